@@ -1,8 +1,8 @@
-// Compiles src/ into dist/ and takes away what sources no longer stand behind.
+// Compiles src/ into dist/ and takes away what no source stands behind any more.
 // Everything in scripts/ uses Node's built-ins alone: it must run in a bare clone.
 
 import { spawnSync } from 'node:child_process'
-import { existsSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
@@ -10,30 +10,25 @@ export const root = fileURLToPath(new URL('..', import.meta.url))
 const src = join(root, 'src')
 const dist = join(root, 'dist')
 
-/** Every file below `folder`, as full paths; none when there is no such folder. */
-export function filesBelow(folder) {
-  if (!existsSync(folder)) return []
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter(entry => entry.isFile())
-    .map(entry => join(entry.parentPath ?? entry.path, entry.name))
+/** Installed what the lockfile says? Versions are compared, not dates: git gives every file the date of its checkout. */
+function installed() {
+  const note = join(root, 'node_modules/.package-lock.json') // npm's own note of what it has put there
+  if (!existsSync(note)) return false
+  const present = JSON.parse(readFileSync(note, 'utf8')).packages
+  const wanted = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages
+  return Object.entries(wanted).every(
+    ([path, { version, optional }]) => path === '' || (path in present ? present[path].version === version : optional === true),
+  )
 }
 
-// The dashboard has a build of its own.
-const sources = () =>
-  filesBelow(src).filter(file => file.endsWith('.ts') && !file.endsWith('.d.ts') && !file.startsWith(join(src, 'dashboard/')))
-const outputOf = source => join(dist, relative(src, source).replace(/\.ts$/, '.js'))
-
-/** Installed as the lockfile says? npm leaves its own copy of the lockfile behind when it has finished. */
-export function installed() {
-  const done = join(root, 'node_modules/.package-lock.json')
-  return existsSync(done) && statSync(done).mtimeMs >= statSync(join(root, 'package-lock.json')).mtimeMs
-}
-
+/** No install script runs: nothing we depend on may need one. */
 export function install() {
-  return installed() || run('npm', ['ci', '--no-audit', '--no-fund'])
+  if (installed()) return true
+  console.log('installing dependencies (npm ci)')
+  return run('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'])
 }
 
-/** A source without an output, or newer than its output, makes the whole build stale. */
+/** A source without an output, or younger than its output, makes the whole build stale. */
 export function stale() {
   const configured = Math.max(...['tsconfig.json', 'tsconfig.build.json'].map(file => statSync(join(root, file)).mtimeMs))
   return sources().some(source => {
@@ -44,26 +39,44 @@ export function stale() {
 
 export function build() {
   if (sources().length === 0) return true
-  if (!run(join(root, 'node_modules/.bin/tsc'), ['-p', 'tsconfig.build.json'])) return false
+  if (!run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', 'tsconfig.build.json'])) return false
   prune()
   return true
 }
 
 /** An output whose source was renamed or removed would go on being imported, tested and packed. */
 function prune() {
-  const wanted = new Set(
-    sources().flatMap(source => ['.js', '.js.map', '.d.ts', '.d.ts.map'].map(end => outputOf(source).replace(/\.js$/, end))),
-  )
+  const kept = new Set(sources().map(outputOf))
   for (const file of filesBelow(dist)) {
-    if (/\.(js|d\.ts)(\.map)?$/.test(file) && !file.startsWith(join(dist, 'dashboard/')) && !wanted.has(file)) rmSync(file)
+    const output = file.replace(/(\.js|\.js\.map|\.d\.ts|\.d\.ts\.map)$/, '.js')
+    if (output.endsWith('.js') && !output.startsWith(join(dist, 'dashboard/')) && !kept.has(output)) rmSync(file)
   }
 }
 
-/** Runs to the end with our own terminal; true when it went well. */
-export function run(command, args) {
+/** Runs `file` in this process as if Node had been called with it: signals and the exit code need no forwarding. */
+export async function become(file, args) {
+  process.argv = [process.execPath, join(root, file), ...args]
+  await import(pathToFileURL(join(root, file)).href)
+}
+
+// The dashboard has a build of its own.
+function sources() {
+  return filesBelow(src).filter(file => file.endsWith('.ts') && !file.endsWith('.d.ts') && !file.startsWith(join(src, 'dashboard/')))
+}
+
+function outputOf(source) {
+  return join(dist, relative(src, source).replace(/\.ts$/, '.js'))
+}
+
+function filesBelow(folder) {
+  if (!existsSync(folder)) return []
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter(entry => entry.isFile())
+    .map(entry => join(entry.parentPath, entry.name))
+}
+
+function run(command, args) {
   return spawnSync(command, args, { cwd: root, stdio: 'inherit' }).status === 0
 }
 
-if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
-  process.exitCode = install() && build() ? 0 : 1
-}
+if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = install() && build() ? 0 : 1

@@ -1,10 +1,13 @@
-// Builds what is stale, then runs one file with the arguments that follow: `node scripts/run.mjs FILE ARGS…`
+// Builds what is stale, then becomes one file with the arguments that follow: `node scripts/run.mjs FILE ARGS…`
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { build, install, root, run, stale } from './build.mjs'
+import { become, build, install, root, stale } from './build.mjs'
 
 const [file, ...args] = process.argv.slice(2)
-const ready = install() && (!stale() || build())
-if (ready && !existsSync(join(root, file))) console.error(`${file} does not exist (yet)`)
-process.exitCode = ready && existsSync(join(root, file)) && run(process.execPath, [join(root, file), ...args]) ? 0 : 1
+if (!install() || (stale() && !build())) process.exitCode = 1
+else if (existsSync(join(root, file))) await become(file, args)
+else {
+  console.error(`${file} does not exist yet`)
+  process.exitCode = 1
+}

@@ -1,0 +1,543 @@
+/**
+ * Real engines for tests: Redis, Postgres, etcd and a three-node etcd, each on free loopback ports in a folder of its own.
+ *
+ * Not promised: that an engine can be had. Where its program is missing and cannot be installed (Debian, as root), `engine`
+ * throws `EngineUnavailable`, and `describeEngine` skips loudly, or fails when CI=true.
+ *
+ * Processes are signalled by their ids only. They die with the test process, however that ends.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { chown, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { delimiter, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { describe, test } from 'vitest'
+
+export type Kind = 'redis' | 'postgres' | 'etcd' | 'etcd3'
+
+export interface Options {
+  /** Added after our own arguments, so they win where the engine lets the last one win. */
+  readonly args?: readonly string[]
+}
+
+/** One process of an engine. Everything but `etcd3` has just one. */
+export interface Member {
+  readonly port: number
+  /** Changes with every restart; of a stopped member it is the last one. */
+  readonly pid: number
+  readonly running: boolean
+  /** Ends it as an operator would, or with `signal`, and waits until it is gone. */
+  stop(signal?: NodeJS.Signals): Promise<void>
+  /** Ends it and all its children at once, as a crash does. */
+  kill9(): Promise<void>
+  /** SIGSTOP: connections stay open, nothing answers. */
+  pause(): void
+  resume(): void
+  /** Stopped first if it runs; same data, same port. Does not wait until it answers: see `Engine.ready`. */
+  restart(): Promise<void>
+}
+
+export interface Engine extends AsyncDisposable {
+  readonly kind: Kind
+  readonly url: string
+  readonly members: readonly Member[]
+  readonly port: number
+  readonly ports: readonly number[]
+  readonly pid: number
+  readonly pids: readonly number[]
+  /** Each of these is done to every member; `restart` returns when all of them answer. */
+  stop(signal?: NodeJS.Signals): Promise<void>
+  kill9(): Promise<void>
+  pause(): void
+  resume(): void
+  restart(): Promise<void>
+  /** Waits until every running member answers. */
+  ready(): Promise<void>
+}
+
+export class EngineUnavailable extends Error {
+  override readonly name = 'EngineUnavailable'
+  readonly kind: Kind
+  readonly reason: string
+
+  constructor(kind: Kind, reason: string) {
+    super(`no ${kind} here: ${reason}`)
+    this.kind = kind
+    this.reason = reason
+  }
+}
+
+/** Starts one and waits until it answers. Leaving the block ends it and removes its folder. */
+export async function engine(kind: Kind, { args = [] }: Options = {}): Promise<Engine> {
+  await provide(kind)
+  // Between finding a free port and the engine taking it, someone else may: then it does not come up, and other ports are tried.
+  for (let attempt = 1; ; attempt++) {
+    const started = await launch(kind, args)
+    try {
+      await started.ready()
+      return started
+    } catch (error) {
+      await started[Symbol.asyncDispose]()
+      if (attempt === 3) throw error
+    }
+  }
+}
+
+/** A `describe` for tests on a real engine, which is installed if need be before the first of them. */
+export function describeEngine(kind: Kind, name: string, define: () => void | Promise<void>): void {
+  describe(`${name} (${kind})`, async () => {
+    const missing = await provide(kind).then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+    if (missing === undefined) return define()
+    if (!(missing instanceof EngineUnavailable)) throw missing
+    test(`SKIPPED, NOT TESTED: ${missing.message}`, context => {
+      if (process.env.CI === 'true') throw missing
+      context.skip(missing.message)
+    })
+  })
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// What differs from kind to kind.
+
+interface Recipe {
+  readonly program: string
+  readonly packages: readonly string[]
+  readonly size: number
+  /** How an operator stops it, and how it is ended when nobody needs its data any more. */
+  readonly gently: NodeJS.Signals
+  readonly swiftly: NodeJS.Signals
+  /** Postgres refuses to be root. */
+  readonly unprivileged?: true
+  url(ports: readonly number[]): string
+  prepare?(folder: string, user: User | undefined): Promise<void>
+  command(member: {
+    readonly index: number
+    readonly folder: string
+    readonly ports: readonly number[]
+    readonly peers: readonly number[]
+  }): string[]
+  answers(port: number): Promise<boolean>
+}
+
+const etcd: Omit<Recipe, 'size'> = {
+  program: 'etcd',
+  packages: ['etcd-server', 'etcd-client'],
+  gently: 'SIGTERM',
+  swiftly: 'SIGKILL',
+  url: ports => `etcd://${ports.map(port => `127.0.0.1:${port}`).join(',')}`,
+  command: ({ index, folder, ports, peers }) => [
+    ...['etcd', '--name', `m${index}`, '--data-dir', join(folder, `m${index}`), '--enable-v2=false', '--logger=zap'],
+    ...['--listen-client-urls', http(ports[index]!), '--advertise-client-urls', http(ports[index]!)],
+    ...['--listen-peer-urls', http(peers[index]!), '--initial-advertise-peer-urls', http(peers[index]!)],
+    ...['--initial-cluster', peers.map((peer, n) => `m${n}=${http(peer)}`).join(','), '--initial-cluster-token', folder],
+  ],
+  async answers(port) {
+    // Healthy says more than listening: the cluster has a leader.
+    const response = await fetch(`${http(port)}/health`, { signal: AbortSignal.timeout(1000) })
+    return ((await response.json()) as { health?: string }).health === 'true'
+  },
+}
+
+const recipes: Record<Kind, Recipe> = {
+  redis: {
+    program: 'redis-server',
+    packages: ['redis-server'],
+    size: 1,
+    gently: 'SIGTERM',
+    swiftly: 'SIGKILL',
+    url: ([port]) => `redis://127.0.0.1:${port}`,
+    command: ({ folder, ports }) => [
+      ...['redis-server', '--bind', '127.0.0.1', '--port', String(ports[0]), '--dir', folder],
+      ...['--appendonly', 'yes', '--appendfsync', 'always', '--save', ''],
+    ],
+    answers: port => exchange(port, 'PING\r\n', '+PONG'),
+  },
+  postgres: {
+    program: 'postgres',
+    packages: ['postgresql'],
+    size: 1,
+    gently: 'SIGINT', // its fast shutdown; SIGTERM would wait for every client to leave
+    swiftly: 'SIGQUIT', // its immediate shutdown; after SIGKILL it leaves shared memory behind
+    unprivileged: true,
+    url: ([port]) => `postgres://postgres@127.0.0.1:${port}/postgres`,
+    async prepare(folder, user) {
+      const args = ['-D', join(folder, 'data'), '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync']
+      const { code, output } = await finished(find('initdb')!, args, { cwd: folder, user })
+      if (code !== 0) throw new Error(`initdb failed: ${output}`)
+    },
+    command: ({ folder, ports }) => [
+      ...[find('postgres')!, '-D', join(folder, 'data'), '-p', String(ports[0])],
+      ...['-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=', '-c', 'shared_buffers=32MB'],
+    ],
+    async answers(port) {
+      const client = new pg.Client({ host: '127.0.0.1', port, user: 'postgres', database: 'postgres', connectionTimeoutMillis: 1000 })
+      client.on('error', () => {}) // it may go away again under our hands: the query says so
+      try {
+        await client.connect()
+        return (await client.query('select 1')).rowCount === 1
+      } finally {
+        void client.end().catch(() => {})
+      }
+    },
+  },
+  etcd: { ...etcd, size: 1 },
+  etcd3: { ...etcd, size: 3 },
+}
+
+function http(port: number): string {
+  return `http://127.0.0.1:${port}`
+}
+
+/** Sends one line and says whether the answer begins as expected. */
+async function exchange(port: number, line: string, expected: string): Promise<boolean> {
+  const socket = connect({ host: '127.0.0.1', port, timeout: 1000 })
+  socket.on('timeout', () => socket.destroy(new Error(`no answer from port ${port}`)))
+  try {
+    await once(socket, 'connect')
+    socket.write(line)
+    const [answer] = (await once(socket, 'data')) as [Buffer]
+    return answer.toString().startsWith(expected)
+  } finally {
+    socket.destroy()
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// Running.
+
+/** Bounded, so that an engine that never comes up is an error with its log and not a hanging test. */
+const READY_WITHIN = 30_000
+const GONE_WITHIN = 10_000
+
+/** What must not outlive this process. */
+const alive = new Set<{ readonly pid: number; readonly swiftly: NodeJS.Signals }>()
+const folders = new Set<string>()
+process.on('exit', () => {
+  for (const { pid, swiftly } of alive) send(pid, swiftly)
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
+})
+
+class Process implements Member {
+  readonly port: number
+  readonly log: string
+  readonly #recipe: Recipe
+  readonly #command: readonly string[]
+  readonly #folder: string
+  readonly #user: User | undefined
+  #child: ChildProcess | undefined
+  #entry: { pid: number; swiftly: NodeJS.Signals } | undefined
+
+  constructor(recipe: Recipe, port: number, command: readonly string[], folder: string, log: string, user: User | undefined) {
+    this.port = port
+    this.log = log
+    this.#recipe = recipe
+    this.#command = command
+    this.#folder = folder
+    this.#user = user
+  }
+
+  get pid(): number {
+    return this.#entry?.pid ?? 0
+  }
+
+  get running(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null
+  }
+
+  async start(): Promise<void> {
+    const log = openSync(this.log, 'a')
+    try {
+      // A worker that is killed runs no exit handler, so the system is asked to end the engine with its parent.
+      const tie = find('setpriv') ? ['setpriv', '--pdeathsig', this.#recipe.swiftly.slice(3), '--'] : []
+      const [program, ...args] = [...tie, ...this.#command]
+      const child = spawn(program!, args, { cwd: this.#folder, stdio: ['ignore', log, log], ...identity(this.#user) })
+      await once(child, 'spawn')
+      const entry = { pid: child.pid!, swiftly: this.#recipe.swiftly }
+      alive.add(entry)
+      child.once('exit', () => alive.delete(entry))
+      this.#child = child
+      this.#entry = entry
+    } finally {
+      closeSync(log)
+    }
+  }
+
+  async stop(signal: NodeJS.Signals = this.#recipe.gently): Promise<void> {
+    const child = this.#child
+    if (child === undefined || !this.running) return
+    const gone = once(child, 'exit')
+    this.resume() // a stopped process keeps its signals for later
+    send(this.pid, signal)
+    const patience = setTimeout(() => this.#signalAll('SIGKILL'), GONE_WITHIN)
+    await gone
+    clearTimeout(patience)
+  }
+
+  async kill9(): Promise<void> {
+    const child = this.#child
+    if (child === undefined || !this.running) return
+    const gone = once(child, 'exit')
+    this.#signalAll('SIGKILL')
+    await gone
+  }
+
+  pause(): void {
+    this.#signalAll('SIGSTOP')
+  }
+
+  resume(): void {
+    this.#signalAll('SIGCONT')
+  }
+
+  async restart(): Promise<void> {
+    await this.stop()
+    await this.start()
+  }
+
+  /** The process before its children: it can start no more of them while they are being counted. */
+  #signalAll(signal: NodeJS.Signals): void {
+    if (!this.running) return
+    const children = descendants(this.pid)
+    send(this.pid, signal)
+    for (const pid of new Set([...children, ...descendants(this.pid)])) send(pid, signal)
+  }
+}
+
+async function launch(kind: Kind, args: readonly string[]): Promise<Engine> {
+  const recipe = recipes[kind]
+  const user = recipe.unprivileged && process.getuid?.() === 0 ? unprivilegedUser() : undefined
+  const folder = await mkdtemp(join(tmpdir(), `leasehold-${kind}-`))
+  folders.add(folder)
+  const members: Process[] = []
+  const engine: Engine = {
+    kind,
+    members,
+    get url() {
+      return recipe.url(this.ports)
+    },
+    get port() {
+      return members[0]!.port
+    },
+    get ports() {
+      return members.map(member => member.port)
+    },
+    get pid() {
+      return members[0]!.pid
+    },
+    get pids() {
+      return members.map(member => member.pid)
+    },
+    async stop(signal) {
+      await Promise.all(members.map(member => member.stop(signal)))
+    },
+    async kill9() {
+      await Promise.all(members.map(member => member.kill9()))
+    },
+    pause() {
+      for (const member of members) member.pause()
+    },
+    resume() {
+      for (const member of members) member.resume()
+    },
+    async restart() {
+      await Promise.all(members.map(member => member.restart()))
+      await this.ready()
+    },
+    async ready() {
+      const until = performance.now() + READY_WITHIN
+      await Promise.all(members.map(member => readyBy(kind, member, until)))
+    },
+    async [Symbol.asyncDispose]() {
+      await this.stop(recipe.swiftly)
+      await rm(folder, { recursive: true, force: true, maxRetries: 5 })
+      folders.delete(folder)
+    },
+  }
+  try {
+    if (user) await chown(folder, user.uid, user.gid)
+    await recipe.prepare?.(folder, user)
+    const [ports, peers] = [await freePorts(recipe.size), await freePorts(recipe.size)]
+    for (const [index, port] of ports.entries()) {
+      const command = [...recipe.command({ index, folder, ports, peers }), ...args]
+      members.push(new Process(recipe, port, command, folder, join(folder, `log-${index}`), user))
+    }
+    await Promise.all(members.map(member => member.start()))
+    return engine
+  } catch (error) {
+    await engine[Symbol.asyncDispose]()
+    throw error
+  }
+}
+
+async function readyBy(kind: Kind, member: Process, until: number): Promise<void> {
+  let last: unknown = 'it did not say why'
+  while (performance.now() < until && member.running) {
+    try {
+      if (await recipes[kind].answers(member.port)) return
+    } catch (error) {
+      last = error
+    }
+    await sleep(25)
+  }
+  const state = member.running ? `did not answer within ${READY_WITHIN} ms` : 'ended while it was starting'
+  const log = await readFile(member.log, 'utf8').catch(() => '')
+  throw new Error(`${kind} on port ${member.port} ${state}. End of its log:\n${log.slice(-2000)}`, { cause: last })
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch {
+    // gone already, which is what every caller wants or will notice by waiting
+  }
+}
+
+function descendants(pid: number): number[] {
+  try {
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number)
+    return children.flatMap(child => [child, ...descendants(child)])
+  } catch {
+    return []
+  }
+}
+
+/** Below the range the system takes ports for outgoing connections from: a port must still be ours after a restart. */
+async function freePorts(count: number): Promise<number[]> {
+  const ports = new Set<number>()
+  while (ports.size < count) {
+    const port = 15_000 + Math.floor(Math.random() * 17_000)
+    if (await isFree(port)) ports.add(port)
+  }
+  return [...ports]
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise(resolve => {
+    const server = createServer()
+    server.once('error', () => resolve(false))
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+  })
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// Installing.
+
+const provided = new Map<string, Promise<void>>()
+
+/** Makes sure the engine's program is there, at most one attempt per process. */
+function provide(kind: Kind): Promise<void> {
+  const { program } = recipes[kind]
+  let done = provided.get(program)
+  if (!done) {
+    done = find(program) ? Promise.resolve() : installPackages(kind)
+    provided.set(program, done)
+  }
+  return done
+}
+
+async function installPackages(kind: Kind): Promise<void> {
+  const { program, packages } = recipes[kind]
+  if (!find('apt-get')) throw new EngineUnavailable(kind, `${program} is not installed, and there is no apt-get`)
+  if (process.getuid?.() !== 0)
+    throw new EngineUnavailable(kind, `${program} is not installed, and only root may install ${packages.join(', ')}`)
+  await using _lock = await installLock()
+  if (find(program)) return // another worker had the lock before us
+  await using _quiet = await noDaemons()
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
+  const update = await finished('apt-get', ['update'], { env, within: 120_000 })
+  const args = ['-o', 'DPkg::Lock::Timeout=120', 'install', '-y', '--no-install-recommends', ...packages]
+  const install = await finished('apt-get', args, { env, within: 300_000 })
+  if (find(program)) return
+  throw new EngineUnavailable(kind, `apt-get install ${packages.join(' ')} failed: ${(install.output || update.output).slice(-600)}`)
+}
+
+/** Two workers must not run apt at once. A folder is made by exactly one of them; the id inside tells whether that one still lives. */
+async function installLock(): Promise<AsyncDisposable> {
+  const lock = join(tmpdir(), 'leasehold-engine-install.lock')
+  const owner = join(lock, 'pid')
+  for (;;) {
+    try {
+      await mkdir(lock)
+      await writeFile(owner, String(process.pid))
+      return { [Symbol.asyncDispose]: () => rm(lock, { recursive: true, force: true }) }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    }
+    await sleep(250)
+    const pid = Number(await readFile(owner, 'utf8').catch(() => ''))
+    if (pid > 0 && !existsSync(`/proc/${pid}`)) await rm(lock, { recursive: true, force: true })
+  }
+}
+
+/** Debian starts a daemon for every server it installs, unless this file says no. One that was there before stays. */
+async function noDaemons(): Promise<AsyncDisposable> {
+  const policy = '/usr/sbin/policy-rc.d'
+  const ours = await writeFile(policy, '#!/bin/sh\nexit 101\n', { flag: 'wx', mode: 0o755 }).then(
+    () => true,
+    () => false,
+  )
+  return {
+    async [Symbol.asyncDispose]() {
+      if (ours) await rm(policy, { force: true })
+    },
+  }
+}
+
+/** The full path of a program. Debian keeps those of Postgres out of the PATH. */
+function find(program: string): string | undefined {
+  const versions = '/usr/lib/postgresql'
+  const postgres = existsSync(versions) ? readdirSync(versions).sort((a, b) => Number(b) - Number(a)) : []
+  const places = [
+    ...postgres.map(version => join(versions, version, 'bin')),
+    ...(process.env.PATH ?? '').split(delimiter),
+    '/usr/sbin',
+    '/usr/bin',
+  ]
+  return places.map(place => join(place, program)).find(path => existsSync(path))
+}
+
+interface User {
+  readonly uid: number
+  readonly gid: number
+}
+
+function unprivilegedUser(): User {
+  const users = readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
+    .map(line => line.split(':'))
+  const found = users.find(([name]) => name === 'postgres') ?? users.find(([name]) => name === 'nobody')
+  if (!found) throw new Error('neither a user postgres nor nobody to run Postgres as')
+  return { uid: Number(found[2]), gid: Number(found[3]) }
+}
+
+function identity(user: User | undefined): { uid?: number; gid?: number } {
+  return user ? { uid: user.uid, gid: user.gid } : {}
+}
+
+/** Runs to the end, or to the end of its time, with all it said. */
+async function finished(
+  program: string,
+  args: readonly string[],
+  { cwd, user, env = process.env, within = 60_000 }: { cwd?: string; user?: User | undefined; env?: NodeJS.ProcessEnv; within?: number },
+): Promise<{ code: number | null; output: string }> {
+  const child = spawn(program, args, {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: within,
+    killSignal: 'SIGKILL',
+    ...(cwd ? { cwd } : {}),
+    ...identity(user),
+  })
+  let output = ''
+  child.stdout.on('data', chunk => (output += chunk))
+  child.stderr.on('data', chunk => (output += chunk))
+  const [code] = (await once(child, 'close')) as [number | null]
+  return { code, output }
+}
