@@ -1,0 +1,108 @@
+/**
+ * The only file that reads time, sets timers or draws random numbers. Everything else is handed a Clock, so a test or the simulator can
+ * stand in for the machine.
+ *
+ * Nothing here may be compared with a reading of another machine. Within one boot of one machine `now` is common to all threads and
+ * processes (`performance.now()` is not), which is what lets a file tell its next reader how old its entries are.
+ */
+import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { uptime } from 'node:os'
+
+export interface Clock {
+  /** Monotonic milliseconds, with a fraction. Stands still while the machine is suspended. */
+  now(): number
+  /** Milliseconds since the machine booted, suspends included. Coarse (10 ms): only good for noticing that the machine slept. */
+  uptime(): number
+  /** The wall clock, for people. Nothing decides by it. */
+  wall(): number
+  /** Which boot of which machine `now` belongs to. Empty where that cannot be known: then ages of entries are unknown too. */
+  boot(): string
+  /** A number in [0, 1), for jitter. */
+  random(): number
+  /** 64 random bits, for names that must never meet again. */
+  bits(): bigint
+  /** Runs `then` after `ms`; the returned function calls it off. A waiting timer does not keep the process alive unless `ref` says so. */
+  after(ms: number, then: () => void, options?: { readonly ref?: boolean }): () => void
+  /** Runs `then` after the input that already waits in sockets and queues has been read. */
+  soon(then: () => void): void
+}
+
+/** `setTimeout` above 2^31-1 ms fires at once. */
+const LONGEST_TIMEOUT = 2_147_483_647
+
+function bootOfThisMachine(): string {
+  try {
+    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+  } catch {
+    return ''
+  }
+}
+
+class SystemClock implements Clock {
+  #boot: string | undefined
+
+  now(): number {
+    const [seconds, nanos] = process.hrtime()
+    return seconds * 1_000 + nanos / 1e6
+  }
+
+  uptime(): number {
+    return uptime() * 1_000
+  }
+
+  wall(): number {
+    return Date.now()
+  }
+
+  boot(): string {
+    this.#boot ??= bootOfThisMachine()
+    return this.#boot
+  }
+
+  random(): number {
+    return Math.random()
+  }
+
+  bits(): bigint {
+    return randomBytes(8).readBigUInt64LE()
+  }
+
+  after(ms: number, then: () => void, { ref = false }: { readonly ref?: boolean } = {}): () => void {
+    const end = this.now() + ms
+    let timer: NodeJS.Timeout
+    const set = () => {
+      const left = Math.max(0, end - this.now())
+      timer = left > LONGEST_TIMEOUT ? setTimeout(set, LONGEST_TIMEOUT) : setTimeout(then, left)
+      if (!ref) timer.unref()
+    }
+    set()
+    return () => clearTimeout(timer)
+  }
+
+  soon(then: () => void): void {
+    setImmediate(then)
+  }
+}
+
+export const systemClock: Clock = new SystemClock()
+
+/** Resolves after `ms`, or rejects with the signal's own reason. Leaves no listener behind. */
+export function pause(clock: Clock, ms: number, signal?: AbortSignal, options?: { readonly ref?: boolean }): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason)
+    const stop = () => {
+      cancel()
+      reject(signal?.reason)
+    }
+    const cancel = clock.after(
+      ms,
+      () => {
+        signal?.removeEventListener('abort', stop)
+        resolve()
+      },
+      options,
+    )
+    signal?.addEventListener('abort', stop, { once: true })
+  })
+}

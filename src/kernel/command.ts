@@ -1,0 +1,249 @@
+/**
+ * What can be asked of the kernel. Commands carry durations, never instants: nothing in a log may depend on whose clock it met.
+ * Optional fields left out mean what their comment says; the encoding keeps only what was given.
+ */
+
+/** Units of one resource. Shared grants exclude exclusive ones and not each other; they take no units. */
+export interface Want {
+  readonly resource: string
+  /** 1 unless said otherwise; always 1 when shared. */
+  readonly units?: number
+  readonly shared?: boolean
+}
+
+export interface Attachment {
+  readonly key: string
+  readonly value: string
+}
+
+/** A lease, with or without resources. All of `wants` or nothing, unless `any` asks for some. */
+export interface Acquire {
+  readonly kind: 'acquire'
+  readonly holder: string
+  /** The number that the kernel gave this holder's process with its first lease; left out, the new lease's id becomes that number. */
+  readonly incarnation?: number
+  readonly ttl: number
+  readonly wants: readonly Want[]
+  /** Any so many of `wants`; left out: all of them. */
+  readonly any?: number
+  /** Queue when it cannot be granted now; left out: be refused. */
+  readonly wait?: boolean
+  /** Higher goes first; 0 unless said otherwise, -1000 to 1000. */
+  readonly priority?: number
+  readonly entries?: readonly Attachment[]
+  /** Ends with this lease, in the same revision. */
+  readonly parent?: number
+  readonly labels?: readonly (readonly [name: string, value: string])[]
+  /** Leases that the asker keeps while it waits. Only what is declared here can close a waiting cycle: a guess would refuse the innocent. */
+  readonly holding?: readonly number[]
+  /** After the ttl ran out, how long the lease is merely suspect: still listed, still renewable, granted to nobody else. */
+  readonly grace?: number
+  /** Ends this long after it was granted, renewed or not. */
+  readonly maxLife?: number
+  /** Ends the present holders first. `after` waits until they have stopped believing; `force` does not, and is the one exception to S1. */
+  readonly steal?: 'after' | 'force'
+  /** Tells the present holders that someone waits. */
+  readonly recall?: boolean
+}
+
+/** Never brings back what ended; the outcome says which are gone. */
+export interface Renew {
+  readonly kind: 'renew'
+  readonly leases: readonly number[]
+}
+
+/** A whole lease, or one of its grants. */
+export interface Release {
+  readonly kind: 'release'
+  readonly lease: number
+  readonly resource?: string
+}
+
+/** A timer has run for its duration. Counts only for the epoch it names: a renewal before it in the log has changed that. */
+export interface Due {
+  readonly kind: 'due'
+  readonly timer: number
+  readonly epoch: number
+}
+
+/** Timers are at least so old. Lower bounds, so that redeploys and crash loops make nothing immortal. */
+export interface Aged {
+  readonly kind: 'aged'
+  readonly marks: readonly { readonly timer: number; readonly epoch: number; readonly ms: number }[]
+}
+
+/** All leases not renewed since run `run` began are `ms` older than they were then. */
+export interface AgedTogether {
+  readonly kind: 'aged-together'
+  readonly run: number
+  readonly ms: number
+}
+
+/** A new run of the log begins: under an owner that may keep renewals in memory, or shared again. Written by replicas only. */
+export interface Run {
+  readonly kind: 'run'
+  readonly owned: boolean
+}
+
+export interface Put {
+  readonly kind: 'put'
+  readonly lease: number
+  readonly key: string
+  readonly value: string
+}
+
+export interface Delete {
+  readonly kind: 'delete'
+  readonly key: string
+  /** When given, only if the entry still hangs on this lease. */
+  readonly lease?: number
+}
+
+/** Ends leases with all that hangs on them: one lease, all of a holder, or all that hold or want something under a prefix. */
+export interface Revoke {
+  readonly kind: 'revoke'
+  readonly target: { readonly lease: number } | { readonly holder: string } | { readonly prefix: string }
+  readonly force?: boolean
+  readonly by?: string
+}
+
+/** The grants go to another holder under a new lease and new tokens. The giver must have stopped believing before it sends this. */
+export interface Transfer {
+  readonly kind: 'transfer'
+  readonly lease: number
+  readonly to: string
+  readonly incarnation?: number
+}
+
+/** Ends whoever holds the resource, `after` ms from now at the latest. A second break may only shorten. */
+export interface Break {
+  readonly kind: 'break'
+  readonly resource: string
+  readonly after?: number
+  readonly by?: string
+}
+
+/** Tells the holders of a resource that someone would like it. */
+export interface Recall {
+  readonly kind: 'recall'
+  readonly resource: string
+  readonly by?: string
+}
+
+/** Rules for all names under a prefix; each field is taken from the longest prefix that has it. */
+export interface PolicyRules {
+  readonly ttlMin?: number
+  readonly ttlMax?: number
+  readonly capacity?: number
+  /** After a lapse, and only then, the units stay withheld this long. */
+  readonly lockDelay?: number
+  readonly grace?: number
+  readonly maxLife?: number
+  /** How long one may go on holding once another waits. */
+  readonly maxHold?: number
+  /** Leases, waiting or not, that one holder may have under the prefix. */
+  readonly quota?: number
+  /** Waiters allowed for one resource. */
+  readonly waiters?: number
+  /** `fifo`: nobody overtakes. `fit`: whoever fits may go past one who waits for more. */
+  readonly queue?: 'fifo' | 'fit'
+  /** A waiter gains one point of priority for so many ms of the log's own time; left out: never. */
+  readonly aging?: number
+  /** Leases in all. Read from the empty prefix only. */
+  readonly leases?: number
+}
+
+export interface Policy {
+  readonly kind: 'policy'
+  readonly prefix: string
+  /** Left out: the prefix has no rules of its own any more. */
+  readonly rules?: PolicyRules
+}
+
+export const VERBS = ['acquire', 'renew', 'release', 'read', 'watch', 'register', 'break', 'revoke', 'policy', 'admin'] as const
+export type Verb = (typeof VERBS)[number]
+
+/** A verb allowed for all names under a prefix, by whole segments. */
+export interface Scope {
+  readonly verb: Verb
+  readonly prefix: string
+}
+
+/** A key: who has the secret may do what `allow` says. Only the secret's hash is ever in a log. */
+export interface CreateKey {
+  readonly kind: 'key'
+  readonly name: string
+  readonly hash: string
+  readonly allow: readonly Scope[]
+}
+
+export interface RevokeKey {
+  readonly kind: 'unkey'
+  readonly id: number
+}
+
+/** A resource owner's question: has a newer token been shown? */
+export interface Fence {
+  readonly kind: 'fence'
+  readonly resource: string
+  readonly token: number
+}
+
+/** The log's own sense of passing time, for fairness and statistics, never for an end. Counts only if `n` is the next one. */
+export interface Tick {
+  readonly kind: 'tick'
+  readonly n: number
+  readonly elapsed: number
+}
+
+/** Raises the rules version. Replicas that do not know the new rules stop and say so. */
+export interface Upgrade {
+  readonly kind: 'upgrade'
+  readonly rules: number
+}
+
+/** After a log lost entries, or was restored: counters go above all that any survivor saw, and nothing is granted for `quiet` ms. */
+export interface Generation {
+  readonly kind: 'generation'
+  readonly lease: number
+  readonly token: number
+  readonly revision: number
+  readonly quiet: number
+}
+
+export type Command =
+  | Acquire
+  | Renew
+  | Release
+  | Due
+  | Aged
+  | AgedTogether
+  | Run
+  | Put
+  | Delete
+  | Revoke
+  | Transfer
+  | Break
+  | Recall
+  | Policy
+  | CreateKey
+  | RevokeKey
+  | Fence
+  | Tick
+  | Upgrade
+  | Generation
+
+/** An operation of a client that may have to ask twice: the same session and number, the same effect and answer. */
+export interface Operation {
+  readonly session: string
+  readonly seq: number
+  /** The client has the answers up to here; they need not be kept. */
+  readonly acked: number
+}
+
+/** A command and who asks: the id of the key it came with, 0 for whoever has the store itself. */
+export interface Proposal {
+  readonly command: Command
+  readonly key?: number
+  readonly op?: Operation
+}

@@ -1,0 +1,67 @@
+/** Names of resources, entries and holders: what a person can type, a path can carry and a log can keep. */
+
+export const NAME_BYTES = 512
+export const VALUE_BYTES = 8_192
+
+/** Bytes of UTF-8, without making them. A lone surrogate would not survive the way through bytes, so it counts as infinitely long. */
+export function utf8Length(text: string): number {
+  let bytes = text.length
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i)
+    if (code < 0x80) continue
+    if (code < 0x800) bytes += 1
+    else if (code < 0xd800 || code > 0xdfff) bytes += 2
+    else {
+      const low = text.charCodeAt(i + 1)
+      if (code > 0xdbff || !(low >= 0xdc00 && low <= 0xdfff)) return Number.POSITIVE_INFINITY
+      bytes += 2
+      i++
+    }
+  }
+  return bytes
+}
+
+/** What is wrong with a name, or undefined. */
+export function badName(name: unknown): string | undefined {
+  if (typeof name !== 'string') return 'must be text'
+  if (name.length === 0) return 'is empty'
+  if (name.length > NAME_BYTES || utf8Length(name) > NAME_BYTES) return `is longer than ${NAME_BYTES} bytes of UTF-8`
+  let segment = 0
+  for (let i = 0; i <= name.length; i++) {
+    const code = i === name.length ? 0x2f : name.charCodeAt(i)
+    if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return 'contains a control character'
+    if (code !== 0x2f) continue
+    const length = i - segment
+    if (length === 0) return segment === 0 ? 'begins with a slash' : 'has an empty segment'
+    if (name.charCodeAt(segment) === 0x2e && (length === 1 || (length === 2 && name.charCodeAt(segment + 1) === 0x2e)))
+      return 'has a segment "." or ".."'
+    segment = i + 1
+  }
+  return undefined
+}
+
+/** What is wrong with a text that is shown to people but names nothing, or undefined. */
+export function badText(text: unknown, bytes: number): string | undefined {
+  if (typeof text !== 'string') return 'must be text'
+  if (text.length > bytes || utf8Length(text) > bytes) return `is longer than ${bytes} bytes of UTF-8`
+  return undefined
+}
+
+/** `jobs/` and `jobs` are one prefix; the empty one is over everything. */
+export function normalPrefix(prefix: string): string {
+  return prefix.endsWith('/') ? prefix.slice(0, -1) : prefix
+}
+
+export function badPrefix(prefix: unknown): string | undefined {
+  if (typeof prefix !== 'string') return 'must be text'
+  const normal = normalPrefix(prefix)
+  return normal === '' ? (prefix === '/' ? 'is only a slash: leave it empty to mean everything' : undefined) : badName(normal)
+}
+
+/** By whole segments: `job` is not over `jobs/nightly`. Takes a prefix with or without its last slash. */
+export function under(prefix: string, name: string): boolean {
+  const length = prefix.endsWith('/') ? prefix.length - 1 : prefix.length
+  if (length === 0) return true
+  if (name.length < length || !name.startsWith(length === prefix.length ? prefix : prefix.slice(0, -1))) return false
+  return name.length === length || name.charCodeAt(length) === 0x2f
+}

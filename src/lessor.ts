@@ -1,0 +1,165 @@
+/**
+ * The upper contract: what the holder's side talks to, a replica nearby or a server far away.
+ *
+ * Not promised: that an answer comes; that a local read is the newest; that an aborted proposal was not carried out. Promised: an outcome
+ * is decided at the revision it carries and is durable as the profile says; a refusal was true at the log's end when it was asked for;
+ * watches are ordered and whole, and a gap can only appear as `resync`.
+ */
+import type { Command, Operation, PolicyRules, Scope } from './kernel/command.ts'
+import type { Event } from './kernel/event.ts'
+import type { Outcome } from './kernel/outcome.ts'
+import type { Profile } from './store.ts'
+
+export interface ProposeOptions {
+  /** Asking again with the same operation has one effect and one answer, within the window that docs/guarantees.md states. */
+  readonly op?: Operation
+  /** The key it came with; 0, the default, is whoever has the store itself. */
+  readonly key?: number
+  /** Stops waiting for the answer. What was asked may still happen. */
+  readonly signal?: AbortSignal
+}
+
+export interface ReadOptions {
+  /** At the log's end, not merely at what has been applied here. */
+  readonly consistent?: boolean
+  /** At this revision or a later one. */
+  readonly atLeast?: number
+  readonly signal?: AbortSignal
+}
+
+export interface WatchOptions {
+  /** Everything after this revision, without a gap; left out: from now on. */
+  readonly after?: number
+  readonly signal: AbortSignal
+}
+
+export type Query =
+  | { readonly kind: 'summary' }
+  | { readonly kind: 'lease'; readonly lease: number }
+  | { readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string }
+  | { readonly kind: 'resource'; readonly resource: string }
+  | { readonly kind: 'resources'; readonly prefix: string }
+  | { readonly kind: 'entries'; readonly prefix: string }
+  | { readonly kind: 'history'; readonly resource: string }
+  | { readonly kind: 'policies' }
+  | { readonly kind: 'keys' }
+
+export type LeaseStatus = 'waiting' | 'live' | 'suspect' | 'frozen'
+
+export interface GrantView {
+  readonly resource: string
+  readonly lease: number
+  readonly holder: string
+  readonly incarnation: number
+  readonly token: number
+  readonly units: number
+  readonly shared: boolean
+  readonly status: LeaseStatus
+  /** For people: wall time of the grant, and about how many ms the lease has left unless renewed. */
+  readonly since: number
+  readonly remaining: number
+}
+
+export interface WaiterView {
+  readonly lease: number
+  readonly holder: string
+  readonly incarnation: number
+  readonly position: number
+  readonly units: number
+  readonly shared: boolean
+  readonly priority: number
+  readonly since: number
+}
+
+export interface ResourceView {
+  readonly resource: string
+  readonly capacity: number
+  readonly grants: readonly GrantView[]
+  readonly queue: readonly WaiterView[]
+  /** The highest token shown to `fence`; 0 when none was. */
+  readonly fence: number
+}
+
+export interface LeaseView {
+  readonly lease: number
+  readonly holder: string
+  readonly incarnation: number
+  readonly key: number
+  readonly ttl: number
+  readonly status: LeaseStatus
+  readonly since: number
+  readonly remaining: number
+  readonly grants: readonly GrantView[]
+  /** What a waiting lease waits for, with its place in each queue. */
+  readonly wants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly position: number }[]
+  readonly entries: readonly { readonly key: string; readonly value: string }[]
+  readonly labels: readonly (readonly [string, string])[]
+  readonly parent: number
+  readonly children: readonly number[]
+  readonly recalled: boolean
+}
+
+export interface EntryView {
+  readonly key: string
+  readonly value: string
+  readonly lease: number
+  readonly holder: string
+  readonly incarnation: number
+  readonly status: LeaseStatus
+  readonly revision: number
+}
+
+export interface PastGrant {
+  readonly lease: number
+  readonly holder: string
+  readonly token: number
+  readonly since: number
+  readonly until: number
+  readonly cause: string
+  readonly by?: string
+  readonly revision: number
+}
+
+export interface Summary {
+  readonly rules: number
+  readonly leases: number
+  readonly waiting: number
+  readonly suspect: number
+  readonly frozen: number
+  readonly resources: number
+  readonly entries: number
+  readonly keys: number
+  readonly nextToken: number
+  /** Nothing is granted until the log has been quiet for the longest ttl. */
+  readonly quiet: boolean
+}
+
+interface Answers {
+  summary: Summary
+  lease: LeaseView | undefined
+  leases: readonly LeaseView[]
+  resource: ResourceView
+  resources: readonly ResourceView[]
+  entries: readonly EntryView[]
+  history: readonly PastGrant[]
+  policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[]
+  keys: readonly { readonly id: number; readonly name: string; readonly hash: string; readonly allow: readonly Scope[] }[]
+}
+
+export interface View<K extends Query['kind'] = Query['kind']> {
+  /** The state it was read from. */
+  readonly revision: number
+  readonly value: Answers[K]
+}
+
+export interface Lessor extends AsyncDisposable {
+  readonly profile: Profile
+  /** Fires when this lessor will never answer again, with the reason: closed, disowned, diverged. */
+  readonly signal: AbortSignal
+
+  /** Throws `UNAVAILABLE` when certainly not done, `UNKNOWN` when nobody can know, `DIVERGED` when the log lost its tail. */
+  propose(command: Command, options?: ProposeOptions): Promise<Outcome>
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
+  /** One array per revision. A gap is told by an array with one event of type `resync`: read anew, then go on from its revision. */
+  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]>
+}
