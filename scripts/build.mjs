@@ -48,7 +48,7 @@ export function build() {
 function prune() {
   const kept = new Set(sources().map(outputOf))
   for (const file of filesBelow(dist)) {
-    const output = file.replace(/(\.js|\.js\.map|\.d\.ts|\.d\.ts\.map)$/, '.js')
+    const output = file.replace(/(\.js|\.js\.map|\.d\.ts)$/, '.js')
     if (output.endsWith('.js') && !output.startsWith(join(dist, 'dashboard/')) && !kept.has(output)) rmSync(file)
   }
 }

@@ -126,6 +126,9 @@ function byVitest({ code }) {
   const { testResults, numPassedTests, numFailedTests, numPendingTests, numTodoTests } = JSON.parse(readFileSync(report, 'utf8'))
   // A file that could not be loaded has failed without a failing test.
   const broken = testResults.filter(file => file.status === 'failed' && !file.assertionResults.some(test => test.status === 'failed'))
+  for (const test of testResults.flatMap(file => file.assertionResults)) {
+    if (['pending', 'skipped', 'todo', 'disabled'].includes(test.status)) console.log(`skipped: ${test.fullName}`)
+  }
   return { passed: numPassedTests, failed: numFailedTests + broken.length, skipped: numPendingTests + numTodoTests }
 }
 
