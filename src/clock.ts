@@ -106,3 +106,8 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal, options?: 
     signal?.addEventListener('abort', stop, { once: true })
   })
 }
+
+/** One turn of the real event loop: whatever promises could settle have settled. For clocks that are moved by hand. */
+export function turn(): Promise<void> {
+  return new Promise(resolve => setImmediate(resolve))
+}

@@ -1,0 +1,273 @@
+/**
+ * A log in memory: for one process, for tests, and as the plainest reading of the contract in `store.ts`.
+ *
+ * The data is a `MemoryLog`; several `MemoryStore`s may stand on one, as several processes stand on one engine.
+ */
+import { type Clock, systemClock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import type { Snapshot, Store } from '../store.ts'
+import { type Appended, type Entry, type NotThere, type Opened, type Position, type Profile, type Read, START } from '../store.ts'
+
+/** What one answer carries at most. An entry that is larger travels alone. */
+const MOST_ENTRIES = 1_000
+const MOST_BYTES = 1_048_576
+
+interface Kept {
+  readonly position: Position
+  readonly bytes: Uint8Array
+  readonly stamp: number
+}
+
+interface KeptSnapshot {
+  readonly position: Position
+  readonly chunks: readonly Uint8Array[]
+  readonly stamp: number
+}
+
+/** The engine's side: entries, snapshots and who owns them. Its clock is the engine's, so ages mean the same to every store on it. */
+export class MemoryLog {
+  readonly #clock: Clock
+  /** The last entry no longer kept. Its nonce stays, so that one may still stand on it. */
+  #floor = START
+  #entries: Kept[] = []
+  #snapshot: KeptSnapshot | undefined
+  #epoch = 0
+  #owner: MemoryStore | undefined
+  readonly #users = new Set<MemoryStore>()
+  readonly #readers = new Set<() => void>()
+
+  constructor({ clock = systemClock }: { readonly clock?: Clock } = {}) {
+    this.#clock = clock
+  }
+
+  get head(): Position {
+    return this.#entries.at(-1)?.position ?? this.#floor
+  }
+
+  get snapshot(): Snapshot | undefined {
+    if (!this.#snapshot) return undefined
+    const { position, chunks, stamp } = this.#snapshot
+    return { position, age: this.#age(stamp), bytes: { [Symbol.asyncIterator]: () => each(chunks) } }
+  }
+
+  /** The epoch that each of the store's calls will be checked against. */
+  admit(store: MemoryStore): number {
+    if (this.#owner) {
+      const owner = this.#owner.name
+      throw new LeaseError('UNAVAILABLE', `the log in memory is owned by ${owner}`, { facts: { owner } })
+    }
+    if (!store.own) this.#users.add(store)
+    else {
+      if (this.#users.size > 0) {
+        const users = [...this.#users].map(({ name }) => name)
+        throw new LeaseError('UNAVAILABLE', `the log in memory cannot be owned: ${users.join(', ')} use it`, { facts: { users } })
+      }
+      this.#owner = store
+      this.#newEpoch()
+    }
+    return this.#epoch
+  }
+
+  dismiss(store: MemoryStore): void {
+    this.#users.delete(store)
+    if (this.#owner === store) this.#owner = undefined
+    this.#wake() // its own readers must hear of it
+  }
+
+  append(bytes: Uint8Array, after: Position, epoch: number): Appended {
+    const elsewhere = this.#locate(after, epoch)
+    if (elsewhere) return elsewhere
+    const missed = this.#following(after)
+    const position = { index: this.head.index + 1, nonce: this.#clock.bits() }
+    const complete = (missed.at(-1)?.position ?? after).index === position.index - 1
+    this.#entries.push({ position, bytes: bytes.slice(), stamp: this.#clock.now() })
+    this.#wake()
+    return complete && size(missed) <= MOST_BYTES ? { kind: 'appended', position, missed } : { kind: 'behind', position }
+  }
+
+  read(after: Position, epoch: number): Read {
+    return this.#locate(after, epoch) ?? { kind: 'entries', entries: this.#following(after) }
+  }
+
+  /** The new one in force, what came before the last one forgotten: a reader slightly behind need not begin again. */
+  keep(position: Position, chunks: readonly Uint8Array[]): void {
+    const last = this.#snapshot?.position
+    this.#snapshot = { position, chunks, stamp: this.#clock.now() }
+    if (!last) return
+    this.#entries = this.#entries.slice(last.index - this.#floor.index)
+    this.#floor = last
+  }
+
+  /** Undefined when the log contains `after` and `epoch` is still in force. */
+  #locate(after: Position, epoch: number): NotThere | undefined {
+    if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#owner?.name ?? 'an owner that is gone' }
+    return this.find(after)
+  }
+
+  find({ index, nonce }: Position): NotThere | undefined {
+    const head = this.head.index
+    if (index > head) return { kind: 'diverged', reason: `the log ends at ${head}, before ${index}` }
+    if (index < this.#floor.index) return { kind: 'trimmed' }
+    const found = index === this.#floor.index ? this.#floor : this.#at(index).position
+    if (found.nonce !== nonce) return { kind: 'diverged', reason: `another entry stands at ${index}` }
+    return undefined
+  }
+
+  /** Resolves at the next change; rejects with the signal's reason. */
+  changed(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const done = () => {
+        this.#readers.delete(wake)
+        signal.removeEventListener('abort', stop)
+      }
+      const wake = () => {
+        done()
+        resolve()
+      }
+      const stop = () => {
+        done()
+        reject(signal.reason)
+      }
+      this.#readers.add(wake)
+      signal.addEventListener('abort', stop)
+    })
+  }
+
+  /** For tests: the engine forgets its last entries, as one does that acknowledged before it had synced. */
+  loseTail(count: number): void {
+    this.#entries.length -= Math.min(count, this.#entries.length)
+  }
+
+  /** For tests: the engine takes its owner for dead, though it lives. */
+  forgetOwner(): void {
+    this.#owner = undefined
+    this.#newEpoch()
+  }
+
+  #following({ index }: Position): Entry[] {
+    const first = index - this.#floor.index
+    const entries: Entry[] = []
+    let bytes = 0
+    for (const entry of this.#entries.slice(first, first + MOST_ENTRIES)) {
+      bytes += entry.bytes.length
+      if (bytes > MOST_BYTES && entries.length > 0) break
+      entries.push({ position: entry.position, bytes: entry.bytes, age: this.#age(entry.stamp) })
+    }
+    return entries
+  }
+
+  #at(index: number): Kept {
+    return this.#entries[index - this.#floor.index - 1]!
+  }
+
+  #age(stamp: number): number {
+    return Math.max(0, this.#clock.now() - stamp)
+  }
+
+  #newEpoch(): void {
+    this.#epoch++
+    this.#wake() // whoever waits here has been disowned
+  }
+
+  #wake(): void {
+    for (const wake of [...this.#readers]) wake()
+  }
+}
+
+export interface MemoryStoreOptions {
+  readonly log?: MemoryLog
+  readonly clock?: Clock
+  /** To be the only one; the name is what others are told. */
+  readonly own?: { readonly name: string }
+}
+
+export class MemoryStore implements Store {
+  readonly profile: Profile
+  readonly own: boolean
+  readonly name: string
+  readonly #log: MemoryLog
+  #epoch: number | undefined
+  #closed = false
+
+  constructor({ clock = systemClock, log = new MemoryLog({ clock }), own }: MemoryStoreOptions = {}) {
+    this.#log = log
+    this.own = own !== undefined
+    this.name = own?.name ?? `process ${process.pid}`
+    this.profile = {
+      store: 'memory',
+      durable: false,
+      failover: false,
+      push: true,
+      shared: !this.own,
+      ages: true,
+      notes: ['Everything is gone when the process ends.'],
+    }
+  }
+
+  async open(): Promise<Opened> {
+    if (this.#closed) throw closed()
+    this.#epoch ??= this.#log.admit(this)
+    const { snapshot, head } = this.#log
+    return snapshot ? { snapshot, head } : { head }
+  }
+
+  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    return this.#log.append(entry, after, this.#inForce())
+  }
+
+  async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    for (;;) {
+      wait?.throwIfAborted()
+      const read = this.#log.read(after, this.#inForce())
+      if (!wait || read.kind !== 'entries' || read.entries.length > 0) return read
+      await this.#log.changed(wait)
+    }
+  }
+
+  async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    if (this.#outdated(at)) return 'older'
+    const chunks: Uint8Array[] = []
+    for await (const chunk of bytes) chunks.push(chunk.slice())
+    if (this.#outdated(at)) return 'older' // another was quicker
+    this.#log.keep(at, chunks)
+    return 'kept'
+  }
+
+  async newest(): Promise<Snapshot | undefined> {
+    this.#inForce()
+    return this.#log.snapshot
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    this.#log.dismiss(this)
+  }
+
+  #outdated(at: Position): boolean {
+    const epoch = this.#inForce()
+    if (at.index <= (this.#log.snapshot?.position.index ?? 0)) return true
+    const read = this.#log.read(at, epoch)
+    if (read.kind === 'disowned') throw new LeaseError('UNAVAILABLE', `the log in memory is owned by ${read.by}: no snapshot was kept`)
+    if (read.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${read.reason}`)
+    return false
+  }
+
+  #inForce(): number {
+    if (this.#closed) throw closed()
+    if (this.#epoch === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+    return this.#epoch
+  }
+}
+
+async function* each(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
+  yield* chunks
+}
+
+function size(entries: readonly Entry[]): number {
+  return entries.reduce((sum, { bytes }) => sum + bytes.length, 0)
+}
+
+function closed(): LeaseError {
+  return new LeaseError('UNAVAILABLE', 'the store was closed')
+}

@@ -1,0 +1,138 @@
+import { type Clock, turn } from '../clock.ts'
+
+export interface ManualClockOptions {
+  /** Same seed, same random numbers, in the same order. */
+  readonly seed?: number | bigint
+  readonly boot?: string
+  readonly wall?: number
+}
+
+interface Timer {
+  readonly at: number
+  /** Timers of the same moment fire in the order they were set. */
+  readonly order: number
+  readonly then: () => void
+}
+
+/** One machine whose time moves only when it is told to. */
+export class ManualClock implements Clock {
+  /** Sorted by moment, then by order. */
+  readonly #timers: Timer[] = []
+  #soon: (() => void)[] = []
+  #now = 1_000
+  #slept = 0
+  #wall: number
+  #boot: string
+  #state: bigint
+  #order = 0
+
+  constructor({ seed = 1, boot = 'boot-1', wall = 1_700_000_000_000 }: ManualClockOptions = {}) {
+    this.#state = BigInt(seed)
+    this.#boot = boot
+    this.#wall = wall
+  }
+
+  now(): number {
+    return this.#now
+  }
+
+  uptime(): number {
+    return this.#now + this.#slept
+  }
+
+  wall(): number {
+    return this.#wall
+  }
+
+  boot(): string {
+    return this.#boot
+  }
+
+  random(): number {
+    return Number(this.bits() >> 11n) / 2 ** 53
+  }
+
+  /** SplitMix64. */
+  bits(): bigint {
+    this.#state = BigInt.asUintN(64, this.#state + 0x9e3779b97f4a7c15n)
+    let z = this.#state
+    z = BigInt.asUintN(64, (z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n)
+    z = BigInt.asUintN(64, (z ^ (z >> 27n)) * 0x94d049bb133111ebn)
+    return z ^ (z >> 31n)
+  }
+
+  after(ms: number, then: () => void): () => void {
+    const timer = { at: this.#now + Math.max(0, ms), order: this.#order++, then }
+    this.#timers.splice(this.#place(timer), 0, timer)
+    return () => {
+      const place = this.#place(timer)
+      if (this.#timers[place] === timer) this.#timers.splice(place, 1)
+    }
+  }
+
+  soon(then: () => void): void {
+    this.#soon.push(then)
+  }
+
+  /** Moves time on by `ms`, firing what falls due at its own moment. Between two timers everything that can settle settles. */
+  async advance(ms: number): Promise<void> {
+    const end = this.#now + ms
+    await this.settle()
+    for (let next = this.#timers[0]; next && next.at <= end; next = this.#timers[0]) {
+      this.#timers.shift()
+      this.#moveTo(next.at)
+      next.then()
+      await this.settle()
+    }
+    this.#moveTo(end)
+    await this.settle()
+  }
+
+  /** Lets promises and `soon` callbacks run until nothing is left to do at this moment. */
+  async settle(): Promise<void> {
+    do {
+      await turn()
+      const soon = this.#soon
+      this.#soon = []
+      for (const then of soon) then()
+      if (soon.length > 0) await turn()
+    } while (this.#soon.length > 0)
+  }
+
+  /** The machine is suspended for `ms`: its uptime and wall clock go on, its monotonic clock and timers stand still. */
+  sleepMachine(ms: number): void {
+    this.#slept += ms
+    this.#wall += ms
+  }
+
+  stepWall(ms: number): void {
+    this.#wall += ms
+  }
+
+  /** From here on `now` belongs to another boot, or to one that cannot be known: ''. */
+  reboot(boot: string): void {
+    this.#boot = boot
+  }
+
+  /** How many timers wait: a test's way to see that nothing was left behind. */
+  get waiting(): number {
+    return this.#timers.length
+  }
+
+  #moveTo(now: number): void {
+    this.#wall += now - this.#now
+    this.#now = now
+  }
+
+  #place({ at, order }: Timer): number {
+    let low = 0
+    let high = this.#timers.length
+    while (low < high) {
+      const middle = (low + high) >> 1
+      const timer = this.#timers[middle]!
+      if (timer.at < at || (timer.at === at && timer.order < order)) low = middle + 1
+      else high = middle
+    }
+    return low
+  }
+}
