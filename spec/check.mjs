@@ -82,7 +82,7 @@ export async function check(model, { kind, flags, states: stated }) {
     const generated = await run('spin', ['-a', ...flags, join(folder, `${model}.pml`)], work)
     if (generated.code !== 0) return result(`spin: ${generated.output}`)
     // One process per model, so there is nothing to reduce, and the number of states does not depend on how it is reduced.
-    const compiled = await run('gcc', ['-O2', '-w', '-DSAFETY', '-DNOREDUCE', '-DMEMLIM=4000', '-o', 'pan', 'pan.c'], work)
+    const compiled = await run('gcc', ['-O1', '-w', '-DSAFETY', '-DNOREDUCE', '-DMEMLIM=4000', '-o', 'pan', 'pan.c'], work)
     if (compiled.code !== 0) return result(`gcc: ${compiled.output}`)
     const { code, output } = await run('./pan', ['-m200000', '-w22'], work)
     const states = Number(/(\d+) states, stored/.exec(output)?.[1] ?? 0)
