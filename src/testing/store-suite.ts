@@ -1,0 +1,696 @@
+/**
+ * What every store must do, as sentences that are either true or not. It needs no test runner: each sentence has a `run` that throws.
+ *
+ * ```ts
+ * for (const { name, run } of storeSuite(openFixture)) test(name, run)
+ * ```
+ */
+import assert from 'node:assert/strict'
+import { getEventListeners } from 'node:events'
+import { pause, systemClock } from '../clock.ts'
+import { type ErrorCode, LeaseError } from '../errors.ts'
+import { type Appended, type Entry, type Position, type Read, START, type Store } from '../store.ts'
+
+/** One fresh, empty log on a real engine, and the accidents that can befall it. */
+export interface StoreFixture extends AsyncDisposable {
+  /** One more store on the same log, as another process would have it. Not open yet; the suite closes it. */
+  store(): Store
+  /** The same, but it asks to be the only one. Absent: this store cannot be owned, and says so in its profile. */
+  owner?(name: string): Store
+  /** The engine takes its owner for dead, though it lives. */
+  forgetOwner?(): Promise<void>
+  /** The engine forgets its last entries, as one does that acknowledged before it had synced. */
+  loseTail(count: number): Promise<void>
+}
+
+export interface Sentence {
+  readonly name: string
+  run(): Promise<void>
+}
+
+/** Real engines are slow to wake; nothing here waits for time, so this only bounds a failure. */
+const PATIENCE = 10_000
+
+export function storeSuite(open: () => Promise<StoreFixture>): Sentence[] {
+  return Object.entries(sentences).map(([name, check]) => ({
+    name,
+    run: async () => {
+      await using fixture = await open()
+      await using log = new Log(fixture)
+      await check(log)
+    },
+  }))
+}
+
+const sentences: Record<string, (log: Log) => Promise<void>> = {
+  'an empty log begins at START, has no snapshot and nothing to read': async log => {
+    const store = log.store()
+    const opened = await store.open()
+    assert.deepEqual(opened.head, START)
+    assert.equal(opened.snapshot, undefined)
+    assert.equal(await store.newest(), undefined)
+    assert.deepEqual(await store.read(START), { kind: 'entries', entries: [] })
+  },
+
+  'what was appended is read back in order, by its own store, by another and after all were closed': async log => {
+    const first = await log.open()
+    const other = await log.open()
+    const positions = await appendAll(first, ['a', 'b', 'c'])
+    assert.deepEqual(
+      positions.map(({ index }) => index),
+      [1, 2, 3],
+    )
+    for (const store of [first, other]) assert.deepEqual(texts(await readAll(store)), ['a', 'b', 'c'])
+    await log.close()
+    const later = log.store()
+    const { head } = await later.open()
+    assert.deepEqual(head, positions.at(-1))
+    const entries = await readAll(later)
+    assert.deepEqual(
+      entries.map(entry => entry.position),
+      positions,
+    )
+    assert.deepEqual(texts(entries), ['a', 'b', 'c'])
+  },
+
+  'several stores append at once: one order for all, no gap, nothing twice, nothing missed': async log => {
+    const followers = await Promise.all([1, 2, 3, 4].map(async () => new Follower(await log.open())))
+    await Promise.all(
+      followers.map(async (follower, me) => {
+        for (let i = 0; i < 50; i++) await follower.append(`${me}:${i}`)
+      }),
+    )
+    await Promise.all(followers.map(follower => follower.catchUp()))
+    const [first, ...others] = followers.map(({ seen }) => seen)
+    assert.equal(first!.length, 200)
+    assert.deepEqual(
+      first!.map(({ position }) => position.index),
+      first!.map((_, i) => i + 1),
+    )
+    assert.equal(new Set(first!.map(({ text }) => text)).size, 200)
+    assert.equal(new Set(first!.map(({ position }) => position.nonce)).size, 200)
+    for (const seen of others) assert.deepEqual(seen, first)
+  },
+
+  'an append says what came between the position it stands on and its own': async log => {
+    const [one, two] = [await log.open(), await log.open()]
+    const [a] = await appendAll(one, ['a'])
+    await appendAll(two, ['b', 'c'], a)
+    const answer = appended(await one.append(bytes('d'), a!))
+    assert.equal(answer.position.index, 4)
+    assert.deepEqual(texts(answer.missed), ['b', 'c'])
+    assert.deepEqual(
+      answer.missed.map(({ position }) => position.index),
+      [2, 3],
+    )
+  },
+
+  'the same bytes sent again stand again, at another position with another nonce': async log => {
+    const store = await log.open()
+    const [a, again] = await appendAll(store, ['a', 'a'])
+    assert.equal(again!.index, a!.index + 1)
+    assert.notEqual(again!.nonce, a!.nonce)
+    assert.deepEqual(texts(await readAll(store)), ['a', 'a'])
+  },
+
+  'a caller may use its buffer again, and a view into a larger one is that view': async log => {
+    const store = await log.open()
+    const buffer = bytes('-mine-')
+    const { position } = appended(await store.append(buffer.subarray(1, 5), START))
+    assert.equal(text(buffer), '-mine-')
+    buffer.fill(0)
+    await appendAll(store, ['other'], position)
+    assert.deepEqual(texts(await readAll(store)), ['mine', 'other'])
+  },
+
+  'every byte survives, and so does an entry of none': async log => {
+    const store = await log.open()
+    const all = Uint8Array.from({ length: 1_024 }, (_, i) => i % 256)
+    const entries = [all, new Uint8Array(), new Uint8Array(64), all.toReversed()]
+    let after = START
+    for (const entry of entries) after = appended(await store.append(entry, after)).position
+    assert.deepEqual(
+      (await readAll(store)).map(entry => [...entry.bytes]),
+      entries.map(entry => [...entry]),
+    )
+  },
+
+  'an entry of 1 MiB is carried whole': async log => {
+    const [store, other] = [await log.open(), await log.open()]
+    const big = noise(1_048_576, 7)
+    const { position } = appended(await store.append(big, START))
+    await appendAll(store, ['small'], position)
+    const entries = await readAll(other)
+    assert.equal(entries.length, 2)
+    assert.ok(Buffer.from(big).equals(entries[0]!.bytes))
+  },
+
+  'an append that missed more than an answer carries is behind, and reading on closes the gap in bounded pieces': async log => {
+    const [store, other] = [await log.open(), await log.open()]
+    let after = START
+    for (let i = 0; i < 16; i++) after = appended(await store.append(noise(262_144, i), after)).position
+    const answer = await other.append(bytes('late'), START)
+    assert.deepEqual({ ...answer, position: answer.kind === 'behind' && answer.position.index }, { kind: 'behind', position: 17 })
+    const first = entriesOf(await other.read(START))
+    assert.ok(first.length > 0 && first.length < 17, `one answer carried ${first.length} entries of 256 KiB`)
+    const all = await readAll(other)
+    assert.deepEqual(
+      all.map(({ position }) => position.index),
+      Array.from({ length: 17 }, (_, i) => i + 1),
+    )
+    assert.equal(text(all[16]!.bytes), 'late')
+    for (const [i, entry] of all.slice(0, 16).entries()) assert.ok(Buffer.from(noise(262_144, i)).equals(entry.bytes))
+  },
+
+  'standing on another nonce is diverged, and nothing is appended': async log => {
+    const store = await log.open()
+    const [a, b] = await appendAll(store, ['a', 'b'])
+    for (const wrong of [
+      { index: 2, nonce: a!.nonce },
+      { index: 1, nonce: b!.nonce ^ 1n },
+      { index: 0, nonce: 1n },
+    ]) {
+      assert.equal((await store.append(bytes('c'), wrong)).kind, 'diverged')
+      assert.equal((await store.read(wrong)).kind, 'diverged')
+    }
+    assert.deepEqual(texts(await readAll(store)), ['a', 'b'])
+  },
+
+  'standing beyond the end is diverged, and nothing is appended': async log => {
+    const store = await log.open()
+    const [a] = await appendAll(store, ['a'])
+    const beyond = { index: 2, nonce: a!.nonce }
+    assert.equal((await store.append(bytes('b'), beyond)).kind, 'diverged')
+    assert.equal((await store.read(beyond)).kind, 'diverged')
+    assert.equal((await store.read(beyond, { wait: new AbortController().signal })).kind, 'diverged')
+    assert.deepEqual(texts(await readAll(store)), ['a'])
+  },
+
+  'a log that lost its tail is diverged for whoever stood on it, also after it has grown again': async log => {
+    const [witness, other] = [await log.open(), await log.open()]
+    const positions = await appendAll(witness, ['1', '2', '3', '4', '5'])
+    const [third, last] = [positions[2]!, positions[4]!]
+    await log.fixture.loseTail(2)
+    assert.equal((await witness.append(bytes('6'), last)).kind, 'diverged')
+    assert.equal((await witness.read(last)).kind, 'diverged')
+    await appendAll(other, ['four', 'five', 'six'], third)
+    assert.equal((await witness.append(bytes('6'), last)).kind, 'diverged')
+    assert.equal((await witness.read(last)).kind, 'diverged')
+    assert.equal((await witness.read(last, { wait: new AbortController().signal })).kind, 'diverged')
+    assert.deepEqual(texts(await readAll(other)), ['1', '2', '3', 'four', 'five', 'six'])
+  },
+
+  'whoever waits at the end of a log that loses it and grows again is told': async log => {
+    const [witness, other] = [await log.open(), await log.open()]
+    const positions = await appendAll(witness, ['1', '2', '3'])
+    const waiting = witness.read(positions[2]!, { wait: new AbortController().signal })
+    await log.fixture.loseTail(2)
+    await appendAll(other, ['two', 'three', 'four'], positions[0])
+    assert.equal((await soon(waiting)).kind, 'diverged')
+  },
+
+  'a log that lost everything is diverged for whoever stood anywhere in it': async log => {
+    const store = await log.open()
+    const [a] = await appendAll(store, ['a', 'b'])
+    await log.fixture.loseTail(2)
+    assert.equal((await store.read(a!)).kind, 'diverged')
+    assert.equal((await store.append(bytes('c'), a!)).kind, 'diverged')
+    assert.deepEqual(await readAll(store), [])
+  },
+
+  'a reader that waits wakes when another store appends': async log => {
+    const [reader, writer] = [await log.open(), await log.open()]
+    let after = START
+    for (const word of ['first', 'second']) {
+      const controller = new AbortController()
+      const waiting = reader.read(after, { wait: controller.signal })
+      ;[after] = (await appendAll(writer, [word], after)) as [Position]
+      assert.deepEqual(texts(entriesOf(await soon(waiting))), [word])
+      assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+    }
+  },
+
+  'a reader that waits is answered at once when there is something already': async log => {
+    const store = await log.open()
+    await appendAll(store, ['a'])
+    assert.deepEqual(texts(entriesOf(await soon(store.read(START, { wait: new AbortController().signal })))), ['a'])
+  },
+
+  'a reader that stops waiting gets the reason of its signal and leaves no listener': async log => {
+    const store = await log.open()
+    const [a] = await appendAll(store, ['a'])
+    const controller = new AbortController()
+    const reason = new Error('enough')
+    const waiting = Promise.all([1, 2, 3].map(() => assert.rejects(store.read(a!, { wait: controller.signal }), error => error === reason)))
+    await store.read(START) // the waits are under way
+    controller.abort(reason)
+    await soon(waiting)
+    assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+    await assert.rejects(store.read(a!, { wait: controller.signal }), error => error === reason)
+    assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+    await appendAll(store, ['b'], a) // and the store is as good as before
+  },
+
+  'ages are lower bounds, never negative, and known where the profile says so': async log => {
+    const store = await log.open()
+    const began = systemClock.now()
+    const [a] = await appendAll(store, ['a'])
+    await store.snapshot(a!, chunks(['s']))
+    const lowerBound = (age: number) => assert.ok(age >= 0 && age <= systemClock.now() - began, `age ${age}`)
+    const other = await log.open()
+    for (;;) {
+      const ages = [store, other].map(async reader => (await readAll(reader))[0]!.age)
+      const all = [...(await Promise.all(ages)), (await store.newest())!.age]
+      for (const age of all) lowerBound(age)
+      if (!store.profile.ages || all.every(age => age > 0)) break
+      assert.ok(systemClock.now() - began < PATIENCE, `the profile says that ages are known, but they stay ${all}`)
+    }
+    lowerBound(appended(await other.append(bytes('b'), START)).missed[0]!.age)
+  },
+
+  'a snapshot is found by the next to open, whole, with the position it was taken at': async log => {
+    const store = await log.open()
+    const positions = await appendAll(store, ['a', 'b', 'c'])
+    const pieces = [noise(300_000, 1), new Uint8Array(), noise(1, 2), noise(1_500_000, 3)]
+    assert.equal(await store.snapshot(positions[1]!, chunks(pieces)), 'kept')
+    const opened = await log.store().open()
+    assert.deepEqual(opened.head, positions[2])
+    assert.deepEqual(opened.snapshot?.position, positions[1])
+    const whole = Buffer.concat(pieces)
+    assert.ok(whole.equals(await collect(opened.snapshot!.bytes)))
+    assert.ok(whole.equals(await collect((await store.newest())!.bytes)))
+    assert.deepEqual(texts(entriesOf(await store.read(positions[1]!))), ['c'])
+  },
+
+  'an empty snapshot is one too': async log => {
+    const store = await log.open()
+    const [a] = await appendAll(store, ['a'])
+    assert.equal(await store.snapshot(a!, chunks([])), 'kept')
+    const newest = await (await log.open()).newest()
+    assert.deepEqual(newest?.position, a)
+    assert.equal((await collect(newest!.bytes)).length, 0)
+  },
+
+  'a snapshot that is not newer than the last is refused and changes nothing': async log => {
+    const [store, other] = [await log.open(), await log.open()]
+    const positions = await appendAll(store, ['a', 'b', 'c'])
+    assert.equal(await store.snapshot(positions[1]!, chunks(['two'])), 'kept')
+    assert.equal(await other.snapshot(positions[0]!, chunks(['one'])), 'older')
+    assert.equal(await other.snapshot(positions[1]!, chunks(['two again'])), 'older')
+    assert.equal(text(await collect((await other.newest())!.bytes)), 'two')
+    assert.deepEqual(texts(await readAll(store)), ['a', 'b', 'c'])
+  },
+
+  'of two snapshots written at once the newer one stays': async log => {
+    const [store, other] = [await log.open(), await log.open()]
+    const positions = await appendAll(store, ['a', 'b', 'c'])
+    const newer = other.snapshot(positions[2]!, chunks(['three']))
+    const answers = await Promise.all([store.snapshot(positions[1]!, chunks(['t', 'w', 'o'])), newer])
+    assert.equal(answers[1], 'kept')
+    const newest = (await store.newest())!
+    assert.deepEqual(newest.position, positions[2])
+    assert.equal(text(await collect(newest.bytes)), 'three')
+  },
+
+  'a snapshot of an entry the log does not contain is refused': async log => {
+    const store = await log.open()
+    const [a] = await appendAll(store, ['a'])
+    await rejectsWith('DIVERGED', store.snapshot({ index: 1, nonce: a!.nonce ^ 1n }, chunks(['x'])))
+    await rejectsWith('DIVERGED', store.snapshot({ index: 2, nonce: a!.nonce }, chunks(['x'])))
+    assert.equal(await store.newest(), undefined)
+  },
+
+  'a snapshot interrupted in the middle leaves the last one in force, and the next is kept': async log => {
+    const store = await log.open()
+    const positions = await appendAll(store, ['a', 'b', 'c'])
+    await store.snapshot(positions[0]!, chunks(['one']))
+    const accident = new Error('out of memory')
+    await assert.rejects(store.snapshot(positions[1]!, interrupted([noise(200_000, 1)], accident)), error => error === accident)
+    for (const reader of [store, await log.open()]) {
+      const newest = (await reader.newest())!
+      assert.deepEqual(newest.position, positions[0])
+      assert.equal(text(await collect(newest.bytes)), 'one')
+    }
+    assert.deepEqual(texts(await readAll(store)), ['a', 'b', 'c'])
+    assert.equal(await store.snapshot(positions[2]!, chunks(['thr', 'ee'])), 'kept')
+    assert.equal(text(await collect((await store.newest())!.bytes)), 'three')
+  },
+
+  'appends go on while a snapshot is written': async log => {
+    const [store, other] = [await log.open(), await log.open()]
+    let after = (await appendAll(store, ['a', 'b']))[1]!
+    const at = after
+    async function* slowly(): AsyncGenerator<Uint8Array> {
+      for (const word of ['c', 'd', 'e']) {
+        yield noise(100_000, 1)
+        for (const writer of [store, other]) [after] = (await soon(appendAll(writer, [word], after))) as [Position]
+      }
+    }
+    assert.equal(await store.snapshot(at, slowly()), 'kept')
+    assert.deepEqual(texts(await readAll(other, at)), ['c', 'c', 'd', 'd', 'e', 'e'])
+  },
+
+  'trimming forgets what came before the last snapshot but one, never what follows it': async log => {
+    const store = await log.open()
+    const positions = await appendAll(store, [...'abcdefghij'])
+    await store.snapshot(positions[3]!, chunks(['four']))
+    assert.deepEqual(texts(await readAll(store, positions[3])), [...'efghij'])
+    await store.snapshot(positions[7]!, chunks(['eight']))
+    for (const reader of [store, await log.open()]) {
+      for (const after of [START, positions[0]!, positions[2]!]) {
+        assert.equal((await reader.read(after)).kind, 'trimmed')
+        assert.equal((await reader.read(after, { wait: new AbortController().signal })).kind, 'trimmed')
+        assert.equal((await reader.append(bytes('k'), after)).kind, 'trimmed')
+      }
+      // Standing exactly on the last entry that is gone, nothing is missing.
+      assert.deepEqual(texts(entriesOf(await reader.read(positions[3]!))), [...'efghij'])
+      assert.equal((await reader.read({ ...positions[3]!, nonce: positions[3]!.nonce ^ 1n })).kind, 'diverged')
+    }
+    assert.deepEqual(texts(appended(await store.append(bytes('k'), positions[3]!)).missed), [...'efghij'])
+    const opened = await log.store().open()
+    assert.deepEqual(opened.snapshot?.position, positions[7])
+    assert.equal(opened.head.index, 11)
+  },
+
+  'a log that is trimmed to its end still knows where it ends': async log => {
+    const store = await log.open()
+    let after = START
+    for (const word of ['a', 'b', 'c']) {
+      ;[after] = (await appendAll(store, [word], after)) as [Position]
+      await store.snapshot(after, chunks([word]))
+    }
+    await log.close()
+    const later = log.store()
+    const opened = await later.open()
+    assert.deepEqual([opened.head, opened.snapshot?.position], [after, after])
+    assert.deepEqual(await later.read(after), { kind: 'entries', entries: [] })
+    assert.equal(appended(await later.append(bytes('d'), after)).position.index, 4)
+  },
+
+  'a snapshot that is being read is read whole, or refused, when a newer one is kept': async log => {
+    const [store, other] = [await log.open(), await log.open()]
+    const positions = await appendAll(store, ['a', 'b', 'c'])
+    const pieces = [1, 2, 3, 4].map(seed => noise(400_000, seed))
+    await store.snapshot(positions[0]!, chunks(pieces))
+    const reading = (await other.newest())!.bytes[Symbol.asyncIterator]()
+    const read = [(await reading.next()).value as Uint8Array]
+    for (const at of positions.slice(1)) await store.snapshot(at, chunks(['newer']))
+    try {
+      for (let next = await reading.next(); !next.done; next = await reading.next()) read.push(next.value)
+    } catch (error) {
+      assert.ok(error instanceof LeaseError && error.code === 'UNAVAILABLE', String(error))
+      return
+    }
+    assert.ok(Buffer.concat(pieces).equals(Buffer.concat(read)))
+  },
+
+  'an owner is alone: neither another owner nor a shared user gets in, and they are told who it is': async log => {
+    if (!log.ownable) return log.assertShared()
+    const owner = log.owner('alpha')
+    await owner.open()
+    assert.equal(owner.profile.shared, false)
+    await appendAll(owner, ['a'])
+    for (const other of [log.owner('beta'), log.store()]) {
+      const error = await rejectsWith('UNAVAILABLE', other.open())
+      assert.match(error.message, /alpha/)
+      await rejectsWith('UNAVAILABLE', other.append(bytes('x'), START))
+      await rejectsWith('UNAVAILABLE', other.read(START))
+    }
+    assert.deepEqual(texts(await readAll(owner)), ['a'])
+  },
+
+  'a log in shared use cannot be owned until its users have closed': async log => {
+    if (!log.ownable) return log.assertShared()
+    const user = await log.open()
+    assert.equal(user.profile.shared, true)
+    await appendAll(user, ['a'])
+    await rejectsWith('UNAVAILABLE', log.owner('alpha').open())
+    await appendAll(user, ['b'], (await readAll(user)).at(-1)!.position)
+    await log.close()
+    const owner = log.owner('alpha')
+    await owner.open()
+    assert.deepEqual(texts(await readAll(owner)), ['a', 'b'])
+  },
+
+  'an owner that has closed makes way for another, and for shared users': async log => {
+    if (!log.ownable) return log.assertShared()
+    for (const name of ['alpha', 'beta']) {
+      const owner = log.owner(name)
+      const { head } = await owner.open()
+      await appendAll(owner, [name], head)
+      await log.close()
+    }
+    const [one, two] = [await log.open(), await log.open()]
+    assert.deepEqual(texts(await readAll(one)), ['alpha', 'beta'])
+    await appendAll(two, ['shared'], (await readAll(two)).at(-1)!.position)
+  },
+
+  'of several that ask to own at once, exactly one does': async log => {
+    if (!log.ownable) return log.assertShared()
+    const owners = Array.from('abcde', name => log.owner(name))
+    const answers = await Promise.allSettled(owners.map(owner => owner.open()))
+    const won = owners.filter((_, i) => answers[i]!.status === 'fulfilled')
+    assert.equal(won.length, 1)
+    for (const answer of answers) if (answer.status === 'rejected') assert.equal((answer.reason as LeaseError).code, 'UNAVAILABLE')
+    await appendAll(won[0]!, ['mine'])
+  },
+
+  'an owner taken for dead is disowned by the next one, and appends nothing': async log => {
+    if (!log.ownable) return log.assertShared()
+    const first = log.owner('alpha')
+    await first.open()
+    const [a] = await appendAll(first, ['a'])
+    await log.fixture.forgetOwner!()
+    const second = log.owner('beta')
+    await second.open()
+    const answer = await first.append(bytes('b'), a!)
+    assert.equal(answer.kind, 'disowned')
+    assert.match(answer.kind === 'disowned' ? answer.by : '', /beta/)
+    assert.equal((await first.read(a!)).kind, 'disowned')
+    await rejectsWith('UNAVAILABLE', first.snapshot(a!, chunks(['x'])))
+    assert.equal(await second.newest(), undefined)
+    await appendAll(second, ['c'], a)
+    assert.deepEqual(texts(await readAll(second)), ['a', 'c'])
+    await first[Symbol.asyncDispose]() // and its going takes nothing from its successor
+    assert.deepEqual(texts(await readAll(second)), ['a', 'c'])
+    await rejectsWith('UNAVAILABLE', log.owner('gamma').open())
+  },
+
+  'an owner taken for dead is disowned by shared users too': async log => {
+    if (!log.ownable) return log.assertShared()
+    const owner = log.owner('alpha')
+    await owner.open()
+    const [a] = await appendAll(owner, ['a'])
+    await log.fixture.forgetOwner!()
+    const user = await log.open()
+    assert.equal((await owner.append(bytes('b'), a!)).kind, 'disowned')
+    await appendAll(user, ['c'], a)
+    assert.deepEqual(texts(await readAll(user)), ['a', 'c'])
+  },
+
+  'an owner that waits to read is woken when it is disowned': async log => {
+    if (!log.ownable) return log.assertShared()
+    const first = log.owner('alpha')
+    await first.open()
+    const waiting = first.read(START, { wait: new AbortController().signal })
+    await log.fixture.forgetOwner!()
+    const second = log.owner('beta')
+    await second.open()
+    await appendAll(second, ['b'])
+    assert.equal((await soon(waiting)).kind, 'disowned')
+  },
+
+  'closing while a read waits ends the read as UNAVAILABLE': async log => {
+    const store = await log.open()
+    const controller = new AbortController()
+    const waiting = rejectsWith('UNAVAILABLE', store.read(START, { wait: controller.signal }))
+    await store.read(START) // the wait is under way
+    await store[Symbol.asyncDispose]()
+    await soon(waiting)
+    assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+  },
+
+  'before it is opened and after it was closed every call is UNAVAILABLE, and closing again is nothing': async log => {
+    const store = log.store()
+    const every = [
+      () => store.append(bytes('a'), START),
+      () => store.read(START),
+      () => store.read(START, { wait: new AbortController().signal }),
+      () => store.snapshot(START, chunks(['x'])),
+      () => store.newest(),
+    ]
+    for (const call of every) await rejectsWith('UNAVAILABLE', call())
+    await store.open()
+    await appendAll(store, ['a'])
+    await store[Symbol.asyncDispose]()
+    for (const call of [...every, () => store.open()]) await rejectsWith('UNAVAILABLE', call())
+    await store[Symbol.asyncDispose]()
+    assert.deepEqual(texts(await readAll(await log.open())), ['a'])
+  },
+
+  'a store that was never opened can be closed': async log => {
+    await log.store()[Symbol.asyncDispose]()
+  },
+}
+
+/** The stores a sentence has opened, closed when it ends. */
+class Log implements AsyncDisposable {
+  readonly fixture: StoreFixture
+  readonly #stores: Store[] = []
+
+  constructor(fixture: StoreFixture) {
+    this.fixture = fixture
+  }
+
+  get ownable(): boolean {
+    return this.fixture.owner !== undefined
+  }
+
+  store(): Store {
+    return this.#kept(this.fixture.store())
+  }
+
+  async open(): Promise<Store> {
+    const store = this.store()
+    await store.open()
+    return store
+  }
+
+  owner(name: string): Store {
+    return this.#kept(this.fixture.owner!(name))
+  }
+
+  /** A store that cannot be owned must not claim to be. */
+  assertShared(): void {
+    assert.equal(this.store().profile.shared, true)
+  }
+
+  async close(): Promise<void> {
+    for (const store of this.#stores.splice(0)) await store[Symbol.asyncDispose]()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  #kept(store: Store): Store {
+    this.#stores.push(store)
+    return store
+  }
+}
+
+/** Follows the log by what its own appends tell it, as a replica does. */
+class Follower {
+  readonly seen: { position: Position; text: string }[] = []
+  readonly #store: Store
+  #at = START
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  async append(word: string): Promise<void> {
+    const answer = await this.#store.append(bytes(word), this.#at)
+    if (answer.kind === 'behind') return this.catchUp()
+    const { position, missed } = appended(answer)
+    this.#see([...missed, { position, bytes: bytes(word), age: 0 }])
+  }
+
+  async catchUp(): Promise<void> {
+    this.#see(await readAll(this.#store, this.#at))
+  }
+
+  #see(entries: readonly Entry[]): void {
+    for (const entry of entries) this.seen.push({ position: entry.position, text: text(entry.bytes) })
+    this.#at = entries.at(-1)?.position ?? this.#at
+  }
+}
+
+function appended(answer: Appended): Extract<Appended, { kind: 'appended' }> {
+  assert.ok(answer.kind === 'appended', `expected to be appended, got ${answer.kind}`)
+  return answer
+}
+
+function entriesOf(read: Read): readonly Entry[] {
+  assert.ok(read.kind === 'entries', `expected entries, got ${read.kind}`)
+  return read.entries
+}
+
+async function appendAll(store: Store, words: readonly string[], after: Position = START): Promise<Position[]> {
+  const positions: Position[] = []
+  for (const word of words) {
+    after = appended(await store.append(bytes(word), after)).position
+    positions.push(after)
+  }
+  return positions
+}
+
+async function readAll(store: Store, after: Position = START): Promise<Entry[]> {
+  const all: Entry[] = []
+  for (;;) {
+    const entries = entriesOf(await store.read(all.at(-1)?.position ?? after))
+    if (entries.length === 0) return all
+    all.push(...entries)
+  }
+}
+
+async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<LeaseError> {
+  let found: unknown
+  try {
+    found = await call
+  } catch (error) {
+    assert.ok(error instanceof LeaseError, String(error))
+    assert.equal(error.code, code, error.message)
+    return error
+  }
+  assert.fail(`expected ${code}, got ${String(found)}`)
+}
+
+async function soon<T>(promise: Promise<T>): Promise<T> {
+  const over = new AbortController()
+  const late = pause(systemClock, PATIENCE, over.signal, { ref: true }).then(() => assert.fail(`nothing happened for ${PATIENCE} ms`))
+  try {
+    return await Promise.race([promise, late])
+  } finally {
+    late.catch(() => {})
+    over.abort()
+  }
+}
+
+async function* chunks(pieces: readonly (string | Uint8Array)[]): AsyncGenerator<Uint8Array> {
+  for (const piece of pieces) yield typeof piece === 'string' ? bytes(piece) : piece
+}
+
+async function* interrupted(pieces: readonly Uint8Array[], accident: Error): AsyncGenerator<Uint8Array> {
+  yield* pieces
+  throw accident
+}
+
+async function collect(pieces: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const all: Uint8Array[] = []
+  for await (const piece of pieces) all.push(piece)
+  return Buffer.concat(all)
+}
+
+function bytes(word: string): Uint8Array {
+  return new TextEncoder().encode(word)
+}
+
+function text(entry: Uint8Array): string {
+  return new TextDecoder().decode(entry)
+}
+
+function texts(entries: readonly Entry[]): string[] {
+  return entries.map(entry => text(entry.bytes))
+}
+
+/** Bytes that do not compress and are the same for the same seed. */
+function noise(length: number, seed: number): Uint8Array {
+  const all = new Uint8Array(length)
+  let state = seed * 2_654_435_761 + 1
+  for (let i = 0; i < length; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0
+    all[i] = state >>> 24
+  }
+  return all
+}
