@@ -28,9 +28,10 @@ export function install() {
   return run('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'])
 }
 
-/** A source without an output, or younger than its output, makes the whole build stale. */
+/** A source without an output, or younger than its output, or an output without a source makes the whole build stale. */
 export function stale() {
   const configured = Math.max(...['tsconfig.json', 'tsconfig.build.json'].map(file => statSync(join(root, file)).mtimeMs))
+  if (orphans().length > 0) return true
   return sources().some(source => {
     const output = outputOf(source)
     return !existsSync(output) || statSync(output).mtimeMs < Math.max(statSync(source).mtimeMs, configured)
@@ -38,19 +39,19 @@ export function stale() {
 }
 
 export function build() {
-  if (sources().length === 0) return true
-  if (!run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', 'tsconfig.build.json'])) return false
-  prune()
+  if (sources().length > 0 && !run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', 'tsconfig.build.json']))
+    return false
+  for (const file of orphans()) rmSync(file)
   return true
 }
 
-/** An output whose source was renamed or removed would go on being imported, tested and packed. */
-function prune() {
+/** Outputs whose source was renamed or removed: they would go on being imported, tested and packed. */
+function orphans() {
   const kept = new Set(sources().map(outputOf))
-  for (const file of filesBelow(dist)) {
+  return filesBelow(dist).filter(file => {
     const output = file.replace(/(\.js|\.js\.map|\.d\.ts)$/, '.js')
-    if (output.endsWith('.js') && !output.startsWith(join(dist, 'dashboard/')) && !kept.has(output)) rmSync(file)
-  }
+    return output.endsWith('.js') && !output.startsWith(join(dist, 'dashboard/')) && !kept.has(output)
+  })
 }
 
 /** Runs `file` in this process as if Node had been called with it: signals and the exit code need no forwarding. */
