@@ -239,6 +239,11 @@ export interface Operation {
   readonly seq: number
   /** The client has the answers up to here; they need not be kept. */
   readonly acked: number
+  /**
+   * It may have been sent before. Then even a refusal is written down: a first copy that is still on its way must meet it, or a client
+   * told `HELD` could be granted later after all.
+   */
+  readonly again?: boolean
 }
 
 /** A command and who asks: the id of the key it came with, 0 for whoever has the store itself. */

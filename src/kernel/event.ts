@@ -27,14 +27,14 @@ export interface Event {
   readonly type: EventType
   /** 0 where none is concerned. */
   readonly lease: number
-  readonly holder?: string
-  readonly resource?: string
-  readonly token?: number
-  readonly key?: string
-  readonly value?: string
+  readonly holder?: string | undefined
+  readonly resource?: string | undefined
+  readonly token?: number | undefined
+  readonly key?: string | undefined
+  readonly value?: string | undefined
   /** Why it ended or was told: an operator's name, `parent`, `break`, `stolen`, `cap`, `hold`, `lapsed`, `forbidden`, … */
-  readonly cause?: string
-  readonly by?: string
+  readonly cause?: string | undefined
+  readonly by?: string | undefined
   /** Wall time that the batch carried, for people. */
   readonly at: number
 }

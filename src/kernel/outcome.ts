@@ -1,15 +1,6 @@
 /** What the kernel answered, decided at `revision`. A refusal is an answer, not a failure: it changed nothing. */
 
-export type RefusalCode =
-  | 'HELD'
-  | 'GONE'
-  | 'STALE'
-  | 'DEADLOCK'
-  | 'INVALID'
-  | 'FORBIDDEN'
-  | 'LIMIT'
-  | 'UNAVAILABLE'
-  | 'NOT_FOUND'
+export type RefusalCode = 'HELD' | 'GONE' | 'STALE' | 'DEADLOCK' | 'INVALID' | 'FORBIDDEN' | 'LIMIT' | 'UNAVAILABLE' | 'NOT_FOUND'
 
 export interface Refused {
   readonly kind: 'refused'
@@ -76,3 +67,12 @@ export interface Void {
 }
 
 export type Outcome = Granted | Queued | Renewed | Done | Fenced | Nothing | Void | Refused
+
+/** `apply` writes the revision in when it is known. */
+export function done(id?: number): Done {
+  return id === undefined ? { kind: 'done', revision: 0 } : { kind: 'done', revision: 0, id }
+}
+
+export function nothing(): Nothing {
+  return { kind: 'nothing', revision: 0 }
+}

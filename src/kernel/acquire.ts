@@ -1,0 +1,307 @@
+/** Acquiring: everything that can be wrong is found before anything changes. */
+import type { Acquire, Attachment, Proposal, Want } from './command.ts'
+import { cycle } from './deadlock.ts'
+import { type Effects, emit } from './effects.ts'
+import { end } from './end.ts'
+import { attach, badAttachment, entryRefusal } from './entry.ts'
+import { badName, badText } from './name.ts'
+import { recall } from './operate.ts'
+import type { Granted, Queued, Refused } from './outcome.ts'
+import { allowed, mayTouch, rule, ruledBy, TTL_LIMIT } from './policy.ts'
+import { choose, enqueue, grant, positionOf, type Wanted } from './queue.ts'
+import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+import {
+  FROZEN,
+  findLease,
+  type Lease,
+  LIVE,
+  openLease,
+  type Resource,
+  rareOf,
+  type State,
+  SUSPECT,
+  TERM,
+  touch,
+  WAITING,
+} from './state.ts'
+
+const MOST_WANTS = 256
+const MOST_ENTRIES = 64
+const MOST_LABELS = 32
+/** Steals stand before everyone who merely waits. */
+const STEALS = -1e15
+/** Without aging a point of priority outweighs any time spent waiting. */
+const PRIORITY = 1e9
+
+function normal(want: Want): Wanted {
+  return { resource: want.resource, units: want.units ?? 1, shared: want.shared ?? false }
+}
+
+function whole(value: number | undefined, low: number, high: number): boolean {
+  return value === undefined || (Number.isSafeInteger(value) && value >= low && value <= high)
+}
+
+/** What is wrong with the command itself, whatever the state. */
+function malformed(command: Acquire): string | undefined {
+  const bad = badName(command.holder)
+  if (bad !== undefined) return `the holder's name ${bad}`
+  if (!Array.isArray(command.wants) || command.wants.length > MOST_WANTS) return `a lease takes a list of at most ${MOST_WANTS} resources`
+  if (!whole(command.any, 1, command.wants.length)) return `any must be from 1 to ${command.wants.length}, not ${command.any}`
+  if (!whole(command.priority, -1_000, 1_000)) return `priority must be a whole number from -1000 to 1000, not ${command.priority}`
+  if (!whole(command.grace, 0, TTL_LIMIT)) return `grace must be a duration, not ${command.grace}`
+  if (!whole(command.maxLife, 1, TTL_LIMIT)) return `maxLife must be a duration above 0, not ${command.maxLife}`
+  if (!whole(command.incarnation, 1, Number.MAX_SAFE_INTEGER)) return `incarnation ${command.incarnation} was never given`
+  if (command.steal !== undefined && command.wait !== true) return 'a steal waits for its turn: ask with wait'
+  if (command.wait === true && command.wants.length === 0) return 'there is nothing to wait for: name a resource'
+  return badWants(command.wants) ?? badAttachments(command.entries ?? []) ?? badLabels(command)
+}
+
+function badWants(wants: readonly Want[]): string | undefined {
+  for (const [i, want] of wants.entries()) {
+    const bad = badName(want.resource)
+    if (bad !== undefined) return `the resource's name ${JSON.stringify(String(want.resource).slice(0, 64))} ${bad}`
+    if (!whole(want.units, 1, Number.MAX_SAFE_INTEGER)) return `units of ${want.resource} must be a whole number above 0, not ${want.units}`
+    if (want.shared === true && (want.units ?? 1) !== 1) return `a shared grant of ${want.resource} takes no units: leave units out`
+    for (let j = 0; j < i; j++) if (wants[j]!.resource === want.resource) return `${want.resource} is named twice: it would wait for itself`
+  }
+  return undefined
+}
+
+function badAttachments(entries: readonly Attachment[]): string | undefined {
+  if (entries.length > MOST_ENTRIES) return `a lease takes at most ${MOST_ENTRIES} entries at once`
+  for (const [i, entry] of entries.entries()) {
+    const bad = badAttachment(entry)
+    if (bad !== undefined) return bad
+    for (let j = 0; j < i; j++) if (entries[j]!.key === entry.key) return `the entry ${entry.key} is named twice`
+  }
+  return undefined
+}
+
+function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
+  if (labels.length > MOST_LABELS) return `a lease takes at most ${MOST_LABELS} labels`
+  for (const [name, value] of labels) {
+    const bad = badText(name, 128) ?? badText(value, 1_024)
+    if (bad !== undefined) return `a label ${bad}`
+  }
+  return holding.length > MOST_WANTS ? `holding names more than ${MOST_WANTS} leases` : undefined
+}
+
+function badTtl(state: State, command: Acquire): string | undefined {
+  const { ttl, wants, entries = [] } = command
+  if (!Number.isSafeInteger(ttl) || ttl < 1) return `ttl must be a whole number of milliseconds above 0, not ${String(ttl)}`
+  const names = wants.length + entries.length === 0 ? [''] : [...wants.map(want => want.resource), ...entries.map(entry => entry.key)]
+  for (const name of names) {
+    const low = rule(state, name, 'ttlMin')
+    const high = rule(state, name, 'ttlMax')
+    if (ttl < low || ttl > high)
+      return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
+  }
+  return undefined
+}
+
+function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refused | undefined {
+  for (const { resource } of wants) {
+    const prefix = ruledBy(state, resource, 'quota')
+    if (prefix === undefined) continue
+    const most = rule(state, resource, 'quota')
+    if (most === 0) continue
+    let has = 0
+    for (const lease of state.leases.values()) if (lease.holder.name === holder && wantsUnder(lease, prefix)) has++
+    if (has >= most)
+      return refuse(state, 'LIMIT', `${holder} has ${has} leases under ${prefix}, as many as its policy allows`, { quota: most })
+  }
+  return undefined
+}
+
+function wantsUnder(lease: Lease, prefix: string): boolean {
+  const inside = (name: string) => prefix === '' || name === prefix || name.startsWith(`${prefix}/`)
+  return lease.grants.some(given => inside(given.resource.name)) || (lease.rare?.wants.some(want => inside(want.resource)) ?? false)
+}
+
+function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): number {
+  if (command.steal !== undefined) return STEALS
+  const priority = command.priority ?? 0
+  let aging = 0
+  for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))
+  return aging === 0 ? -priority * PRIORITY : state.elapsed - priority * aging
+}
+
+function held(state: State, wants: readonly Wanted[], any: number): Refused {
+  if (state.quiet !== undefined)
+    return refuse(state, 'UNAVAILABLE', 'the log lost entries: nothing is granted until the longest ttl has passed; ask again later', {
+      quiet: state.quiet.duration,
+    })
+  const busy = wants.filter(want => choose(state, [want], 0, 0, state.nextLease) === undefined)
+  const resource = state.resources.get((busy[0] ?? wants[0]!).resource)!
+  const holder = resource.grants[0]
+  const who = holder === undefined ? 'those who waited before' : holder.lease.holder.name
+  const some = any > 0 ? `fewer than ${any} of ${wants.length} are free; ` : ''
+  return refuse(
+    state,
+    'HELD',
+    `${some}${resource.name} is held by ${who}${holder?.lease.status === FROZEN ? ', which may still believe so' : ''}`,
+    {
+      resource: resource.name,
+      holder: who,
+      lease: holder?.lease.id ?? 0,
+      token: holder?.token ?? 0,
+      since: holder?.lease.since ?? 0,
+      queue: resource.queue.length,
+    },
+  )
+}
+
+interface Plan {
+  readonly wants: readonly Wanted[]
+  readonly rank: number
+  readonly parent: Lease | undefined
+  /** What it gets now; undefined: it waits. */
+  readonly chosen: readonly Wanted[] | undefined
+}
+
+/** Why it is refused, or what would be done. Changes nothing. */
+export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
+  const wrong = malformed(command) ?? badTtl(state, command)
+  if (wrong !== undefined) return invalid(state, wrong)
+  const wants = command.wants.map(normal)
+  for (const want of wants) {
+    if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, `acquire ${want.resource}`)
+    if (command.steal !== undefined && !allowed(state, key, 'break', want.resource)) return forbidden(state, `steal ${want.resource}`)
+    const capacity = rule(state, want.resource, 'capacity')
+    if (want.units > capacity) return invalid(state, `${want.resource} has ${capacity} units in all, ${want.units} can never be granted`)
+  }
+  if (wants.length === 0 && key !== 0 && state.keys.get(key) === undefined) return forbidden(state, 'open a lease')
+  if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
+    return invalid(state, `incarnation ${command.incarnation} was never given`)
+  const parent = command.parent === undefined ? undefined : findLease(state, command.parent)
+  if (command.parent !== undefined) {
+    if (parent === undefined || (parent.status !== LIVE && parent.status !== SUSPECT)) {
+      if (!(command.parent >= 1 && command.parent < state.nextLease))
+        return invalid(state, `there is no lease ${command.parent} to hang on`)
+      return gone(state, command.parent)
+    }
+    if (!mayTouch(state, key, parent)) return forbidden(state, `hang a lease on ${command.parent}`)
+  }
+  for (const entry of command.entries ?? []) {
+    if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
+    const refused = entryRefusal(state, command.holder, command.incarnation ?? state.nextLease, entry.key)
+    if (refused !== undefined) return refused
+  }
+  if (state.leases.size >= rule(state, '', 'leases'))
+    return refuse(state, 'LIMIT', `there are ${state.leases.size} leases, as many as are allowed in all`, { limit: state.leases.size })
+  const over = overQuota(state, command.holder, wants)
+  if (over !== undefined) return over
+
+  const rank = rankOf(state, command, wants)
+  const chosen = command.steal === undefined ? choose(state, wants, command.any ?? 0, rank, state.nextLease) : undefined
+  if (chosen === undefined) {
+    if (command.wait !== true) return held(state, wants, command.any ?? 0)
+    const refused = cannotWait(state, command, wants, rank)
+    if (refused !== undefined) return refused
+  }
+  return { wants, rank, parent, chosen }
+}
+
+function cannotWait(state: State, { holding = [], any, steal }: Acquire, wants: readonly Wanted[], rank: number): Refused | undefined {
+  for (const want of wants) {
+    const resource = state.resources.get(want.resource)
+    const most = rule(state, want.resource, 'waiters')
+    if (resource !== undefined && resource.queue.length >= most)
+      return refuse(state, 'LIMIT', `${most} already wait for ${want.resource}, as many as are allowed`, {
+        resource: want.resource,
+        limit: most,
+      })
+    if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, holding))
+      return invalid(state, `${want.resource} is held by the asker itself: it would wait for itself for ever`)
+  }
+  if (any !== undefined || steal !== undefined) return undefined
+  const path = cycle(state, wants, rank, holding)
+  if (path === undefined) return undefined
+  return refuse(state, 'DEADLOCK', `waiting would close a cycle: ${path.join(' → ')} → what the asker holds; release that first`, {
+    cycle: path,
+  })
+}
+
+/** Even if all others let go, what the asker keeps would still be in its way. */
+function blocksItself(state: State, resource: Resource, want: Wanted, holding: readonly number[]): boolean {
+  const own = resource.grants.filter(given => holding.includes(given.lease.id))
+  if (want.shared) return own.some(given => !given.shared)
+  const units = own.reduce((sum, given) => sum + given.units, want.units)
+  return own.some(given => given.shared) || units > rule(state, resource.name, 'capacity')
+}
+
+export function acquire(state: State, effects: Effects, proposal: Proposal & { readonly command: Acquire }): Granted | Queued | Refused {
+  const plan = planAcquire(state, proposal)
+  if ('kind' in plan) return plan
+  const { command, key = 0 } = proposal
+  const { wants, rank, parent, chosen } = plan
+  const status = chosen === undefined ? WAITING : LIVE
+  const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
+  effects.timer(lease, TERM)
+  keepRare(state, lease, command, plan, wants)
+  if (parent !== undefined) {
+    touch(state, parent)
+    const rare = rareOf(parent)
+    rare.children ??= new Set()
+    rare.children.add(lease)
+  }
+  for (const { key: name, value } of command.entries ?? []) attach(state, effects, lease, name, value)
+  if (chosen !== undefined) {
+    grant(state, effects, lease, chosen)
+    if (chosen.length === 0 && command.entries === undefined) emit(state, effects, 'granted', lease, {})
+  } else {
+    const rare = rareOf(lease)
+    rare.wants = wants
+    rare.rank = rank
+    enqueue(state, effects, lease)
+    const freed = new Set<Resource>()
+    if (command.steal !== undefined) steal(state, effects, lease, wants, command.steal === 'force', freed)
+    if (command.recall === true) for (const want of wants) recall(state, effects, want.resource, command.holder)
+    settle(state, effects, freed)
+  }
+  return lease.status === WAITING ? queued(state, lease) : granted(lease)
+}
+
+function keepRare(state: State, lease: Lease, command: Acquire, { parent }: Plan, wants: readonly Wanted[]): void {
+  let grace = command.grace ?? 0
+  let maxLife = command.maxLife ?? 0
+  if (state.policies.size > 0) {
+    for (const name of [...wants.map(want => want.resource), ...(command.entries ?? []).map(entry => entry.key)]) {
+      grace = Math.max(grace, rule(state, name, 'grace'))
+      const cap = rule(state, name, 'maxLife')
+      if (cap > 0) maxLife = maxLife === 0 ? cap : Math.min(maxLife, cap)
+    }
+  }
+  const { any = 0, priority = 0, holding = [], labels = [] } = command
+  if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0 && parent === undefined)
+    return
+  Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels, parent })
+}
+
+function steal(state: State, effects: Effects, thief: Lease, wants: readonly Wanted[], force: boolean, freed: Set<Resource>): void {
+  for (const want of wants) {
+    const resource = state.resources.get(want.resource)!
+    freed.add(resource)
+    for (const { lease } of [...resource.grants])
+      end(state, effects, lease, { type: 'revoked', cause: 'stolen', by: thief.holder.name, stopped: force }, freed)
+  }
+}
+
+function granted(lease: Lease): Granted {
+  return {
+    kind: 'granted',
+    revision: 0,
+    lease: lease.id,
+    incarnation: lease.holder.incarnation,
+    ttl: lease.term,
+    resources: lease.grants.map(given => given.resource.name),
+    tokens: lease.grants.map(given => given.token),
+  }
+}
+
+function queued(state: State, lease: Lease): Queued {
+  let position = 0
+  for (const want of lease.rare!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
+  return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.holder.incarnation, ttl: lease.term, position }
+}

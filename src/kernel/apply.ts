@@ -1,0 +1,99 @@
+/**
+ * The rules of leasing: `apply(state, proposal) → outcome + events`, the same on every replica. No clock, no randomness, no I/O, no await.
+ * A command is checked in full before it changes anything, so a bad one can never poison a log.
+ */
+import { acquire, planAcquire } from './acquire.ts'
+import type { Acquire, Command, Proposal } from './command.ts'
+import type { Effects } from './effects.ts'
+import { put, remove } from './entry.ts'
+import { createKey, fence, generation, policy, revokeKey, upgrade } from './govern.ts'
+import { breakHold, recallHolders, revoke, transfer } from './operate.ts'
+import type { Outcome, Refused } from './outcome.ts'
+import { release, releaseRefusal } from './release.ts'
+import { renew } from './renew.ts'
+import { RULES, type State } from './state.ts'
+import { aged, agedTogether, due, run, tick } from './time.ts'
+
+/** Applies one command. The revision grows by one exactly when someone who watches could see a difference. */
+export function apply(state: State, proposal: Proposal, effects: Effects): Outcome {
+  const before = effects.events.length
+  const outcome: { revision: number } & Outcome = dispatch(state, proposal, effects)
+  if (effects.events.length > before) state.revision++
+  outcome.revision = state.revision
+  return outcome
+}
+
+function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects): Outcome {
+  switch (command.kind) {
+    case 'acquire':
+      return acquire(state, effects, { command, key })
+    case 'renew':
+      return renew(state, effects, command, key)
+    case 'release':
+      return release(state, effects, command, key)
+    case 'due':
+      return due(state, effects, command)
+    case 'aged':
+      return aged(state, effects, command)
+    case 'aged-together':
+      return agedTogether(state, effects, command)
+    case 'run':
+      return run(state, effects, command.owned)
+    case 'put':
+      return put(state, effects, command, key)
+    case 'delete':
+      return remove(state, effects, command, key)
+    case 'revoke':
+      return revoke(state, effects, command, key)
+    case 'transfer':
+      return transfer(state, effects, command, key)
+    case 'break':
+      return breakHold(state, effects, command, key)
+    case 'recall':
+      return recallHolders(state, effects, command, key)
+    case 'policy':
+      return policy(state, effects, command, key)
+    case 'key':
+      return createKey(state, effects, command, key)
+    case 'unkey':
+      return revokeKey(state, effects, command, key)
+    case 'fence':
+      return fence(state, command, key)
+    case 'tick':
+      return tick(state, command)
+    case 'upgrade':
+      return upgrade(state, command, key)
+    case 'generation':
+      return generation(state, effects, command, key)
+  }
+}
+
+/**
+ * Why a command would be refused as things stand, or undefined. What is certain to be refused need not be written to the log; a barrier
+ * read first makes the answer true at the log's end.
+ */
+export function refusal(state: State, proposal: Proposal): Refused | undefined {
+  const { command } = proposal
+  if (command.kind === 'acquire') {
+    const plan = planAcquire(state, proposal as Proposal & { readonly command: Acquire })
+    return 'kind' in plan ? plan : undefined
+  }
+  if (command.kind === 'release') return releaseRefusal(state, command, proposal.key ?? 0)
+  return undefined
+}
+
+/** Whether the command is one that only replicas write, never a client. */
+export function isInternal(command: Command): boolean {
+  return (
+    command.kind === 'due' ||
+    command.kind === 'aged' ||
+    command.kind === 'aged-together' ||
+    command.kind === 'run' ||
+    command.kind === 'tick'
+  )
+}
+
+/** Whether this code knows the rules that the log has reached. */
+export function understands(state: State): boolean {
+  return state.rules <= RULES
+}

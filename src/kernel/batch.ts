@@ -1,0 +1,191 @@
+/**
+ * Batches: what an entry of the log carries. Every command that piled up while the last append was under way, who proposes it, and how far
+ * its proposer had come.
+ *
+ * An entry is resent byte for byte when its answer was lost, so it may stand in the log twice: it is applied once. Whoever comes more than
+ * WINDOW entries late is void, which is why a proposer that was silent for WINDOW entries can be forgotten. (Every command-line call is a
+ * proposer: otherwise the memory of them would grow for ever, or a delayed copy would apply twice.)
+ */
+import { apply } from './apply.ts'
+import { FromTheFuture, Reader, Writer } from './bytes.ts'
+import type { Proposal } from './command.ts'
+import type { Effects } from './effects.ts'
+import { readProposal, writeProposal } from './encode.ts'
+import { EVENT_TYPES } from './event.ts'
+import type { Outcome } from './outcome.ts'
+import { refuse } from './refuse.ts'
+import type { Session, State } from './state.ts'
+
+export const WINDOW = 8_192
+/** Answers kept for operations that may be asked again. */
+export const ANSWERS = 65_536
+
+const MAGIC = 0x4c
+const FORMAT = 1
+
+export interface Header {
+  /** A number that no two proposers share. */
+  readonly proposer: number
+  /** 1, 2, 3, … for each entry of this proposer. */
+  readonly seq: number
+  /** What the proposer had applied when it made this entry, and the trail it had then: replicas that differ are found out. */
+  readonly applied: number
+  readonly trail: readonly [number, number]
+  readonly wall: number
+}
+
+export interface Batch extends Header {
+  readonly proposals: readonly Proposal[]
+}
+
+/** Encodes proposals as they come, so that nothing is left to do when the log is ready for the next entry. */
+export class BatchWriter {
+  #body = new Writer(4_096)
+  #proposals: Proposal[] = []
+
+  get size(): number {
+    return this.#proposals.length
+  }
+
+  get bytes(): number {
+    return this.#body.length
+  }
+
+  add(proposal: Proposal): void {
+    writeProposal(this.#body, proposal)
+    this.#proposals.push(proposal)
+  }
+
+  /** The entry, and the batch that decoding it would give; the writer is empty again. */
+  take(header: Header): { readonly bytes: Uint8Array; readonly batch: Batch } {
+    const to = new Writer(this.#body.length + 64)
+    to.byte(MAGIC)
+    to.byte(FORMAT)
+    to.uint(header.proposer)
+    to.uint(header.seq)
+    to.uint(header.applied)
+    to.uint32(header.trail[0])
+    to.uint32(header.trail[1])
+    to.uint(header.wall)
+    to.uint(this.#proposals.length)
+    to.raw(this.#body.view())
+    const batch = { ...header, proposals: this.#proposals }
+    this.#body = new Writer(Math.min(Math.max(4_096, this.#body.length), 1 << 20))
+    this.#proposals = []
+    return { bytes: to.sealed(), batch }
+  }
+}
+
+export function encodeBatch({ proposals, ...header }: Batch): Uint8Array {
+  const writer = new BatchWriter()
+  for (const proposal of proposals) writer.add(proposal)
+  return writer.take(header).bytes
+}
+
+/** Throws Damaged or FromTheFuture. */
+export function decodeBatch(bytes: Uint8Array): Batch {
+  if (bytes[0] === MAGIC && bytes[1]! > FORMAT) throw new FromTheFuture(`an entry of format ${bytes[1]}`)
+  const from = Reader.unseal(bytes)
+  if (from.byte() !== MAGIC || from.byte() !== FORMAT) throw new FromTheFuture('an entry of a format not known here')
+  const header = {
+    proposer: from.uint(),
+    seq: from.uint(),
+    applied: from.uint(),
+    trail: [from.uint32(), from.uint32()] as const,
+    wall: from.uint(),
+  }
+  const proposals = from.list(() => readProposal(from))
+  from.finish()
+  return { ...header, proposals }
+}
+
+export type Applied =
+  | { readonly kind: 'applied'; readonly outcomes: readonly Outcome[] }
+  | { readonly kind: 'again' }
+  | { readonly kind: 'void' }
+
+/** Applies the entry at `index`, which must be the next one. `each` is called after every command with what it did. */
+export function applyBatch(state: State, index: number, batch: Batch, effects: Effects, each?: (outcome: Outcome) => void): Applied {
+  if (index !== state.index + 1) throw new Error(`entry ${index} cannot follow ${state.index}`)
+  state.index = index
+  forget(state)
+  const known = state.proposers.get(batch.proposer)
+  if (known !== undefined && batch.seq <= known.seq) return { kind: 'again' }
+  if (index - batch.applied > WINDOW || batch.applied >= index) {
+    fold(state, 0, index)
+    return { kind: 'void' }
+  }
+  // Last in line again: the one that was silent longest is the first to be forgotten.
+  state.proposers.delete(batch.proposer)
+  state.proposers.set(batch.proposer, { seq: batch.seq, index })
+  if (batch.wall > state.wall) state.wall = batch.wall
+  const outcomes: Outcome[] = []
+  for (const proposal of batch.proposals) {
+    const before = effects.events.length
+    const outcome = proposal.op === undefined ? apply(state, proposal, effects) : applyOnce(state, proposal, effects)
+    for (let i = before; i < effects.events.length; i++) {
+      const event = effects.events[i]!
+      fold(state, EVENT_TYPES.indexOf(event.type), event.lease + (event.token ?? 0))
+    }
+    fold(state, outcome.kind.length, outcome.revision)
+    outcomes.push(outcome)
+    each?.(outcome)
+  }
+  fold(state, index, state.nextLease + state.nextToken)
+  return { kind: 'applied', outcomes }
+}
+
+function forget(state: State): void {
+  for (const [proposer, { index }] of state.proposers) {
+    if (state.index - index <= WINDOW) return
+    state.proposers.delete(proposer)
+  }
+}
+
+/** Two streams of 32 bits: cheap, and enough to find out replicas that decided differently. */
+function fold(state: State, a: number, b: number): void {
+  const low = (b % 0x100000000) | 0
+  state.trailA = Math.imul(state.trailA ^ a ^ low, 0x01000193) >>> 0
+  state.trailB = (Math.imul(state.trailB ^ low, 0x85ebca6b) + state.trailA) >>> 0
+}
+
+/** One effect and one answer, however often it is asked, scoped to the key that asks. */
+function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome {
+  const { op, key = 0 } = proposal
+  const { session: name, seq, acked } = op!
+  const scope = `${key}:${name}`
+  const known = state.sessions.get(scope)
+  const answer = known?.answers.get(seq)
+  if (answer !== undefined) return answer
+  if (known !== undefined && seq <= known.seq)
+    return refuse(state, 'STALE', `operation ${seq} of ${name} was answered long ago; its answer is not kept any more`, {
+      session: name,
+      seq,
+    })
+  const outcome = apply(state, proposal, effects)
+  // Renewing twice is renewing: there is nothing to remember.
+  if (proposal.command.kind === 'renew') return outcome
+  const session: Session = known ?? { seq: 0, answers: new Map(), index: 0 }
+  session.index = state.index
+  for (const old of session.answers.keys()) {
+    if (old > acked) break
+    session.answers.delete(old)
+    state.counts.answers--
+  }
+  session.seq = Math.max(session.seq, Math.min(acked, seq - 1))
+  session.answers.set(seq, outcome)
+  state.counts.answers++
+  state.sessions.delete(scope)
+  state.sessions.set(scope, session)
+  for (const [oldest, { answers }] of state.sessions) {
+    if (state.counts.answers <= ANSWERS || oldest === scope) break
+    state.counts.answers -= answers.size
+    state.sessions.delete(oldest)
+  }
+  return outcome
+}
+
+/** What a repeated operation was answered, if it was. */
+export function answered(state: State, { op, key = 0 }: Proposal): Outcome | undefined {
+  return op === undefined ? undefined : state.sessions.get(`${key}:${op.session}`)?.answers.get(op.seq)
+}

@@ -1,0 +1,173 @@
+/**
+ * How leases end. Every end is safe, not only a lapse: after a revoke, a parent's end, a break, a steal or a cap the holder may still
+ * believe, so its units stay frozen until it releases or its running term is over. The timer that runs is the one that ran: when it is
+ * due, the holder has stopped believing, exactly as for a lapse.
+ */
+import type { Effects } from './effects.ts'
+import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
+import type { EventType } from './event.ts'
+import { rule } from './policy.ts'
+import { leaveQueues } from './queue.ts'
+import {
+  BREAK,
+  CAP,
+  dropLease,
+  FROZEN,
+  type Grant,
+  HOLD,
+  type Lease,
+  LIVE,
+  type Resource,
+  rareOf,
+  type State,
+  SUSPECT,
+  TERM,
+  touch,
+  WAITING,
+} from './state.ts'
+
+export interface Ending {
+  readonly type: EventType
+  readonly cause: string
+  readonly by?: string
+  /** The holder itself said so, or its term has run: it does not believe any more. */
+  readonly stopped: boolean
+}
+
+const HISTORY_NAMES = 16_384
+const HISTORY_LENGTH = 8
+
+function remember(state: State, grant: Grant, cause: string, by: string): void {
+  const { name } = grant.resource
+  const before = state.history.get(name)
+  const past = {
+    lease: grant.lease.id,
+    holder: grant.lease.holder.name,
+    token: grant.token,
+    since: grant.lease.since,
+    until: state.wall,
+    cause,
+    by,
+    revision: state.revision + 1,
+  }
+  if (before === undefined) {
+    state.history.set(name, [past])
+    if (state.history.size > HISTORY_NAMES) for (const oldest of state.history.keys()) return void state.history.delete(oldest)
+    return
+  }
+  state.history.delete(name) // to the end of the line: the names that ended longest ago are forgotten first
+  state.history.set(name, before.length < HISTORY_LENGTH ? [...before, past] : [...before.slice(1), past])
+}
+
+function removeGrant(grant: Grant, freed: Set<Resource>): void {
+  const { resource } = grant
+  resource.grants.splice(resource.grants.indexOf(grant), 1)
+  if (grant.shared) resource.sharers--
+  else resource.used -= grant.units
+  freed.add(resource)
+}
+
+function clearTimers(effects: Effects, lease: Lease): void {
+  if (lease.rare?.timers === undefined) return
+  cancelTimer(effects, lease, CAP)
+  cancelTimer(effects, lease, HOLD)
+  cancelTimer(effects, lease, BREAK)
+}
+
+export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
+  const entry = state.entries.get(key)!
+  state.entries.delete(key)
+  entry.lease.rare!.entries!.delete(key)
+  emit(state, effects, 'deleted', entry.lease, { key, cause })
+}
+
+/** Off the tree and off the list of entries: what an ended lease must not keep, whether its units are frozen or not. */
+function strip(state: State, effects: Effects, lease: Lease, cause: string): void {
+  const rare = lease.rare
+  if (rare === undefined) return
+  if (rare.entries !== undefined) for (const key of rare.entries) detachEntry(state, effects, key, cause)
+  rare.entries = undefined
+  if (rare.parent !== undefined) {
+    touch(state, rare.parent)
+    rare.parent.rare!.children!.delete(lease)
+    rare.parent = undefined
+  }
+  clearTimers(effects, lease)
+}
+
+/** A waiter leaves: nothing was granted, so nothing is frozen. */
+export function withdraw(state: State, effects: Effects, lease: Lease, cause: string, freed: Set<Resource>): void {
+  touch(state, lease)
+  for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
+  leaveQueues(state, lease, freed)
+  strip(state, effects, lease, cause)
+  dropLease(state, lease)
+  effects.timer(lease, TERM)
+}
+
+/** Ends a lease and all its descendants in this revision. The caller settles what was freed. */
+export function end(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Set<Resource>): void {
+  const children = lease.rare?.children
+  if (lease.status === FROZEN) {
+    if (ending.stopped) thaw(state, effects, lease, freed)
+  } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
+  else endHeld(state, effects, lease, ending, freed)
+  if (children === undefined) return
+  for (const child of [...children]) end(state, effects, child, { type: 'revoked', cause: 'parent', stopped: false }, freed)
+}
+
+function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: Ending, freed: Set<Resource>): void {
+  touch(state, lease)
+  emitForGrants(state, effects, type, lease, { cause, by: by === '' ? undefined : by })
+  for (const grant of lease.grants) remember(state, grant, cause, by)
+  strip(state, effects, lease, cause)
+  // A suspect's term has run: its holder stopped believing before the grace began.
+  const believes = !stopped && lease.status === LIVE && lease.grants.length > 0
+  if (lease.status === SUSPECT) state.counts.suspect--
+  const delay = type === 'lapsed' ? lockDelay(state, lease) : 0
+  if (believes || delay > 0) {
+    lease.status = FROZEN
+    state.counts.frozen++
+    const rare = rareOf(lease)
+    rare.cause = cause
+    rare.by = by
+    rare.children = undefined
+    emitForGrants(state, effects, 'frozen', lease, { cause })
+    if (delay > 0) restartTerm(state, effects, lease, delay)
+    return
+  }
+  dropGrants(lease, freed)
+  dropLease(state, lease)
+  effects.timer(lease, TERM)
+}
+
+function dropGrants(lease: Lease, freed: Set<Resource>): void {
+  for (const grant of lease.grants) removeGrant(grant, freed)
+  lease.grants = []
+}
+
+function lockDelay(state: State, lease: Lease): number {
+  let longest = 0
+  for (const grant of lease.grants) longest = Math.max(longest, rule(state, grant.resource.name, 'lockDelay'))
+  return longest
+}
+
+/** The holder has stopped believing, or was forced: its frozen units are free. */
+export function thaw(state: State, effects: Effects, lease: Lease, freed: Set<Resource>): void {
+  touch(state, lease)
+  state.counts.frozen--
+  emitForGrants(state, effects, 'thawed', lease, { cause: lease.rare!.cause })
+  dropGrants(lease, freed)
+  dropLease(state, lease)
+  effects.timer(lease, TERM)
+}
+
+/** One grant of a lease that goes on living: only its holder may give it back, so nothing is frozen. */
+export function releaseGrant(state: State, effects: Effects, lease: Lease, grant: Grant, freed: Set<Resource>): void {
+  touch(state, lease)
+  const frozen = lease.status === FROZEN
+  emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })
+  if (!frozen) remember(state, grant, 'released', '')
+  lease.grants.splice(lease.grants.indexOf(grant), 1)
+  removeGrant(grant, freed)
+}

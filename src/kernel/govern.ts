@@ -1,0 +1,96 @@
+/** Policies, keys, fences, and what concerns the log as a whole. */
+import { type CreateKey, type Fence, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from './command.ts'
+import { type Effects, emit, startQuiet } from './effects.ts'
+import { badName, badPrefix, normalPrefix, under } from './name.ts'
+import { done, type Outcome } from './outcome.ts'
+import { allowed, badRules, badScopes, isAdmin } from './policy.ts'
+import { forbidden, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+import { type Resource, type State, WAITING } from './state.ts'
+
+const MOST_FENCES = 100_000
+const MOST_KEYS = 10_000
+
+export function policy(state: State, effects: Effects, { prefix: given, rules }: Policy, key: number): Outcome {
+  const bad = badPrefix(given) ?? (rules === undefined ? undefined : badRules(rules))
+  if (bad !== undefined) return invalid(state, `policy: ${bad}`)
+  const prefix = normalPrefix(given)
+  if (!allowed(state, key, 'policy', prefix)) return forbidden(state, `set a policy for ${prefix}`)
+  if (rules === undefined) {
+    if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
+    state.policies.delete(prefix)
+  } else state.policies.set(prefix, rules)
+  emit(state, effects, 'policy', undefined, { key: prefix })
+  const freed = new Set<Resource>()
+  for (const lease of state.leases.values())
+    if (lease.status === WAITING)
+      for (const want of lease.rare!.wants) if (under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+  settle(state, effects, freed)
+  return done()
+}
+
+export function createKey(state: State, effects: Effects, { name, hash, allow }: CreateKey, key: number): Outcome {
+  const bad = badName(name) ?? badScopes(allow, VERBS)
+  if (bad !== undefined) return invalid(state, `key: ${bad}`)
+  if (typeof hash !== 'string' || !/^[0-9a-f]{64}$/.test(hash))
+    return invalid(state, 'key: the hash must be 64 hexadecimal digits (SHA-256)')
+  if (!isAdmin(state, key)) return forbidden(state, 'create keys')
+  if (state.keys.size >= MOST_KEYS) return refuse(state, 'LIMIT', `there are ${MOST_KEYS} keys, as many as are allowed`)
+  const id = state.nextKey++
+  state.keys.set(id, { id, name, hash, allow: allow.map(({ verb, prefix }) => ({ verb, prefix: normalPrefix(prefix) })) })
+  emit(state, effects, 'key', undefined, { key: name, cause: 'created' })
+  return done(id)
+}
+
+export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key: number): Outcome {
+  const there = state.keys.get(id)
+  if (!isAdmin(state, key)) return forbidden(state, 'revoke keys')
+  if (there === undefined) return refuse(state, 'NOT_FOUND', `there is no key ${id}`)
+  state.keys.delete(id)
+  emit(state, effects, 'key', undefined, { key: there.name, cause: 'revoked' })
+  return done(id)
+}
+
+export function fence(state: State, { resource, token }: Fence, key: number): Outcome {
+  const bad = badName(resource)
+  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
+  if (!allowed(state, key, 'acquire', resource)) return forbidden(state, `fence ${resource}`)
+  // A token nobody was given would lock out everyone who has one.
+  if (!Number.isSafeInteger(token) || token < 1 || token >= state.nextToken) return invalid(state, `token ${String(token)} was never given`)
+  const highest = state.fences.get(resource)
+  if (highest !== undefined && token < highest)
+    return refuse(state, 'STALE', `token ${token} is older than ${highest}, which ${resource} has already seen`, {
+      resource,
+      token,
+      highest,
+    })
+  if (highest === undefined && state.fences.size >= MOST_FENCES)
+    return refuse(
+      state,
+      'LIMIT',
+      `${MOST_FENCES} resources are fenced, as many as are allowed: keep the highest token with the resource itself`,
+    )
+  state.fences.set(resource, token)
+  return { kind: 'fenced', revision: 0, highest: token }
+}
+
+export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome {
+  if (!isAdmin(state, key)) return forbidden(state, 'raise the rules version')
+  if (rules !== state.rules + 1)
+    return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
+  state.rules = rules
+  return done()
+}
+
+export function generation(state: State, effects: Effects, { lease, token, revision, quiet }: Generation, key: number): Outcome {
+  if (!isAdmin(state, key)) return forbidden(state, 'begin a generation')
+  for (const n of [lease, token, revision, quiet])
+    if (!Number.isSafeInteger(n) || n < 0) return invalid(state, 'a generation needs whole numbers')
+  state.nextLease = Math.max(state.nextLease, lease)
+  state.nextToken = Math.max(state.nextToken, token)
+  state.revision = Math.max(state.revision, revision)
+  const length = Math.max(quiet, state.longest)
+  if (length > 0) startQuiet(state, effects, length)
+  emit(state, effects, 'generation', undefined, { cause: 'the log lost entries' })
+  return done()
+}

@@ -1,0 +1,118 @@
+/** What operators and givers do to leases: revoke, break, recall, transfer. */
+import type { Break, Recall, Revoke, Transfer } from './command.ts'
+import { type Effects, emit, startTimer } from './effects.ts'
+import { end } from './end.ts'
+import { badName, badPrefix, badText, under } from './name.ts'
+import { done, type Outcome, type Refused } from './outcome.ts'
+import { allowed, mayTouch, TTL_LIMIT } from './policy.ts'
+import { grant } from './queue.ts'
+import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+import { BREAK, FROZEN, findLease, type Lease, LIVE, openLease, type Resource, rareOf, type State, TERM, touch } from './state.ts'
+
+/** Tells the holders of a resource that someone would like it. */
+export function recall(state: State, effects: Effects, name: string, by: string): void {
+  for (const { lease, token } of state.resources.get(name)?.grants ?? []) {
+    if (lease.status === FROZEN) continue
+    touch(state, lease)
+    rareOf(lease).recalled = true
+    emit(state, effects, 'recalled', lease, { resource: name, token, by })
+  }
+}
+
+export function revoke(state: State, effects: Effects, { target, force = false, by = '' }: Revoke, key: number): Outcome {
+  if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
+  const found = revokeTargets(state, target, key)
+  if (!Array.isArray(found)) return found as Refused
+  const freed = new Set<Resource>()
+  for (const lease of found) {
+    // An ancestor among the targets may have taken it along already.
+    if (findLease(state, lease.id) !== lease) continue
+    end(state, effects, lease, { type: 'revoked', cause: 'revoked', by, stopped: force }, freed)
+  }
+  settle(state, effects, freed)
+  return done()
+}
+
+function revokeTargets(state: State, target: Revoke['target'], key: number): readonly Lease[] | Refused {
+  const mayRevoke = (lease: Lease): boolean => {
+    if (mayTouch(state, key, lease)) return true
+    const names = [...lease.grants.map(given => given.resource.name), ...(lease.rare?.wants.map(want => want.resource) ?? [])]
+    return names.length === 0 ? allowed(state, key, 'revoke', '') : names.every(name => allowed(state, key, 'revoke', name))
+  }
+  if ('lease' in target) {
+    const lease = findLease(state, target.lease)
+    if (lease === undefined) return gone(state, target.lease)
+    return mayRevoke(lease) ? [lease] : forbidden(state, `revoke lease ${target.lease}`)
+  }
+  const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
+  if (bad !== undefined) return invalid(state, `what to revoke ${bad}`)
+  const concerned = (lease: Lease): boolean => {
+    if ('holder' in target) return lease.holder.name === target.holder
+    const prefix = target.prefix
+    return (
+      lease.grants.some(given => under(prefix, given.resource.name)) ||
+      (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+      [...(lease.rare?.entries ?? [])].some(name => under(prefix, name))
+    )
+  }
+  const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))
+  return found.length === 0 ? refuse(state, 'NOT_FOUND', 'no lease matches what was to be revoked') : found
+}
+
+export function transfer(state: State, effects: Effects, { lease: id, to, incarnation }: Transfer, key: number): Outcome {
+  const bad = badName(to)
+  if (bad !== undefined) return invalid(state, `the recipient's name ${bad}`)
+  const lease = findLease(state, id)
+  if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)
+  if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
+  const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
+  const maxLife = lease.rare?.maxLife ?? 0
+  const grace = lease.rare?.grace ?? 0
+  // What is freed goes straight to the recipient: those who wait are looked at only afterwards.
+  const freed = new Set<Resource>()
+  end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped: true }, freed)
+  const heir = openLease(state, to, incarnation, lease.key, lease.ttl, LIVE)
+  if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
+  effects.timer(heir, TERM)
+  grant(state, effects, heir, wants)
+  settle(state, effects, freed)
+  return done(heir.id)
+}
+
+export function breakHold(state: State, effects: Effects, { resource: name, after = 0, by = '' }: Break, key: number): Outcome {
+  const bad = badName(name)
+  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
+  if (!Number.isSafeInteger(after) || after < 0 || after > TTL_LIMIT)
+    return invalid(state, `after must be a duration, not ${String(after)}`)
+  if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
+  if (!allowed(state, key, 'break', name)) return forbidden(state, `break ${name}`)
+  const resource = state.resources.get(name)
+  const holders = (resource?.grants ?? []).map(given => given.lease).filter(lease => lease.status !== FROZEN)
+  if (holders.length === 0) return refuse(state, 'NOT_FOUND', `nobody holds ${name}`, { resource: name })
+  const freed = new Set<Resource>()
+  for (const lease of holders) {
+    if (after === 0) {
+      end(state, effects, lease, { type: 'revoked', cause: 'break', by, stopped: false }, freed)
+      continue
+    }
+    const running = lease.rare?.timers?.[BREAK]
+    if (running !== undefined && running.duration <= after) continue
+    touch(state, lease)
+    rareOf(lease).by = by
+    startTimer(state, effects, lease, BREAK, after)
+    emit(state, effects, 'recalled', lease, { resource: name, cause: 'break', by: by === '' ? undefined : by })
+  }
+  settle(state, effects, freed)
+  return done()
+}
+
+export function recallHolders(state: State, effects: Effects, { resource, by = '' }: Recall, key: number): Outcome {
+  const bad = badName(resource) ?? badText(by, 512)
+  if (bad !== undefined) return invalid(state, `what to recall ${bad}`)
+  if (!allowed(state, key, 'acquire', resource)) return forbidden(state, `recall ${resource}`)
+  if (state.resources.get(resource)?.grants.some(given => given.lease.status !== FROZEN) !== true)
+    return refuse(state, 'NOT_FOUND', `nobody holds ${resource}`, { resource })
+  recall(state, effects, resource, by)
+  return done()
+}

@@ -1,0 +1,106 @@
+/** What a prefix says about the names under it. Each rule is taken from the longest prefix that has it. */
+import type { PolicyRules, Scope, Verb } from './command.ts'
+import { badPrefix, under } from './name.ts'
+import type { Lease, State } from './state.ts'
+
+export const TTL_MIN = 100
+export const TTL_MAX = 86_400_000
+/** No policy may allow more: a year. */
+export const TTL_LIMIT = 31_536_000_000
+export const WAITERS = 10_000
+export const LEASES = 1_000_000
+const UNITS_LIMIT = 1_000_000_000
+
+const DEFAULTS = {
+  ttlMin: TTL_MIN,
+  ttlMax: TTL_MAX,
+  capacity: 1,
+  lockDelay: 0,
+  grace: 0,
+  maxLife: 0,
+  maxHold: 0,
+  quota: 0,
+  waiters: WAITERS,
+  queue: 'fifo',
+  aging: 0,
+  leases: LEASES,
+} as const satisfies Required<PolicyRules>
+
+/** The prefix that says it, from the name itself up to the empty one; undefined where the default holds. */
+export function ruledBy(state: State, name: string, rule: keyof PolicyRules): string | undefined {
+  if (state.policies.size === 0) return undefined
+  for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) {
+    const prefix = name.slice(0, end)
+    if (state.policies.get(prefix)?.[rule] !== undefined) return prefix
+  }
+  return state.policies.get('')?.[rule] === undefined ? undefined : ''
+}
+
+export function rule<K extends keyof PolicyRules>(state: State, name: string, key: K): Required<PolicyRules>[K] {
+  const prefix = ruledBy(state, name, key)
+  if (prefix === undefined) return DEFAULTS[key]
+  return state.policies.get(prefix)![key] as Required<PolicyRules>[K]
+}
+
+const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low: number, high: number]>> = {
+  ttlMin: [1, TTL_LIMIT],
+  ttlMax: [1, TTL_LIMIT],
+  capacity: [0, UNITS_LIMIT],
+  lockDelay: [0, TTL_LIMIT],
+  grace: [0, TTL_LIMIT],
+  maxLife: [0, TTL_LIMIT],
+  maxHold: [0, TTL_LIMIT],
+  quota: [0, UNITS_LIMIT],
+  waiters: [0, UNITS_LIMIT],
+  aging: [0, TTL_LIMIT],
+  leases: [0, UNITS_LIMIT],
+}
+
+/** What is wrong with a policy, or undefined. */
+export function badRules(rules: PolicyRules): string | undefined {
+  for (const [name, value] of Object.entries(rules)) {
+    if (value === undefined) continue
+    if (name === 'queue') {
+      if (value !== 'fifo' && value !== 'fit') return "queue is 'fifo' or 'fit'"
+      continue
+    }
+    if (!Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
+    const [low, high] = BOUNDS[name as keyof typeof BOUNDS]
+    if (!Number.isSafeInteger(value) || (value as number) < low || (value as number) > high)
+      return `${name} must be a whole number from ${low} to ${high}, not ${String(value)}`
+  }
+  if (rules.ttlMin !== undefined && rules.ttlMax !== undefined && rules.ttlMin > rules.ttlMax) return 'ttlMin is above ttlMax'
+  return undefined
+}
+
+export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): string | undefined {
+  if (!Array.isArray(allow) || allow.length > 256) return 'allow must be a list of at most 256 scopes'
+  for (const scope of allow) {
+    if (!verbs.includes(scope.verb)) return `there is no verb ${String(scope.verb)}; there are ${verbs.join(', ')}`
+    const bad = badPrefix(scope.prefix)
+    if (bad !== undefined) return `the prefix of ${scope.verb} ${bad}`
+  }
+  return undefined
+}
+
+/** Key 0 is whoever has the store itself. A key that was revoked may do nothing. */
+export function allowed(state: State, key: number, verb: Verb, name: string): boolean {
+  if (key === 0) return true
+  const allow = state.keys.get(key)?.allow
+  if (allow === undefined) return false
+  for (const scope of allow) if ((scope.verb === verb || scope.verb === 'admin') && under(scope.prefix, name)) return true
+  return false
+}
+
+/** Admin over everything. */
+export function isAdmin(state: State, key: number): boolean {
+  return key === 0 || (state.keys.get(key)?.allow.some(scope => scope.verb === 'admin' && scope.prefix === '') ?? false)
+}
+
+/** Whether a key may act on a lease: its own key, or an administrator. */
+export function mayTouch(state: State, key: number, lease: Lease): boolean {
+  if (key === 0 || lease.key === key) return true
+  return lease.grants.length > 0
+    ? lease.grants.every(given => allowed(state, key, 'admin', given.resource.name))
+    : allowed(state, key, 'admin', '')
+}

@@ -1,0 +1,127 @@
+/** Who may take what is free, and who waits for it. The order of a queue is the same wherever a waiter stands in it, so waiting for several things cannot lock up. */
+import type { Want } from './command.ts'
+import type { Effects } from './effects.ts'
+import { emit, startTimer } from './effects.ts'
+import { rule } from './policy.ts'
+import { CAP, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch } from './state.ts'
+
+export type Wanted = Required<Want>
+
+/** Where `rank`, `id` stands or would stand. */
+function place(queue: readonly Lease[], rank: number, id: number): number {
+  let low = 0
+  let high = queue.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    const other = queue[middle]!
+    const before = other.rare!.rank < rank || (other.rare!.rank === rank && other.id < id)
+    if (before) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+export function positionOf(resource: Resource, lease: Lease): number {
+  return place(resource.queue, lease.rare!.rank, lease.id)
+}
+
+function room(state: State, resource: Resource | undefined, want: Wanted): boolean {
+  if (want.shared) return resource === undefined ? rule(state, want.resource, 'capacity') > 0 : resource.used === 0
+  const capacity = rule(state, want.resource, 'capacity')
+  if (resource === undefined) return want.units <= capacity
+  return resource.sharers === 0 && resource.used + want.units <= capacity
+}
+
+/** Nobody overtakes in a `fifo` queue: a newcomer may only take what is free when it would stand first. */
+function mayTake(state: State, resource: Resource | undefined, want: Wanted, rank: number, id: number): boolean {
+  if (!room(state, resource, want)) return false
+  if (resource === undefined || resource.queue.length === 0) return true
+  if (rule(state, want.resource, 'queue') === 'fit') return true
+  return place(resource.queue, rank, id) === 0
+}
+
+/** Which of `wants` it would get now: all, or the first `any` of them; undefined when it must wait. */
+export function choose(state: State, wants: readonly Wanted[], any: number, rank: number, id: number): readonly Wanted[] | undefined {
+  if (state.quiet !== undefined && wants.length > 0) return undefined
+  if (any === 0) {
+    for (const want of wants) if (!mayTake(state, state.resources.get(want.resource), want, rank, id)) return undefined
+    return wants
+  }
+  const chosen: Wanted[] = []
+  for (const want of wants) {
+    if (!mayTake(state, state.resources.get(want.resource), want, rank, id)) continue
+    chosen.push(want)
+    if (chosen.length === any) return chosen
+  }
+  return undefined
+}
+
+/** The caller has touched the lease, or just made it. */
+export function grant(state: State, effects: Effects, lease: Lease, wants: readonly Wanted[]): void {
+  lease.status = LIVE
+  lease.since = state.wall
+  if (wants.length > 0 && lease.term > state.longest) state.longest = lease.term
+  for (const want of wants) {
+    const resource = resourceOf(state, want.resource)
+    const given = { lease, resource, units: want.shared ? 0 : want.units, shared: want.shared, token: state.nextToken++ }
+    resource.grants.push(given)
+    lease.grants.push(given)
+    if (want.shared) resource.sharers++
+    else resource.used += want.units
+    emit(state, effects, 'granted', lease, { resource: want.resource, token: given.token })
+  }
+  const maxLife = lease.rare?.maxLife ?? 0
+  if (maxLife > 0) startTimer(state, effects, lease, CAP, maxLife)
+  for (const want of wants) {
+    const resource = state.resources.get(want.resource)!
+    if (resource.queue.length > 0) pressHolders(state, effects, resource)
+  }
+}
+
+export function enqueue(state: State, effects: Effects, lease: Lease): void {
+  joinQueues(state, lease)
+  for (const want of lease.rare!.wants) {
+    emit(state, effects, 'queued', lease, { resource: want.resource })
+    pressHolders(state, effects, state.resources.get(want.resource)!)
+  }
+}
+
+export function joinQueues(state: State, lease: Lease): void {
+  const { wants, rank, holding } = lease.rare!
+  state.counts.waiting++
+  for (const want of wants) {
+    const { queue } = resourceOf(state, want.resource)
+    queue.splice(place(queue, rank, lease.id), 0, lease)
+  }
+  for (const kept of holding) {
+    const waiters = state.keeping.get(kept)
+    if (waiters === undefined) state.keeping.set(kept, [lease])
+    else waiters.push(lease)
+  }
+}
+
+/** Someone waits: holders that a policy limits to so long while others wait begin to count. */
+function pressHolders(state: State, effects: Effects, resource: Resource): void {
+  const maxHold = rule(state, resource.name, 'maxHold')
+  if (maxHold === 0) return
+  for (const { lease } of resource.grants) {
+    if (lease.status !== LIVE || lease.rare?.timers?.[HOLD] !== undefined) continue
+    touch(state, lease)
+    startTimer(state, effects, lease, HOLD, maxHold)
+  }
+}
+
+/** Takes it out of every queue; what it stood in the way of is looked at by `settle`. */
+export function leaveQueues(state: State, lease: Lease, freed: Set<Resource>): void {
+  state.counts.waiting--
+  for (const want of lease.rare!.wants) {
+    const resource = state.resources.get(want.resource)!
+    resource.queue.splice(positionOf(resource, lease), 1)
+    freed.add(resource)
+  }
+  for (const kept of lease.rare!.holding) {
+    const waiters = state.keeping.get(kept)!.filter(waiter => waiter !== lease)
+    if (waiters.length === 0) state.keeping.delete(kept)
+    else state.keeping.set(kept, waiters)
+  }
+}

@@ -1,0 +1,29 @@
+/** Releasing: the holder itself says that it has stopped. */
+import type { Release } from './command.ts'
+import type { Effects } from './effects.ts'
+import { end, releaseGrant } from './end.ts'
+import { done, type Outcome, type Refused } from './outcome.ts'
+import { mayTouch } from './policy.ts'
+import { gone, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+import { FROZEN, findLease, type Resource, type State } from './state.ts'
+
+export function releaseRefusal(state: State, { lease: id, resource }: Release, key: number): Refused | undefined {
+  const lease = findLease(state, id)
+  if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
+  if (resource !== undefined && !lease.grants.some(given => given.resource.name === resource))
+    return refuse(state, 'GONE', `lease ${id} does not hold ${resource}`, { lease: id, resource })
+  return undefined
+}
+
+export function release(state: State, effects: Effects, command: Release, key: number): Outcome {
+  const refused = releaseRefusal(state, command, key)
+  if (refused !== undefined) return refused
+  const lease = findLease(state, command.lease)!
+  const freed = new Set<Resource>()
+  const only = command.resource === undefined ? undefined : lease.grants.find(given => given.resource.name === command.resource)
+  if (only !== undefined && !(lease.status === FROZEN && lease.grants.length === 1)) releaseGrant(state, effects, lease, only, freed)
+  else end(state, effects, lease, { type: 'released', cause: 'released', stopped: true }, freed)
+  settle(state, effects, freed)
+  return done()
+}

@@ -1,0 +1,44 @@
+/** Renewing: never brings back what ended. */
+import type { Renew } from './command.ts'
+import { type Effects, emit, restartTerm } from './effects.ts'
+import { GONE, type Outcome } from './outcome.ts'
+import { mayTouch } from './policy.ts'
+import { refuse } from './refuse.ts'
+import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, type State, SUSPECT, touch } from './state.ts'
+
+/** Renewals in one command. */
+export const MOST_RENEWALS = 10_000
+
+export function renew(state: State, effects: Effects, { leases }: Renew, key: number): Outcome {
+  if (!Array.isArray(leases) || leases.length > MOST_RENEWALS)
+    return refuse(state, 'LIMIT', `at most ${MOST_RENEWALS} renewals in one command`)
+  const ttls: number[] = []
+  for (const id of leases) {
+    const lease = findLease(state, id)
+    // A foreign lease is as good as gone: its existence is nobody else's business.
+    if (lease === undefined || lease.status === FROZEN || !mayTouch(state, key, lease)) {
+      ttls.push(GONE)
+      continue
+    }
+    touch(state, lease)
+    if (lease.status === SUSPECT) recover(state, effects, lease)
+    if (lease.status === LIVE) lease.confirmed = true
+    restartTerm(state, effects, lease, lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM))
+    ttls.push(lease.term)
+  }
+  return { kind: 'renewed', revision: 0, ttls }
+}
+
+function recover(state: State, effects: Effects, lease: Lease): void {
+  lease.status = LIVE
+  state.counts.suspect--
+  emitForAll(state, effects, 'recovered', lease)
+}
+
+/** What hangs on it, by name: its grants and its entries, or just the lease. */
+export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: Lease): void {
+  for (const given of lease.grants) emit(state, effects, type, lease, { resource: given.resource.name, token: given.token })
+  const entries = lease.rare?.entries
+  for (const key of entries ?? []) emit(state, effects, type, lease, { key })
+  if (lease.grants.length === 0 && (entries?.size ?? 0) === 0) emit(state, effects, type, lease, {})
+}

@@ -1,0 +1,38 @@
+import type { Effects } from './effects.ts'
+import { withdraw } from './end.ts'
+import { allowed, rule } from './policy.ts'
+import { choose, grant, leaveQueues } from './queue.ts'
+import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
+
+/** Gives what is free to the next live, still entitled waiters, in the same revision in which it became free. */
+export function settle(state: State, effects: Effects, freed: Set<Resource>): void {
+  for (const resource of freed) {
+    freed.delete(resource) // and may be added again by what follows
+    if (resource.queue.length > 0) settleOne(state, effects, resource, freed)
+    dropIfIdle(state, resource)
+  }
+}
+
+function settleOne(state: State, effects: Effects, resource: Resource, freed: Set<Resource>): void {
+  const overtaking = rule(state, resource.name, 'queue') === 'fit'
+  let at = 0
+  while (at < resource.queue.length) {
+    const lease = resource.queue[at]!
+    const { wants, any, rank } = lease.rare!
+    const chosen = choose(state, wants, any, rank, lease.id)
+    if (chosen === undefined) {
+      if (!overtaking) return
+      at++
+    } else if (entitled(state, lease)) {
+      touch(state, lease)
+      leaveQueues(state, lease, freed)
+      Object.assign(rareOf(lease), { wants: [], any: 0, holding: [] })
+      grant(state, effects, lease, chosen)
+    } else withdraw(state, effects, lease, 'forbidden', freed)
+  }
+}
+
+/** Rights may have gone since it queued. */
+function entitled(state: State, lease: Lease): boolean {
+  return lease.rare!.wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
+}

@@ -1,0 +1,329 @@
+/**
+ * The state that every replica of a log has in common, to the byte.
+ *
+ * Plain data and a few lookups; the rules that change it are in apply.ts and the files it names. What can be derived (who holds a resource,
+ * who waits for it) hangs on the leases that cause it, so a snapshot is the leases and a few small tables.
+ */
+import type { CreateKey, PolicyRules, Want } from './command.ts'
+import type { Outcome } from './outcome.ts'
+
+/** The rules this code knows. A state above it must not be touched. */
+export const RULES = 1
+
+/** Until a holder has renewed once, it may never have heard of its grant: then it must not own a GPU until tomorrow. */
+export const FIRST_TERM = 30_000
+
+export const WAITING = 0
+export const LIVE = 1
+/** Its ttl has run and its grace has not: nobody else has it yet, and a renewal brings it back. */
+export const SUSPECT = 2
+/** Ended, but its holder may still believe: it keeps its units, and nothing else, until it releases or its term has run. */
+export const FROZEN = 3
+export type Status = typeof WAITING | typeof LIVE | typeof SUSPECT | typeof FROZEN
+
+/** A lease's timers. The first is its ttl, its grace, its freeze or its lock-delay, whichever runs: there is never more than one of them. */
+export const TERM = 0
+export const CAP = 1
+export const HOLD = 2
+export const BREAK = 3
+export type Slot = typeof TERM | typeof CAP | typeof HOLD | typeof BREAK
+export const SLOTS = 4
+
+/** The timer of the log itself: quiet after entries were lost. No lease has id 0. */
+export const QUIET = 0
+
+export interface Holder {
+  readonly name: string
+  readonly incarnation: number
+  leases: number
+}
+
+export interface Grant {
+  readonly lease: Lease
+  readonly resource: Resource
+  readonly units: number
+  readonly shared: boolean
+  readonly token: number
+}
+
+export interface Timer {
+  readonly duration: number
+  readonly epoch: number
+  readonly run: number
+  aged: number
+}
+
+/** What most leases do not have. */
+export interface Rare {
+  wants: readonly Required<Want>[]
+  any: number
+  rank: number
+  priority: number
+  holding: readonly number[]
+  parent: Lease | undefined
+  children: Set<Lease> | undefined
+  entries: Set<string> | undefined
+  labels: readonly (readonly [string, string])[]
+  grace: number
+  maxLife: number
+  recalled: boolean
+  cause: string
+  by: string
+  /** CAP, HOLD and BREAK; epochs are numbered by `started`, so a cancelled and restarted timer is another one. */
+  timers: (Timer | undefined)[] | undefined
+  started: number
+}
+
+export interface Lease {
+  readonly id: number
+  readonly holder: Holder
+  readonly key: number
+  readonly ttl: number
+  status: Status
+  /** Renewed at least once since it was granted. */
+  confirmed: boolean
+  /** The running duration of TERM. */
+  term: number
+  /** Changes whenever TERM is restarted. */
+  epoch: number
+  /** The run of the log in which this epoch began. */
+  run: number
+  /** TERM had run so long before the present run began, or when a mark said so. */
+  aged: number
+  grants: Grant[]
+  since: number
+  rare: Rare | undefined
+  /** Belongs to whoever counts this lease's time; never part of the state. */
+  alarm: unknown
+}
+
+export interface Resource {
+  readonly name: string
+  /** In the order of their tokens. */
+  readonly grants: Grant[]
+  used: number
+  sharers: number
+  /** By rank, then by id: the same order in every queue, so that two who want the same two things never block each other. */
+  queue: Lease[]
+}
+
+export interface Attached {
+  readonly key: string
+  value: string
+  lease: Lease
+  revision: number
+}
+
+export interface Past {
+  readonly lease: number
+  readonly holder: string
+  readonly token: number
+  readonly since: number
+  readonly until: number
+  readonly cause: string
+  readonly by: string
+  readonly revision: number
+}
+
+export interface Proposer {
+  seq: number
+  index: number
+}
+
+export interface Session {
+  seq: number
+  answers: Map<number, Outcome>
+  index: number
+}
+
+export interface Key extends Omit<CreateKey, 'kind'> {
+  readonly id: number
+}
+
+export interface State {
+  rules: number
+  /** The last entry applied. */
+  index: number
+  revision: number
+  /** Ids and tokens start far above zero (see `found`): `origin` is subtracted where a small number makes a better key. */
+  origin: number
+  nextLease: number
+  nextToken: number
+  nextKey: number
+  /** Folds every outcome and event: equal logs, equal trails. */
+  trailA: number
+  trailB: number
+  /** Wall time of the last batch, for people. */
+  wall: number
+  /** The longest term ever granted: how long someone may believe in what this log forgot. */
+  longest: number
+  tick: number
+  elapsed: number
+  run: { number: number; owned: boolean; ms: number }
+  quiet: Timer | undefined
+  quietEpochs: number
+  readonly leases: Map<number, Lease>
+  readonly resources: Map<string, Resource>
+  readonly entries: Map<string, Attached>
+  readonly holders: Map<string, Holder>
+  readonly history: Map<string, readonly Past[]>
+  readonly fences: Map<string, number>
+  readonly policies: Map<string, PolicyRules>
+  readonly keys: Map<number, Key>
+  readonly proposers: Map<number, Proposer>
+  readonly sessions: Map<string, Session>
+  /** Who waits while keeping a lease: derived from `holding`, for finding cycles. */
+  readonly keeping: Map<number, Lease[]>
+  readonly counts: { waiting: number; suspect: number; frozen: number; answers: number }
+  /** Set while a snapshot is being taken: sees each lease before it changes or goes. Never part of the state. */
+  saving: { before(lease: Lease): void } | undefined
+}
+
+/**
+ * A new log. Counters start from the wall clock, a hundred numbers for each of its milliseconds, so that tokens, ids and revisions still
+ * grow when an engine forgot everything and the log is founded again.
+ */
+export function found(wall: number): State {
+  const origin = Math.max(0, Math.floor(wall)) * 100
+  return {
+    rules: RULES,
+    index: 0,
+    revision: origin,
+    origin,
+    nextLease: origin + 1,
+    nextToken: origin + 1,
+    nextKey: 1,
+    trailA: 0,
+    trailB: 0,
+    wall: 0,
+    longest: 0,
+    tick: 0,
+    elapsed: 0,
+    run: { number: 0, owned: false, ms: 0 },
+    quiet: undefined,
+    quietEpochs: 0,
+    leases: new Map(),
+    resources: new Map(),
+    entries: new Map(),
+    holders: new Map(),
+    history: new Map(),
+    fences: new Map(),
+    policies: new Map(),
+    keys: new Map(),
+    proposers: new Map(),
+    sessions: new Map(),
+    keeping: new Map(),
+    counts: { waiting: 0, suspect: 0, frozen: 0, answers: 0 },
+    saving: undefined,
+  }
+}
+
+export function findLease(state: State, id: number): Lease | undefined {
+  return state.leases.get(id - state.origin)
+}
+
+/** Every change of a lease goes through here first: a snapshot under way takes it as it was. */
+export function touch(state: State, lease: Lease): void {
+  state.saving?.before(lease)
+}
+
+export function rareOf(lease: Lease): Rare {
+  lease.rare ??= {
+    wants: [],
+    any: 0,
+    rank: 0,
+    priority: 0,
+    holding: [],
+    parent: undefined,
+    children: undefined,
+    entries: undefined,
+    labels: [],
+    grace: 0,
+    maxLife: 0,
+    recalled: false,
+    cause: '',
+    by: '',
+    timers: undefined,
+    started: 0,
+  }
+  return lease.rare
+}
+
+/** One object for all leases of a holder: a million leases of one process should not keep a million copies of its name. */
+export function internHolder(state: State, name: string, incarnation: number): Holder {
+  const known = state.holders.get(name)
+  if (known?.incarnation === incarnation) return known
+  const holder = { name, incarnation, leases: 0 }
+  if (known === undefined || incarnation > known.incarnation) state.holders.set(name, holder)
+  return holder
+}
+
+/** A new lease, its first term short and its grants still to come. Left out, the lease's own number becomes its holder's incarnation. */
+export function openLease(
+  state: State,
+  holder: string,
+  incarnation: number | undefined,
+  key: number,
+  ttl: number,
+  status: typeof WAITING | typeof LIVE,
+): Lease {
+  const id = state.nextLease++
+  const lease: Lease = {
+    id,
+    holder: internHolder(state, holder, incarnation ?? id),
+    key,
+    ttl,
+    status,
+    confirmed: false,
+    term: Math.min(ttl, FIRST_TERM),
+    epoch: 1,
+    run: state.run.number,
+    aged: 0,
+    grants: [],
+    since: state.wall,
+    rare: undefined,
+    alarm: undefined,
+  }
+  addLease(state, lease)
+  return lease
+}
+
+export function addLease(state: State, lease: Lease): void {
+  state.leases.set(lease.id - state.origin, lease)
+  lease.holder.leases++
+}
+
+export function dropLease(state: State, lease: Lease): void {
+  state.leases.delete(lease.id - state.origin)
+  lease.holder.leases--
+  if (lease.holder.leases === 0 && state.holders.get(lease.holder.name) === lease.holder) state.holders.delete(lease.holder.name)
+}
+
+export function resourceOf(state: State, name: string): Resource {
+  let resource = state.resources.get(name)
+  if (resource === undefined) {
+    resource = { name, grants: [], used: 0, sharers: 0, queue: [] }
+    state.resources.set(name, resource)
+  }
+  return resource
+}
+
+export function dropIfIdle(state: State, resource: Resource): void {
+  if (resource.grants.length > 0 || resource.queue.length > 0) return
+  if (state.resources.get(resource.name) === resource) state.resources.delete(resource.name)
+}
+
+export function timerId(lease: Lease, slot: Slot): number {
+  return lease.id * SLOTS + slot
+}
+
+/** The running timer of a slot. TERM always runs; the others only when something started them. */
+export function timerOf(lease: Lease, slot: Slot): Timer | undefined {
+  if (slot === TERM) return { duration: lease.term, epoch: lease.epoch, run: lease.run, aged: lease.aged }
+  return lease.rare?.timers?.[slot]
+}
+
+/** How long the log says a timer has run at least: what marks said of it, and what the present run has told of all that it found. */
+export function agedOf(state: State, timer: { readonly run: number; readonly aged: number }): number {
+  return timer.aged + (timer.run < state.run.number ? state.run.ms : 0)
+}

@@ -1,0 +1,139 @@
+/**
+ * Time, as far as a log can know it: someone who counts proposes that a timer is due, or how old it is at least. The kernel accepts that only
+ * for the epoch that still runs; it never measures anything itself.
+ */
+import type { Aged, AgedTogether, Due, Tick } from './command.ts'
+import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
+import { end } from './end.ts'
+import { done, nothing, type Outcome } from './outcome.ts'
+import { emitForAll } from './renew.ts'
+import { settle } from './settle.ts'
+import {
+  BREAK,
+  CAP,
+  findLease,
+  HOLD,
+  type Lease,
+  LIVE,
+  QUIET,
+  type Resource,
+  SLOTS,
+  type Slot,
+  type State,
+  SUSPECT,
+  TERM,
+  type Timer,
+  timerOf,
+  touch,
+  WAITING,
+} from './state.ts'
+
+/** The lease a timer belongs to, if it still is. */
+function leaseOfTimer(state: State, timer: number): Lease | undefined {
+  return findLease(state, Math.floor(timer / SLOTS))
+}
+
+export function due(state: State, effects: Effects, { timer, epoch }: Due): Outcome {
+  if (timer === QUIET) {
+    if (state.quiet?.epoch !== epoch) return nothing()
+    return endQuiet(state, effects)
+  }
+  const lease = leaseOfTimer(state, timer)
+  const slot = (timer % SLOTS) as Slot
+  // Restarted since the proposer looked: it was only late, not wrong.
+  if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch) return nothing()
+  const freed = new Set<Resource>()
+  if (slot === TERM) termDue(state, effects, lease, freed)
+  else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
+  else if (slot === BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
+  else if (lease.grants.some(given => given.resource.queue.length > 0))
+    end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
+  else {
+    touch(state, lease)
+    cancelTimer(effects, lease, HOLD)
+    return nothing()
+  }
+  settle(state, effects, freed)
+  return done()
+}
+
+function termDue(state: State, effects: Effects, lease: Lease, freed: Set<Resource>): void {
+  const grace = lease.rare?.grace ?? 0
+  if (lease.status !== LIVE || grace === 0) {
+    end(state, effects, lease, { type: 'lapsed', cause: 'lapsed', stopped: true }, freed)
+    return
+  }
+  touch(state, lease)
+  lease.status = SUSPECT
+  state.counts.suspect++
+  emitForAll(state, effects, 'suspected', lease)
+  restartTerm(state, effects, lease, grace)
+}
+
+function endQuiet(state: State, effects: Effects): Outcome {
+  state.quiet = undefined
+  effects.timer(undefined, QUIET)
+  emit(state, effects, 'generation', undefined, { cause: 'granting again' })
+  const freed = new Set<Resource>()
+  // In the order of leases, not of resources: that order is part of the state, the other is an accident of this replica.
+  for (const lease of state.leases.values())
+    if (lease.status === WAITING) for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+  settle(state, effects, freed)
+  return done()
+}
+
+export function aged(state: State, effects: Effects, { marks }: Aged): Outcome {
+  for (const { timer, epoch, ms } of marks) {
+    if (!Number.isSafeInteger(ms) || ms < 0) continue
+    if (timer === QUIET) {
+      if (state.quiet?.epoch === epoch && ms > state.quiet.aged) {
+        state.quiet.aged = ms
+        effects.timer(undefined, QUIET)
+      }
+      continue
+    }
+    const lease = leaseOfTimer(state, timer)
+    const slot = (timer % SLOTS) as Slot
+    if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch) continue
+    const running = slot === TERM ? lease : (lease.rare!.timers![slot] as Timer)
+    // What the present run told of all together is in `ms` as well: keep the two apart, or it would count twice.
+    const own = ms - (running.run < state.run.number ? state.run.ms : 0)
+    if (own <= running.aged) continue
+    touch(state, lease)
+    running.aged = own
+    effects.timer(lease, slot)
+  }
+  return nothing()
+}
+
+export function agedTogether(state: State, effects: Effects, { run: number, ms }: AgedTogether): Outcome {
+  if (number !== state.run.number || !(ms > state.run.ms)) return nothing()
+  state.run.ms = ms
+  effects.timer(undefined, TERM)
+  return nothing()
+}
+
+/** What the last run told of all that it had found is now each timer's own; what it renewed begins to age only with the next mark. */
+export function run(state: State, effects: Effects, owned: boolean): Outcome {
+  const { number, ms } = state.run
+  if (ms > 0) {
+    for (const lease of state.leases.values()) {
+      const timers = lease.rare?.timers
+      if (lease.run >= number && timers === undefined) continue
+      touch(state, lease)
+      if (lease.run < number) lease.aged += ms
+      for (const timer of timers ?? []) if (timer !== undefined && timer.run < number) timer.aged += ms
+    }
+    if (state.quiet !== undefined && state.quiet.run < number) state.quiet.aged += ms
+  }
+  state.run = { number: number + 1, owned, ms: 0 }
+  effects.timer(undefined, TERM)
+  return nothing()
+}
+
+export function tick(state: State, { n, elapsed }: Tick): Outcome {
+  if (n !== state.tick + 1 || !Number.isSafeInteger(elapsed) || elapsed < 0) return nothing()
+  state.tick = n
+  state.elapsed += elapsed
+  return nothing()
+}
