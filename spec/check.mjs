@@ -51,7 +51,7 @@ function parse(head) {
     kind,
     flags: flags.split(' ').filter(Boolean),
     ...(kind === 'holds' && { states: Number(states?.replaceAll(',', '')) }),
-    sentence,
+    sentence: sentence.trim(),
   }))
 }
 
@@ -84,7 +84,7 @@ export async function check(model, { kind, flags, states: stated }) {
     // One process per model, so there is nothing to reduce, and the number of states does not depend on how it is reduced.
     const compiled = await run('gcc', ['-O1', '-w', '-DSAFETY', '-DNOREDUCE', '-DMEMLIM=4000', '-o', 'pan', 'pan.c'], work)
     if (compiled.code !== 0) return result(`gcc: ${compiled.output}`)
-    const { code, output } = await run('./pan', ['-m200000', '-w22'], work)
+    const { code, output } = await run('./pan', ['-m2000000', '-w22'], work)
     const states = Number(/(\d+) states, stored/.exec(output)?.[1] ?? 0)
     return result(judge({ kind, stated, code, output, states }), states)
   } finally {
