@@ -30,7 +30,7 @@
    breaks   -DFIRST_TERM              a freeze as long as the first term, after a renewal had made it longer
    breaks   -DLENGTHENED_IN_MEMORY    a longer term acknowledged from memory, while the log still has the short one
    breaks   -DSHORTENED               a renewal that shortens the term: its answer may be lost, and the holder counts on the old one
-   breaks   -DFROM_PROPOSAL           a freeze counted from when the revoke was proposed, past renewals in memory
+   breaks   -DFROM_PROPOSAL           a freeze counted from when the revoke was proposed, past renewals acknowledged since
    breaks   -DFROM_LOGGED             a freeze counted from the last logged renewal, past renewals in memory
    breaks   -DEPOCH_REUSED            a freeze that an old due of the lease can end
    breaks   -DRENEWAL_THAWS           a late renewal that ends the freeze

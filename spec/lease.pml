@@ -245,7 +245,7 @@ active proctype world() {
             :: else
             fi;
             l = 0 }
-       :: d_step { P[p].applied > 0 -> crash(p) }
+       :: d_step { P[p].applied > 0 || P[p].request != 0 -> crash(p) }
        :: else
        fi;
        p = 0

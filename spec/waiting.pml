@@ -32,9 +32,9 @@
    breaks   -DBY_OPERATOR             a transfer by somebody else, unknown to the holder
    breaks   -DKEEPS_HOLDER            a server that keeps alive also what was granted: a hung client has it for ever
    breaks   -DKEEPS_DEAD              a server that keeps a waiter alive after its connection broke
-   reaches  -DREACH_WAITED            a waiter believes after the one before it has released
+   reaches  -DREACH_WAITED            a waiter is told of its grant, renews, and believes
    reaches  -DREACH_LATE_NEWS         the news of a grant arrives when the lease has already lapsed
-   reaches  -DREACH_MOVED             a recipient believes
+   reaches  -DREACH_MOVED             a recipient is told of the transfer, renews, and believes
    reaches  -DREACH_REFUSED           a giver whose transfer was refused believes again
    reaches  -DREACH_OLD_ACK           the answer to an older renewal arrives while a transfer is under way */
 
