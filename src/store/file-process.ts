@@ -1,0 +1,60 @@
+/** Other processes of this machine, as /proc tells of them. Only for naming them to people: what decides is the lock they hold. */
+import { readFileSync, statSync } from 'node:fs'
+
+export interface Started {
+  readonly pid: number
+  /** When it was started, in ticks of this boot: a pid alone may be another's by now. Empty where that cannot be known. */
+  readonly started: string
+}
+
+export function thisProcess(): Started {
+  return { pid: process.pid, started: stat(process.pid)?.started ?? '' }
+}
+
+export function alive({ pid, started }: Started): boolean {
+  if (started) return stat(pid)?.started === started
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
+
+export function stopped(pid: number): boolean {
+  return 'Tt'.includes(stat(pid)?.state ?? '-')
+}
+
+/** `process 1234 (node server.js)` */
+export function describe(pid: number): string {
+  const command = read(`/proc/${pid}/cmdline`)?.split('\0').join(' ').trim().slice(0, 80)
+  return command ? `process ${pid} (${command})` : `process ${pid}`
+}
+
+/** Who holds a write lock on a byte of `file` between `first` and `last`. */
+export function lockers(file: string, first: number, last: number): number[] {
+  const inode = statSync(file, { throwIfNoEntry: false })?.ino
+  const pids = (read('/proc/locks') ?? '').split('\n').flatMap(line => {
+    // 1: POSIX  ADVISORY  WRITE 12350 fe:00:10002488 120 120
+    const [, kind, , access, pid, place, from, to] = line.trim().split(/\s+/)
+    const overlaps = Number(from) <= last && (to === 'EOF' || Number(to) >= first)
+    return kind === 'POSIX' && access === 'WRITE' && place?.endsWith(`:${inode}`) && overlaps ? [Number(pid)] : []
+  })
+  return [...new Set(pids)].filter(pid => pid > 0)
+}
+
+function stat(pid: number): { readonly state: string; readonly started: string } | undefined {
+  // The name in parentheses may itself contain parentheses and spaces.
+  const fields = read(`/proc/${pid}/stat`)
+    ?.replace(/^.*\) /s, '')
+    .split(' ')
+  return fields && { state: fields[0]!, started: fields[19]! }
+}
+
+function read(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch {
+    return undefined
+  }
+}
