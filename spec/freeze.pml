@@ -7,6 +7,7 @@
 
      - Whoever was ended by anything but its own lapse or release may still believe: its units are frozen, for the whole last term that the
        log has for it, from the moment the end is applied, on a timer with an epoch of its own. So are those of its children, for their terms.
+       It is as safe, and sooner over, to let the term's own timer run on, if renewals kept in memory have moved it (-DCONTINUES).
      - A frozen lease can be released by its holder, who stops believing before it sends, and that thaws it. It cannot be renewed, and
        neither a late renewal nor a second revoke thaws it or starts its time again.
      - A renewal that lengthens the term (the first one does) is logged before it is acknowledged: what is kept in memory never promises
@@ -22,6 +23,7 @@
 
    holds                   71,307     no unit goes to the next while its former holder believes, and none stays frozen
    holds    -DTTL=4      511,443      the same on a finer clock
+   holds    -DCONTINUES -DTTL=3   515,346   the same when the freeze is the rest of the running term
    breaks   -DNO_FREEZE               a revoke that frees the units at once
    breaks   -DPARENT_ONLY             a freeze of the parent's units, and not of its children's
    breaks   -DLAPSE_FREES_CHILD       children's units freed at once because the parent's time has run
@@ -105,7 +107,9 @@ inline free_safely(l) { assert(!BELIEVES(l)); free(l) }
 
 inline freeze(l) {
   lease[l].stage = FROZEN;
+#ifndef CONTINUES
   new_epoch(l);
+#endif
 #ifdef LENGTHENED_IN_MEMORY
   lease[l].longer = false;
 #endif

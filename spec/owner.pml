@@ -8,7 +8,7 @@
      - a renewal kept in memory moves the wheel, never the epoch;
      - the first renewal after a restart, and the first after a mark, are acknowledged when they are durable in the log;
      - "after a mark" begins when the mark is proposed, and ends when a renewal behind it is durable: until then every renewal is logged;
-     - from the proposal of a due until its outcome, renewals are refused;
+     - from the proposal of a due until the outcome of that very due, renewals are refused (or logged behind it: -DDUE_LOGS);
      - `aged` names a timer and its epoch; the mark for all leases not renewed since a restart names the place of the log where the owner
        took over, and passes over every lease whose epoch began behind it.
 
@@ -24,7 +24,9 @@
 
    holds                  62,392     no lease lapses under a believer, and no crash loop keeps a dead holder's lease
    holds    -DTTL=4       634,676    the same on a finer clock
+   holds    -DDUE_LOGS     94,256    the same when renewals are logged while a due is under way, instead of refused
    breaks   -DDUE_ACKS              a renewal acknowledged while the due for its lease is under way
+   breaks   -DSETTLED_BY_OLDER      a renewal kept in memory again because an older due was settled, while a newer one is under way
    breaks   -DRESTART_IN_MEMORY     the first renewal after a restart kept in memory only
    breaks   -DMARK_IN_MEMORY        the first renewal after a mark kept in memory only
    breaks   -DMARK_SEEN_LATE        a mark that counts from when it is durable: a renewal meanwhile stays in memory
@@ -33,6 +35,7 @@
    breaks   -DROUNDED_UP            a mark that says one tick too much
    breaks   -DFROM_EPOCH            a mark counted from the epoch's start, past the renewals in memory
    breaks   -DMARKS_ADD             a mark added to the one before, where both count from the same start
+   breaks   -DTOGETHER_TWICE        a mark of one lease and a later mark for all that tell of the same time, added
    breaks   -DMARK_ANY_EPOCH        a mark that ignores a renewal before it in the log
    breaks   -DMARK_HITS_ALL         a mark for all that also ages leases renewed since the restart
    breaks   -DDUE_ANY_EPOCH         a due that ignores a renewal before it in the log
@@ -98,6 +101,12 @@ bool memory;                /* the last acknowledged renewal was kept in memory 
 #ifdef PREDECESSOR
 bool old;                   /* the owner before still runs */
 #endif
+#ifdef SETTLED_BY_OLDER
+bool busy;                  /* set by the proposal of a due, cleared by a new epoch and by any due's outcome */
+#endif
+#ifdef TOGETHER_TWICE
+byte own, all;              /* what marks of this lease said, beyond what marks for all had said when they came; and the latter */
+#endif
 
 byte i; bool due, renewing; /* scratch, cleared after each step */
 
@@ -117,13 +126,22 @@ inline forget() { due = false; renewing = false }
 #define UNSURE marked
 #elif defined(MARK_IN_MEMORY)
 #define UNSURE (!logged)
+#elif defined(DUE_LOGS)
+#define UNSURE (!logged || marked || due)
 #else
 #define UNSURE (!logged || marked)
 #endif
-#ifdef DUE_ACKS
+#if defined(DUE_ACKS) || defined(DUE_LOGS)
 #define REFUSING false
+#elif defined(SETTLED_BY_OLDER)
+#define REFUSING busy
 #else
 #define REFUSING due
+#endif
+#ifdef SETTLED_BY_OLDER
+#define MAY_PROPOSE (!busy)
+#else
+#define MAY_PROPOSE (!due)
 #endif
 #ifdef ROUNDED_UP
 #define OBSERVED (wheel + 1)
@@ -134,7 +152,7 @@ inline forget() { due = false; renewing = false }
 #else
 #define OBSERVED wheel
 #endif
-#ifdef MARK_RESTARTS
+#if defined(MARK_RESTARTS) || defined(TOGETHER_TWICE)
 #define TOGETHER life
 #else
 #define TOGETHER (before + life)
@@ -178,6 +196,13 @@ inline age_to(much) {
   useful = useful || unmarked; unmarked = false;
 #ifdef MARKS_ADD
   aged = aged + much;
+#elif defined(TOGETHER_TWICE)
+  if
+  :: queue[0].kind == MARK && much > own + all -> own = much - all
+  :: queue[0].kind == MARK_ALL && much > all -> all = much
+  :: else
+  fi;
+  aged = own + all;
 #else
   if :: much > aged -> aged = much :: else fi;
 #endif
@@ -188,6 +213,12 @@ inline durable() {
   if
   :: queue[0].kind == RENEW ->
      epoch = (epoch + 1) % 4; aged = 0; renewed = true;
+#ifdef SETTLED_BY_OLDER
+     busy = false;
+#endif
+#ifdef TOGETHER_TWICE
+     own = 0; all = 0;
+#endif
      wheel = 0; logged = true; marked = false;
 #if defined(FROM_EPOCH) || defined(ENTRY_AGE)
      entry = 0;
@@ -206,6 +237,9 @@ inline durable() {
      :: else
      fi
   :: queue[0].kind == DUE ->
+#ifdef SETTLED_BY_OLDER
+     busy = false;
+#endif
 #ifdef DUE_ANY_EPOCH
      alive = false;
 #else
@@ -260,6 +294,9 @@ inline durable() {
 
 inline crash() {
   up = false; wheel = 0; life = 0; before = 0; logged = false; marked = false; useful = false; unmarked = false;
+#ifdef SETTLED_BY_OLDER
+  busy = false;
+#endif
   i = 0;
   do
   :: i < queued -> queue[i].kind = 0; queue[i].epoch = 0; queue[i].ticks = 0; i++
@@ -276,6 +313,9 @@ inline take_over() {
 #endif
 #ifdef ENTRY_AGE
   wheel = entry;
+#endif
+#ifdef TOGETHER_TWICE
+  own = aged; all = 0;
 #endif
 #ifdef PREDECESSOR
   old = true;
@@ -317,7 +357,16 @@ active proctype world() {
   :: d_step { alive && request != 0 -> request = 0; sent = 0 }        /* lost, or given up */
   :: d_step { alive && up && queued > 0 -> durable() }
   :: d_step { alive && up && wheel >= TTL && queued < QUEUE ->
-       look(); if :: !due -> push(DUE, epoch, 0) :: else fi; forget() }
+       look();
+       if
+       :: MAY_PROPOSE ->
+          push(DUE, epoch, 0);
+#ifdef SETTLED_BY_OLDER
+          busy = true
+#endif
+       :: else
+       fi;
+       forget() }
   :: d_step { alive && MAY_MARK && OBSERVED > 0 && queue[0].kind < MARK && queue[1].kind < MARK && queue[2].kind < MARK ->
        push(MARK, epoch, OBSERVED);
 #ifndef MARK_SEEN_LATE
