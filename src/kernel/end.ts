@@ -9,16 +9,17 @@ import type { EventType } from './event.ts'
 import { rule } from './policy.ts'
 import { leaveQueues } from './queue.ts'
 import {
-  BREAK,
   CAP,
   dropLease,
   FROZEN,
+  findLease,
   type Grant,
-  HOLD,
   type Lease,
   LIVE,
   type Resource,
   rareOf,
+  SLOTS,
+  type Slot,
   type State,
   SUSPECT,
   TERM,
@@ -69,9 +70,7 @@ function removeGrant(grant: Grant, freed: Set<Resource>): void {
 
 function clearTimers(effects: Effects, lease: Lease): void {
   if (lease.rare?.timers === undefined) return
-  cancelTimer(effects, lease, CAP)
-  cancelTimer(effects, lease, HOLD)
-  cancelTimer(effects, lease, BREAK)
+  for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
 export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
@@ -105,15 +104,26 @@ export function withdraw(state: State, effects: Effects, lease: Lease, cause: st
   effects.timer(lease, TERM)
 }
 
-/** Ends a lease and all its descendants in this revision. The caller settles what was freed. */
+/**
+ * Ends a lease and all its descendants in this revision, however deep they hang: a walk and not a recursion, since how deep the stack of
+ * calls may grow is not the same on every replica. The caller settles what was freed.
+ */
 export function end(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Set<Resource>): void {
-  const children = lease.rare?.children
+  const pending = [lease]
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    // Gone already, along with an ancestor that was to be ended as well.
+    if (findLease(state, next.id) !== next) continue
+    const children = [...(next.rare?.children ?? [])]
+    endOne(state, effects, next, next === lease ? ending : { type: 'revoked', cause: 'parent', stopped: false }, freed)
+    for (const child of children.reverse()) pending.push(child)
+  }
+}
+
+function endOne(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Set<Resource>): void {
   if (lease.status === FROZEN) {
     if (ending.stopped) thaw(state, effects, lease, freed)
   } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
   else endHeld(state, effects, lease, ending, freed)
-  if (children === undefined) return
-  for (const child of [...children]) end(state, effects, child, { type: 'revoked', cause: 'parent', stopped: false }, freed)
 }
 
 function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: Ending, freed: Set<Resource>): void {
@@ -131,7 +141,6 @@ function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by
     const rare = rareOf(lease)
     rare.cause = cause
     rare.by = by
-    rare.children = undefined
     emitForGrants(state, effects, 'frozen', lease, { cause })
     if (delay > 0) restartTerm(state, effects, lease, delay)
     return

@@ -5,10 +5,25 @@ import { end } from './end.ts'
 import { badName, badPrefix, badText, under } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
 import { allowed, mayTouch, TTL_LIMIT } from './policy.ts'
-import { grant } from './queue.ts'
+import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
-import { BREAK, FROZEN, findLease, type Lease, LIVE, openLease, type Resource, rareOf, type State, TERM, touch } from './state.ts'
+import {
+  BREAK,
+  FROZEN,
+  findLease,
+  type Lease,
+  LIVE,
+  openLease,
+  type Resource,
+  rareOf,
+  SLOTS,
+  type Slot,
+  type State,
+  TERM,
+  touch,
+  WAITING,
+} from './state.ts'
 
 /** Tells the holders of a resource that someone would like it. */
 export function recall(state: State, effects: Effects, name: string, by: string): void {
@@ -25,11 +40,7 @@ export function revoke(state: State, effects: Effects, { target, force = false, 
   const found = revokeTargets(state, target, key)
   if (!Array.isArray(found)) return found as Refused
   const freed = new Set<Resource>()
-  for (const lease of found) {
-    // An ancestor among the targets may have taken it along already.
-    if (findLease(state, lease.id) !== lease) continue
-    end(state, effects, lease, { type: 'revoked', cause: 'revoked', by, stopped: force }, freed)
-  }
+  for (const lease of found) end(state, effects, lease, { type: 'revoked', cause: 'revoked', by, stopped: force }, freed)
   settle(state, effects, freed)
   return done()
 }
@@ -60,22 +71,28 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
   return found.length === 0 ? refuse(state, 'NOT_FOUND', 'no lease matches what was to be revoked') : found
 }
 
-export function transfer(state: State, effects: Effects, { lease: id, to, incarnation }: Transfer, key: number): Outcome {
+export function transfer(state: State, effects: Effects, command: Transfer, key: number): Outcome {
+  const { lease: id, to, incarnation, stopped = false } = command
   const bad = badName(to)
   if (bad !== undefined) return invalid(state, `the recipient's name ${bad}`)
+  if (incarnation !== undefined && (incarnation < 1 || incarnation >= state.nextLease))
+    return invalid(state, `incarnation ${incarnation} was never given`)
   const lease = findLease(state, id)
   if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)
   if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
-  const maxLife = lease.rare?.maxLife ?? 0
-  const grace = lease.rare?.grace ?? 0
-  // What is freed goes straight to the recipient: those who wait are looked at only afterwards.
+  const { maxLife = 0, grace = 0 } = lease.rare ?? {}
+  // What is freed goes to the recipient: those who wait are looked at only afterwards.
   const freed = new Set<Resource>()
-  end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped: true }, freed)
-  const heir = openLease(state, to, incarnation, lease.key, lease.ttl, LIVE)
+  end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
+  const heir = openLease(state, to, incarnation, lease.key, lease.ttl, stopped ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
   effects.timer(heir, TERM)
-  grant(state, effects, heir, wants)
+  if (stopped) grant(state, effects, heir, wants)
+  else {
+    Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
+    enqueue(state, effects, heir)
+  }
   settle(state, effects, freed)
   return done(heir.id)
 }
@@ -96,15 +113,29 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
       end(state, effects, lease, { type: 'revoked', cause: 'break', by, stopped: false }, freed)
       continue
     }
-    const running = lease.rare?.timers?.[BREAK]
-    if (running !== undefined && running.duration <= after) continue
+    const slot = breakSlot(lease, after)
+    if (slot === undefined) continue
     touch(state, lease)
     rareOf(lease).by = by
-    startTimer(state, effects, lease, BREAK, after)
+    startTimer(state, effects, lease, slot, after)
     emit(state, effects, 'recalled', lease, { resource: name, cause: 'break', by: by === '' ? undefined : by })
   }
   settle(state, effects, freed)
   return done()
+}
+
+/**
+ * Where a break of this length would run, or undefined when it could change nothing. One that runs is never replaced: how much of it is
+ * left nobody here can know, and a second break may only shorten.
+ */
+function breakSlot(lease: Lease, after: number): Slot | undefined {
+  const timers = lease.rare?.timers
+  for (let slot = BREAK as Slot; slot < SLOTS; slot++) {
+    const running = timers?.[slot]
+    if (running === undefined) return slot
+    if (running.duration <= after) return undefined
+  }
+  return undefined
 }
 
 export function recallHolders(state: State, effects: Effects, { resource, by = '' }: Recall, key: number): Outcome {

@@ -1,0 +1,84 @@
+import { describe, expect, test } from 'vitest'
+import { World } from './kernel/world.ts'
+
+describe('parents and children', () => {
+  test('children end with their parent in one revision, and what they held is frozen as well', () => {
+    const world = new World()
+    const parent = world.acquire('p', 'a')
+    const child = world.acquire('c', 'b', { parent: parent.lease, entries: [{ key: 'svc/c', value: '1' }] })
+    const grandchild = world.acquire('g', 'c', { parent: child.lease })
+    world.do({ kind: 'revoke', target: { lease: parent.lease }, by: 'ops' })
+    expect(world.revisionEvents.map(event => [event.type, event.lease, event.cause])).toEqual([
+      ['revoked', parent.lease, 'revoked'],
+      ['frozen', parent.lease, 'revoked'],
+      ['revoked', child.lease, 'parent'],
+      ['deleted', child.lease, 'parent'],
+      ['frozen', child.lease, 'parent'],
+      ['revoked', grandchild.lease, 'parent'],
+      ['frozen', grandchild.lease, 'parent'],
+    ])
+    expect(['a', 'b', 'c'].flatMap(name => world.holders(name))).toEqual(['p*', 'c*', 'g*'])
+    expect(world.entries()).toEqual([])
+    for (const { lease } of [parent, child, grandchild]) expect(world.renew(lease)).toBe(-1)
+    world.due(child.lease)
+    expect(world.holders('b')).toEqual([])
+  })
+
+  test('a parent that releases takes its children along; they may still believe, so their units stay frozen', () => {
+    const world = new World()
+    const parent = world.acquire('p', 'a')
+    const child = world.acquire('c', 'b', { parent: parent.lease })
+    const waiting = world.queue('w', 'a', { parent: parent.lease })
+    world.release(parent.lease)
+    expect(world.holders('a')).toEqual([])
+    expect(world.holders('b')).toEqual(['c*'])
+    expect(world.lease(waiting.lease)).toBeUndefined()
+    expect(world.release(child.lease)).toMatchObject({ kind: 'done' })
+    expect(world.holders('b')).toEqual([])
+  })
+
+  test('a child that ends leaves its parent alone', () => {
+    const world = new World()
+    const parent = world.acquire('p', 'a')
+    const child = world.acquire('c', 'b', { parent: parent.lease })
+    world.release(child.lease)
+    expect(world.renew(parent.lease)).toBe(10_000)
+    expect(world.lease(parent.lease)!.rare!.children!.size).toBe(0)
+  })
+
+  test('a lease can hang on one that is suspect, and on none that waits, is frozen or has ended', () => {
+    const world = new World()
+    const suspect = world.acquire('s', 'a', { grace: 1_000 })
+    world.due(suspect.lease)
+    world.acquire('c', 'b', { parent: suspect.lease })
+    const waiter = world.queue('w', 'a')
+    world.refused(world.ask('c', 'c', { parent: waiter.lease }), 'GONE')
+    const frozen = world.acquire('f', 'd')
+    world.do({ kind: 'revoke', target: { lease: frozen.lease } })
+    world.refused(world.ask('c', 'c', { parent: frozen.lease }), 'GONE')
+    world.release(frozen.lease)
+    world.refused(world.ask('c', 'c', { parent: frozen.lease }), 'GONE')
+    world.refused(world.ask('c', 'c', { parent: 1_000 }), 'INVALID', /no lease 1000/)
+  })
+
+  test('one who holds the same thing as its parent is ended once when the thing is broken', () => {
+    const world = new World()
+    const parent = world.acquire('p', 'x~')
+    const child = world.acquire('c', 'x~', { parent: parent.lease, grace: 1_000 })
+    world.due(child.lease)
+    expect(world.holders('x')).toEqual(['p', 'c?'])
+    world.do({ kind: 'break', resource: 'x' })
+    expect(world.holders('x')).toEqual(['p*'])
+    expect(world.revisionEvents.filter(event => event.lease === child.lease && event.type === 'revoked')).toHaveLength(1)
+    expect(world.state.counts).toMatchObject({ suspect: 0, frozen: 1 })
+  })
+
+  test('twenty thousand generations end in one revision, on any stack', () => {
+    const world = new World({ strict: false })
+    const first = world.acquire('p', 'r0').lease
+    let parent = first
+    for (let i = 1; i < 20_000; i++) parent = world.acquire('p', `r${i}`, { parent }).lease
+    expect(world.do({ kind: 'revoke', target: { lease: first } })).toMatchObject({ kind: 'done' })
+    expect(world.state.counts.frozen).toBe(20_000)
+  })
+})
