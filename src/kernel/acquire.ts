@@ -8,7 +8,7 @@ import { badName, badText } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
 import { allowed, mayTouch, rule, ruledBy, TTL_LIMIT } from './policy.ts'
-import { choose, enqueue, grant, positionOf, type Wanted } from './queue.ts'
+import { choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
@@ -29,8 +29,6 @@ import {
 const MOST_WANTS = 256
 const MOST_ENTRIES = 64
 const MOST_LABELS = 32
-/** Steals stand before everyone who merely waits. */
-const STEALS = -1e15
 /** Without aging a point of priority outweighs any time spent waiting. */
 const PRIORITY = 1e9
 
@@ -60,7 +58,7 @@ function malformed(command: Acquire): string | undefined {
 function badWants(wants: readonly Want[]): string | undefined {
   for (const [i, want] of wants.entries()) {
     const bad = badName(want.resource)
-    if (bad !== undefined) return `the resource's name ${JSON.stringify(String(want.resource).slice(0, 64))} ${bad}`
+    if (bad !== undefined) return `the resource's name "${String(want.resource).slice(0, 64)}" ${bad}`
     if (!whole(want.units, 1, Number.MAX_SAFE_INTEGER)) return `units of ${want.resource} must be a whole number above 0, not ${want.units}`
     if (want.shared === true && (want.units ?? 1) !== 1) return `a shared grant of ${want.resource} takes no units: leave units out`
     for (let j = 0; j < i; j++) if (wants[j]!.resource === want.resource) return `${want.resource} is named twice: it would wait for itself`
@@ -120,7 +118,7 @@ function wantsUnder(lease: Lease, prefix: string): boolean {
 }
 
 function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): number {
-  if (command.steal !== undefined) return STEALS
+  if (command.steal !== undefined) return FIRST_IN_LINE
   const priority = command.priority ?? 0
   let aging = 0
   for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))

@@ -14,7 +14,7 @@ import { readProposal, writeProposal } from './encode.ts'
 import { EVENT_TYPES } from './event.ts'
 import type { Outcome } from './outcome.ts'
 import { refuse } from './refuse.ts'
-import type { Session, State } from './state.ts'
+import { foundAt, type Session, type State } from './state.ts'
 
 export const WINDOW = 8_192
 /** Answers kept for operations that may be asked again. */
@@ -107,6 +107,7 @@ export type Applied =
 /** Applies the entry at `index`, which must be the next one. `each` is called after every command with what it did. */
 export function applyBatch(state: State, index: number, batch: Batch, effects: Effects, each?: (outcome: Outcome) => void): Applied {
   if (index !== state.index + 1) throw new Error(`entry ${index} cannot follow ${state.index}`)
+  if (index === 1) foundAt(state, batch.wall)
   state.index = index
   forget(state)
   const known = state.proposers.get(batch.proposer)

@@ -50,6 +50,11 @@ export interface Acquire {
 export interface Renew {
   readonly kind: 'renew'
   readonly leases: readonly number[]
+  /**
+   * Only those that still wait: a server keeps the place of a waiter whose connection lives. It must not confirm a grant that the waiter
+   * may never hear of, so a lease that was granted meanwhile is left alone and answered with 0.
+   */
+  readonly waiting?: boolean
 }
 
 /** A whole lease, or one of its grants. */
@@ -72,7 +77,7 @@ export interface Aged {
   readonly marks: readonly { readonly timer: number; readonly epoch: number; readonly ms: number }[]
 }
 
-/** All leases not renewed since run `run` began are `ms` older than they were then. */
+/** All leases not renewed since the owned run `run` began are `ms` older than they were then. */
 export interface AgedTogether {
   readonly kind: 'aged-together'
   readonly run: number
@@ -107,12 +112,17 @@ export interface Revoke {
   readonly by?: string
 }
 
-/** The grants go to another holder under a new lease and new tokens. The giver must have stopped believing before it sends this. */
+/** The grants go to another holder under a new lease and new tokens. The recipient renews before it believes. */
 export interface Transfer {
   readonly kind: 'transfer'
   readonly lease: number
   readonly to: string
   readonly incarnation?: number
+  /**
+   * The holder itself says that it stopped believing before it sent this. Left out, as when an operator asks, the units are frozen until
+   * the holder has stopped, and go to the recipient before anyone who waits.
+   */
+  readonly stopped?: boolean
 }
 
 /** Ends whoever holds the resource, `after` ms from now at the latest. A second break may only shorten. */

@@ -1,6 +1,6 @@
 /** What applying a command did, beside its outcome: events for those who watch, timers for those who count. */
 import type { Event, EventType } from './event.ts'
-import { type Lease, LIVE, QUIET, rareOf, type Slot, type State, TERM } from './state.ts'
+import { type Lease, LIVE, QUIET, rareOf, SLOTS, type Slot, type State, TERM, type Timer } from './state.ts'
 
 export interface Effects {
   readonly events: Event[]
@@ -46,7 +46,7 @@ export function restartTerm(state: State, effects: Effects, lease: Lease, durati
 
 export function startTimer(state: State, effects: Effects, lease: Lease, slot: Slot, duration: number): void {
   const rare = rareOf(lease)
-  rare.timers ??= [undefined, undefined, undefined, undefined]
+  rare.timers ??= new Array<Timer | undefined>(SLOTS).fill(undefined)
   rare.timers[slot] = { duration, epoch: ++rare.started, run: state.run.number, aged: 0 }
   effects.timer(lease, slot)
 }

@@ -71,6 +71,7 @@ function writeCommand(to: Writer, command: Command): void {
     case 'acquire':
       return writeAcquire(to, command)
     case 'renew':
+      to.bool(command.waiting ?? false)
       return writeNumbers(to, command.leases)
     case 'release':
       to.uint(command.lease)
@@ -101,6 +102,7 @@ function writeCommand(to: Writer, command: Command): void {
     case 'transfer':
       to.uint(command.lease)
       to.text(command.to)
+      to.bool(command.stopped ?? false)
       return to.uint(command.incarnation ?? 0)
     case 'break':
       to.text(command.resource)
@@ -143,7 +145,7 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
     case 'acquire':
       return readAcquire(from)
     case 'renew':
-      return { kind, leases: readNumbers(from) }
+      return from.bool() ? { kind, leases: readNumbers(from), waiting: true } : { kind, leases: readNumbers(from) }
     case 'release':
       return withText({ kind, lease: from.uint() }, 'resource', from.text())
     case 'due':
@@ -161,7 +163,7 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
     case 'revoke':
       return readRevoke(from)
     case 'transfer':
-      return withNumber({ kind, lease: from.uint(), to: from.text() }, 'incarnation', from.uint())
+      return withNumber({ kind, lease: from.uint(), to: from.text(), ...(from.bool() && { stopped: true }) }, 'incarnation', from.uint())
     case 'break':
       return withText(withNumber({ kind, resource: from.text() }, 'after', from.uint()), 'by', from.text())
     case 'recall':

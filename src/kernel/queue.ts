@@ -7,6 +7,9 @@ import { CAP, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, tou
 
 export type Wanted = Required<Want>
 
+/** The rank of a thief or an heir: before everyone who merely waits. */
+export const FIRST_IN_LINE = -1e15
+
 /** Where `rank`, `id` stands or would stand. */
 function place(queue: readonly Lease[], rank: number, id: number): number {
   let low = 0

@@ -4,12 +4,12 @@ import { type Effects, emit, restartTerm } from './effects.ts'
 import { GONE, type Outcome } from './outcome.ts'
 import { mayTouch } from './policy.ts'
 import { refuse } from './refuse.ts'
-import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, type State, SUSPECT, touch } from './state.ts'
+import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, type State, SUSPECT, touch, WAITING } from './state.ts'
 
 /** Renewals in one command. */
 export const MOST_RENEWALS = 10_000
 
-export function renew(state: State, effects: Effects, { leases }: Renew, key: number): Outcome {
+export function renew(state: State, effects: Effects, { leases, waiting = false }: Renew, key: number): Outcome {
   if (!Array.isArray(leases) || leases.length > MOST_RENEWALS)
     return refuse(state, 'LIMIT', `at most ${MOST_RENEWALS} renewals in one command`)
   const ttls: number[] = []
@@ -18,6 +18,10 @@ export function renew(state: State, effects: Effects, { leases }: Renew, key: nu
     // A foreign lease is as good as gone: its existence is nobody else's business.
     if (lease === undefined || lease.status === FROZEN || !mayTouch(state, key, lease)) {
       ttls.push(GONE)
+      continue
+    }
+    if (waiting && lease.status !== WAITING) {
+      ttls.push(0)
       continue
     }
     touch(state, lease)

@@ -19,9 +19,11 @@ import {
   RULES,
   rareOf,
   resourceOf,
+  SLOTS,
   type State,
   type Status,
   SUSPECT,
+  TERM,
   type Timer,
   WAITING,
 } from './state.ts'
@@ -36,6 +38,17 @@ const CHUNK = 128 * 1_024
 /** Lazily encodes the state as it is when the first chunk is asked for. Only one at a time; leaving the loop early ends it. */
 export function* saveState(state: State): Generator<Uint8Array, void, void> {
   if (state.saving !== undefined) throw new Error('a snapshot is already being taken')
+  try {
+    yield* chunksOf(state, saving => {
+      state.saving = saving
+    })
+  } finally {
+    state.saving = undefined
+  }
+}
+
+/** `sees` is handed what must be told of every lease before it changes, for as long as chunks are still to come. */
+function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) => void): Generator<Uint8Array, void, void> {
   const limit = state.nextLease
   const ahead = new Set<Lease>()
   let cursor = 0
@@ -45,32 +58,28 @@ export function* saveState(state: State): Generator<Uint8Array, void, void> {
     writeLease(chunk, state, lease)
     count++
   }
-  state.saving = {
+  sees({
     before(lease) {
       if (lease.id <= cursor || lease.id >= limit || ahead.has(lease)) return
       ahead.add(lease)
       write(lease)
     },
+  })
+  yield tables(state)
+  for (const lease of state.leases.values()) {
+    if (lease.id >= limit) break
+    cursor = lease.id
+    if (!ahead.has(lease)) write(lease)
+    if (chunk.length < CHUNK) continue
+    const full = chunk
+    chunk = begin(LEASES)
+    yield full.sealed()
   }
-  try {
-    yield tables(state)
-    for (const lease of state.leases.values()) {
-      if (lease.id >= limit) break
-      cursor = lease.id
-      if (!ahead.has(lease)) write(lease)
-      if (chunk.length < CHUNK) continue
-      const full = chunk
-      chunk = begin(LEASES)
-      yield full.sealed()
-    }
-    cursor = limit
-    if (chunk.length > 2) yield chunk.sealed()
-    const last = begin(END)
-    last.uint(count)
-    yield last.sealed()
-  } finally {
-    state.saving = undefined
-  }
+  cursor = limit
+  if (chunk.length > 2) yield chunk.sealed()
+  const last = begin(END)
+  last.uint(count)
+  yield last.sealed()
 }
 
 function begin(kind: number): Writer {
@@ -84,7 +93,7 @@ function begin(kind: number): Writer {
 export function stateHash(state: State): string {
   let a = 0xcbf29ce4
   let b = 0x84222325
-  for (const chunk of saveState(state)) {
+  for (const chunk of chunksOf(state, () => {})) {
     for (let i = 0; i < chunk.length; i++) {
       a = Math.imul(a ^ chunk[i]!, 0x01000193)
       b = Math.imul(b ^ chunk[i]! ^ (a >>> 11), 0x85ebca6b)
@@ -347,7 +356,7 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
   rare.cause = from.text()
   rare.by = from.text()
   rare.started = from.uint()
-  if (from.bool()) rare.timers = [undefined, readTimer(from), readTimer(from), readTimer(from)]
+  if (from.bool()) rare.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
   return { lease, holder, incarnation, rest: { grants, parent, entries } }
 }
 

@@ -25,9 +25,10 @@ export type Status = typeof WAITING | typeof LIVE | typeof SUSPECT | typeof FROZ
 export const TERM = 0
 export const CAP = 1
 export const HOLD = 2
+/** The first of several: a second break that is shorter runs beside the first, and whichever is due first ends the lease. */
 export const BREAK = 3
-export type Slot = typeof TERM | typeof CAP | typeof HOLD | typeof BREAK
-export const SLOTS = 4
+export const SLOTS = 8
+export type Slot = 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7
 
 /** The timer of the log itself: quiet after entries were lost. No lease has id 0. */
 export const QUIET = 0
@@ -69,7 +70,7 @@ export interface Rare {
   recalled: boolean
   cause: string
   by: string
-  /** CAP, HOLD and BREAK; epochs are numbered by `started`, so a cancelled and restarted timer is another one. */
+  /** CAP, HOLD and the BREAKs; epochs are numbered by `started`, so a cancelled and restarted timer is another one. */
   timers: (Timer | undefined)[] | undefined
   started: number
 }
@@ -179,19 +180,15 @@ export interface State {
   saving: { before(lease: Lease): void } | undefined
 }
 
-/**
- * A new log. Counters start from the wall clock, a hundred numbers for each of its milliseconds, so that tokens, ids and revisions still
- * grow when an engine forgot everything and the log is founded again.
- */
-export function found(wall: number): State {
-  const origin = Math.max(0, Math.floor(wall)) * 100
-  return {
+/** Before the first entry. */
+export function found(wall = 0): State {
+  const state: State = {
     rules: RULES,
     index: 0,
-    revision: origin,
-    origin,
-    nextLease: origin + 1,
-    nextToken: origin + 1,
+    revision: 0,
+    origin: 0,
+    nextLease: 1,
+    nextToken: 1,
     nextKey: 1,
     trailA: 0,
     trailB: 0,
@@ -216,6 +213,20 @@ export function found(wall: number): State {
     counts: { waiting: 0, suspect: 0, frozen: 0, answers: 0 },
     saving: undefined,
   }
+  foundAt(state, wall)
+  return state
+}
+
+/**
+ * The first entry founds the log: counters start from the wall time it carries, a hundred numbers for each millisecond, so that tokens, ids
+ * and revisions still grow when an engine forgot everything and the log begins again.
+ */
+export function foundAt(state: State, wall: number): void {
+  const origin = Math.max(0, Math.floor(wall)) * 100
+  state.origin = origin
+  state.revision = origin
+  state.nextLease = origin + 1
+  state.nextToken = origin + 1
 }
 
 export function findLease(state: State, id: number): Lease | undefined {

@@ -45,7 +45,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   const freed = new Set<Resource>()
   if (slot === TERM) termDue(state, effects, lease, freed)
   else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
-  else if (slot === BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
+  else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
   else if (lease.grants.some(given => given.resource.queue.length > 0))
     end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
@@ -96,18 +96,18 @@ export function aged(state: State, effects: Effects, { marks }: Aged): Outcome {
     const slot = (timer % SLOTS) as Slot
     if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch) continue
     const running = slot === TERM ? lease : (lease.rare!.timers![slot] as Timer)
-    // What the present run told of all together is in `ms` as well: keep the two apart, or it would count twice.
-    const own = ms - (running.run < state.run.number ? state.run.ms : 0)
-    if (own <= running.aged) continue
+    // Under an owner, what it found ages by marks for all: a single mark beside them would count the same time twice.
+    if (state.run.owned && running.run < state.run.number) continue
+    if (ms <= running.aged) continue
     touch(state, lease)
-    running.aged = own
+    running.aged = ms
     effects.timer(lease, slot)
   }
   return nothing()
 }
 
 export function agedTogether(state: State, effects: Effects, { run: number, ms }: AgedTogether): Outcome {
-  if (number !== state.run.number || !(ms > state.run.ms)) return nothing()
+  if (!state.run.owned || number !== state.run.number || !(ms > state.run.ms)) return nothing()
   state.run.ms = ms
   effects.timer(undefined, TERM)
   return nothing()

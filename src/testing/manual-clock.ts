@@ -18,7 +18,7 @@ interface Timer {
 export class ManualClock implements Clock {
   /** Sorted by moment, then by order. */
   readonly #timers: Timer[] = []
-  #soon: (() => void)[] = []
+  #soon = 0
   #now = 1_000
   #slept = 0
   #wall: number
@@ -70,8 +70,13 @@ export class ManualClock implements Clock {
     }
   }
 
+  /** Not a matter of time: it runs in a coming turn of the real loop, so that whoever awaits what it leads to need not move the clock. */
   soon(then: () => void): void {
-    this.#soon.push(then)
+    this.#soon++
+    void turn().then(() => {
+      this.#soon--
+      then()
+    })
   }
 
   /** Moves time on by `ms`, firing what falls due at its own moment. Between two timers everything that can settle settles. */
@@ -90,13 +95,9 @@ export class ManualClock implements Clock {
 
   /** Lets promises and `soon` callbacks run until nothing is left to do at this moment. */
   async settle(): Promise<void> {
-    do {
-      await turn()
-      const soon = this.#soon
-      this.#soon = []
-      for (const then of soon) then()
-      if (soon.length > 0) await turn()
-    } while (this.#soon.length > 0)
+    do await turn()
+    while (this.#soon > 0)
+    await turn()
   }
 
   /** The machine is suspended for `ms`: its uptime and wall clock go on, its monotonic clock and timers stand still. */

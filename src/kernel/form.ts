@@ -1,0 +1,139 @@
+/**
+ * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
+ * be written to a log and read back the same; whether it makes sense is decided when it is applied.
+ */
+import { type Command, VERBS } from './command.ts'
+import { utf8Length } from './name.ts'
+
+type Check = (value: unknown) => string | undefined
+
+const number: Check = value => {
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return undefined
+  return `must be a whole number of at most 2^53 - 1, not ${describe(value)}`
+}
+
+const signed: Check = value => {
+  if (Number.isSafeInteger(value) && Math.abs(value as number) < 2 ** 52) return undefined
+  return `must be a whole number, not ${describe(value)}`
+}
+
+const text: Check = value => {
+  if (typeof value !== 'string') return `must be text, not ${describe(value)}`
+  return value.length <= 65_536 && utf8Length(value) <= 65_536 ? undefined : 'is too long, or not Unicode text'
+}
+
+const yesNo: Check = value => (typeof value === 'boolean' ? undefined : `must be true or false, not ${describe(value)}`)
+
+function describe(value: unknown): string {
+  return typeof value === 'object' ? 'an object' : typeof value === 'string' ? `"${value.slice(0, 32)}"` : String(value)
+}
+
+function list(each: Check): Check {
+  return value => {
+    if (!Array.isArray(value)) return `must be a list, not ${describe(value)}`
+    if (value.length > 100_000) return 'is too long a list'
+    for (const item of value) {
+      const wrong = each(item)
+      if (wrong !== undefined) return `has an item that ${wrong}`
+    }
+    return undefined
+  }
+}
+
+function choice(names: readonly string[]): Check {
+  return value =>
+    typeof value === 'string' && names.includes(value) ? undefined : `must be one of ${names.join(', ')}, not ${describe(value)}`
+}
+
+/** Closed: a field it does not know is a mistake, not a wish. A name that ends in `?` may be left out. */
+function fields(spec: Readonly<Record<string, Check>>): Check {
+  const checks = new Map(Object.entries(spec).map(([name, check]) => [name.replace('?', ''), { check, needed: !name.endsWith('?') }]))
+  const needed = [...checks].filter(([, { needed: yes }]) => yes).map(([name]) => name)
+  return value => {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return `must be an object, not ${describe(value)}`
+    const object = value as Record<string, unknown>
+    for (const name of Object.keys(object)) {
+      const known = checks.get(name)
+      if (known === undefined) return `has a field ${name.slice(0, 64)}, which is not known`
+      const field = object[name]
+      if (field === undefined && !known.needed) continue
+      const wrong = known.check(field)
+      if (wrong !== undefined) return `${name} ${wrong}`
+    }
+    for (const name of needed) if (object[name] === undefined) return `${name} is missing`
+    return undefined
+  }
+}
+
+const pair: Check = value => (Array.isArray(value) && value.length === 2 ? (text(value[0]) ?? text(value[1])) : 'must be a pair of texts')
+
+const target: Check = value => {
+  const wrong = fields({ 'lease?': number, 'holder?': text, 'prefix?': text })(value)
+  return wrong ?? (Object.keys(value as object).length === 1 ? undefined : 'must name one of lease, holder and prefix')
+}
+
+const kind: Check = () => undefined
+
+const FORMS: Readonly<Record<Command['kind'], Check>> = {
+  acquire: fields({
+    kind,
+    holder: text,
+    'incarnation?': number,
+    ttl: number,
+    wants: list(fields({ resource: text, 'units?': number, 'shared?': yesNo })),
+    'any?': number,
+    'wait?': yesNo,
+    'priority?': signed,
+    'entries?': list(fields({ key: text, value: text })),
+    'parent?': number,
+    'labels?': list(pair),
+    'holding?': list(number),
+    'grace?': number,
+    'maxLife?': number,
+    'steal?': choice(['after', 'force']),
+    'recall?': yesNo,
+  }),
+  renew: fields({ kind, leases: list(number), 'waiting?': yesNo }),
+  release: fields({ kind, lease: number, 'resource?': text }),
+  due: fields({ kind, timer: number, epoch: number }),
+  aged: fields({ kind, marks: list(fields({ timer: number, epoch: number, ms: number })) }),
+  'aged-together': fields({ kind, run: number, ms: number }),
+  run: fields({ kind, owned: yesNo }),
+  put: fields({ kind, lease: number, key: text, value: text }),
+  delete: fields({ kind, key: text, 'lease?': number }),
+  revoke: fields({ kind, target, 'force?': yesNo, 'by?': text }),
+  transfer: fields({ kind, lease: number, to: text, 'incarnation?': number, 'stopped?': yesNo }),
+  break: fields({ kind, resource: text, 'after?': number, 'by?': text }),
+  recall: fields({ kind, resource: text, 'by?': text }),
+  policy: fields({
+    kind,
+    prefix: text,
+    'rules?': fields({
+      'ttlMin?': number,
+      'ttlMax?': number,
+      'capacity?': number,
+      'lockDelay?': number,
+      'grace?': number,
+      'maxLife?': number,
+      'maxHold?': number,
+      'quota?': number,
+      'waiters?': number,
+      'queue?': choice(['fifo', 'fit']),
+      'aging?': number,
+      'leases?': number,
+    }),
+  }),
+  key: fields({ kind, name: text, hash: text, allow: list(fields({ verb: choice(VERBS), prefix: text })) }),
+  unkey: fields({ kind, id: number }),
+  fence: fields({ kind, resource: text, token: number }),
+  tick: fields({ kind, n: number, elapsed: number }),
+  upgrade: fields({ kind, rules: number }),
+  generation: fields({ kind, lease: number, token: number, revision: number, quiet: number }),
+}
+
+/** What is wrong with its form, or undefined. */
+export function malformed(command: Command): string | undefined {
+  if (typeof command !== 'object' || command === null || !Object.hasOwn(FORMS, String(command.kind))) return 'there is no such command'
+  const wrong = FORMS[command.kind](command)
+  return wrong === undefined ? undefined : `${command.kind}: ${wrong}`
+}

@@ -1,0 +1,134 @@
+/** What readers see of the state. Nothing here changes it. */
+import { under } from '../kernel/name.ts'
+import { rule } from '../kernel/policy.ts'
+import { positionOf } from '../kernel/queue.ts'
+import { FROZEN, findLease, type Grant, type Lease, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
+import type { EntryView, GrantView, LeaseStatus, LeaseView, PastGrant, Query, ResourceView, View, WaiterView } from '../lessor.ts'
+
+type Remaining = (lease: Lease) => number
+
+export function view<K extends Query['kind']>(state: State, query: Extract<Query, { readonly kind: K }>, remaining: Remaining): View<K> {
+  return { revision: state.revision, value: answer(state, query, remaining) } as View<K>
+}
+
+function answer(state: State, query: Query, remaining: Remaining): View['value'] {
+  switch (query.kind) {
+    case 'summary':
+      return {
+        rules: state.rules,
+        leases: state.leases.size,
+        ...{ waiting: state.counts.waiting, suspect: state.counts.suspect, frozen: state.counts.frozen },
+        resources: state.resources.size,
+        entries: state.entries.size,
+        keys: state.keys.size,
+        nextToken: state.nextToken,
+        quiet: state.quiet !== undefined,
+      }
+    case 'lease': {
+      const lease = findLease(state, query.lease)
+      return lease === undefined ? undefined : leaseView(state, lease, remaining)
+    }
+    case 'leases':
+      return [...state.leases.values()].filter(lease => concerns(lease, query)).map(lease => leaseView(state, lease, remaining))
+    case 'resource':
+      return resourceView(state, query.resource, state.resources.get(query.resource), remaining)
+    case 'resources':
+      return [...state.resources.values()]
+        .filter(resource => under(query.prefix, resource.name))
+        .map(resource => resourceView(state, resource.name, resource, remaining))
+        .sort((a, b) => (a.resource < b.resource ? -1 : 1))
+    case 'entries':
+      return entryViews(state, query.prefix)
+    case 'history':
+      return (state.history.get(query.resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
+    case 'policies':
+      return [...state.policies].map(([prefix, rules]) => ({ prefix, rules }))
+    case 'keys':
+      return [...state.keys.values()]
+  }
+}
+
+function concerns(lease: Lease, { holder, prefix }: { readonly holder?: string; readonly prefix?: string }): boolean {
+  if (holder !== undefined && lease.holder.name !== holder) return false
+  if (prefix === undefined || prefix === '') return true
+  return (
+    lease.grants.some(grant => under(prefix, grant.resource.name)) ||
+    (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+    [...(lease.rare?.entries ?? [])].some(key => under(prefix, key))
+  )
+}
+
+function statusOf(lease: Lease): LeaseStatus {
+  if (lease.status === LIVE) return 'live'
+  return lease.status === WAITING ? 'waiting' : lease.status === FROZEN ? 'frozen' : 'suspect'
+}
+
+function grantView({ lease, resource, token, units, shared }: Grant, remaining: Remaining): GrantView {
+  return {
+    resource: resource.name,
+    lease: lease.id,
+    holder: lease.holder.name,
+    incarnation: lease.holder.incarnation,
+    token,
+    units: shared ? 1 : units,
+    shared,
+    status: statusOf(lease),
+    since: lease.since,
+    remaining: remaining(lease),
+  }
+}
+
+function waiterView(resource: Resource, lease: Lease, position: number): WaiterView {
+  const want = lease.rare!.wants.find(({ resource: name }) => name === resource.name)!
+  return {
+    lease: lease.id,
+    holder: lease.holder.name,
+    incarnation: lease.holder.incarnation,
+    position,
+    units: want.units,
+    shared: want.shared,
+    priority: lease.rare!.priority,
+    since: lease.since,
+  }
+}
+
+function resourceView(state: State, name: string, resource: Resource | undefined, remaining: Remaining): ResourceView {
+  return {
+    resource: name,
+    capacity: rule(state, name, 'capacity'),
+    grants: (resource?.grants ?? []).map(grant => grantView(grant, remaining)),
+    queue: (resource?.queue ?? []).map((lease, position) => waiterView(resource!, lease, position)),
+    fence: state.fences.get(name) ?? 0,
+  }
+}
+
+function leaseView(state: State, lease: Lease, remaining: Remaining): LeaseView {
+  const { rare } = lease
+  return {
+    lease: lease.id,
+    holder: lease.holder.name,
+    incarnation: lease.holder.incarnation,
+    key: lease.key,
+    ttl: lease.ttl,
+    status: statusOf(lease),
+    since: lease.since,
+    remaining: remaining(lease),
+    grants: lease.grants.map(grant => grantView(grant, remaining)),
+    wants: (rare?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
+    entries: [...(rare?.entries ?? [])].map(key => ({ key, value: state.entries.get(key)!.value })),
+    labels: rare?.labels ?? [],
+    parent: rare?.parent?.id ?? 0,
+    children: [...(rare?.children ?? [])].map(child => child.id),
+    recalled: rare?.recalled ?? false,
+  }
+}
+
+function entryViews(state: State, prefix: string): readonly EntryView[] {
+  const found: EntryView[] = []
+  for (const { key, value, lease, revision } of state.entries.values()) {
+    if (!under(prefix, key)) continue
+    const { name, incarnation } = lease.holder
+    found.push({ key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), revision })
+  }
+  return found.sort((a, b) => (a.key < b.key ? -1 : 1))
+}

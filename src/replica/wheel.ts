@@ -1,0 +1,120 @@
+/**
+ * Many timers for the price of few: alarms lie in buckets of a few milliseconds, and only the next bucket has a real timer.
+ *
+ * A renewal moves an alarm's deadline and nothing else; the alarm stays in its old bucket and is put into the right one when that comes up.
+ * So a renewal costs the same with a thousand leases and with a million.
+ */
+export interface Alarm {
+  /** When to look at it again, at the latest. Kept by the wheel; `undefined`: it is in no bucket. */
+  bucket: Bucket | undefined
+  /** Its place in the bucket, so that it can be taken out without a search. */
+  place: number
+}
+
+export interface Bucket {
+  readonly tick: number
+  readonly alarms: Alarm[]
+}
+
+export class Wheel<A extends Alarm> {
+  readonly #grain: number
+  readonly #buckets = new Map<number, Bucket>()
+  /** A binary heap of the ticks that have a bucket. */
+  readonly #ticks: number[] = []
+  #size = 0
+
+  constructor(grain = 10) {
+    this.#grain = grain
+  }
+
+  get size(): number {
+    return this.#size
+  }
+
+  /** Looks at `alarm` at `time` or, if it already lies in an earlier bucket, then. Never before. */
+  set(alarm: A, time: number): void {
+    const tick = Math.ceil(time / this.#grain)
+    if (alarm.bucket !== undefined) {
+      if (alarm.bucket.tick <= tick) return
+      this.remove(alarm)
+    }
+    let bucket = this.#buckets.get(tick)
+    if (bucket === undefined) {
+      bucket = { tick, alarms: [] }
+      this.#buckets.set(tick, bucket)
+      this.#push(tick)
+    }
+    alarm.bucket = bucket
+    alarm.place = bucket.alarms.length
+    bucket.alarms.push(alarm)
+    this.#size++
+  }
+
+  remove(alarm: A): void {
+    const { bucket } = alarm
+    if (bucket === undefined) return
+    const last = bucket.alarms.pop()!
+    if (last !== alarm) {
+      bucket.alarms[alarm.place] = last
+      last.place = alarm.place
+    }
+    alarm.bucket = undefined
+    this.#size--
+  }
+
+  /** When the next bucket comes up; undefined when there is none. */
+  next(): number | undefined {
+    for (;;) {
+      const tick = this.#ticks[0]
+      if (tick === undefined) return undefined
+      if (this.#buckets.get(tick)!.alarms.length > 0) return tick * this.#grain
+      this.#pop()
+      this.#buckets.delete(tick)
+    }
+  }
+
+  /** Takes out every alarm whose bucket has come up. The caller decides which are due and sets the others again. */
+  take(now: number): A[] {
+    const taken: A[] = []
+    for (let next = this.next(); next !== undefined && next <= now; next = this.next()) {
+      const tick = this.#ticks[0]!
+      const { alarms } = this.#buckets.get(tick)!
+      this.#pop()
+      this.#buckets.delete(tick)
+      this.#size -= alarms.length
+      for (const alarm of alarms) {
+        alarm.bucket = undefined
+        taken.push(alarm as A)
+      }
+    }
+    return taken
+  }
+
+  #push(tick: number): void {
+    const heap = this.#ticks
+    let at = heap.push(tick) - 1
+    while (at > 0) {
+      const above = (at - 1) >> 1
+      if (heap[above]! <= tick) break
+      heap[at] = heap[above]!
+      at = above
+    }
+    heap[at] = tick
+  }
+
+  #pop(): void {
+    const heap = this.#ticks
+    const last = heap.pop()!
+    if (heap.length === 0) return
+    let at = 0
+    for (;;) {
+      let below = at * 2 + 1
+      if (below >= heap.length) break
+      if (below + 1 < heap.length && heap[below + 1]! < heap[below]!) below++
+      if (heap[below]! >= last) break
+      heap[at] = heap[below]!
+      at = below
+    }
+    heap[at] = last
+  }
+}
