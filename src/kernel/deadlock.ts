@@ -6,14 +6,19 @@
  * closed by the last waiter to come, that one is refused and the others go on.
  */
 import { rule } from './policy.ts'
-import type { Wanted } from './queue.ts'
-import type { Lease, State } from './state.ts'
+import { positionOf, type Wanted } from './queue.ts'
+import { FROZEN, type Lease, type Resource, type State } from './state.ts'
+
+/** A longer chain of waiters is not followed to its end: how deep the stack of calls may grow is not the same on every replica. */
+const LONGEST = 256
 
 /** The resources of a cycle that a newcomer of this rank would close, in order; undefined when there is none. */
 export function cycle(state: State, wants: readonly Wanted[], rank: number, holding: readonly number[]): readonly string[] | undefined {
   if (holding.length === 0) return undefined
   const mine = new Set(holding)
   const seen = new Set<Lease>()
+  /** How far each queue has been looked through. */
+  const reached = new Map<Resource, number>()
   const path: string[] = []
 
   /** `from`: the waiter whose wants these are; the newcomer has none yet and stands behind all of its rank. */
@@ -21,17 +26,18 @@ export function cycle(state: State, wants: readonly Wanted[], rank: number, hold
 
   const blockedByMine = (want: Wanted, from: Lease | undefined): boolean => {
     const resource = state.resources.get(want.resource)
-    if (want.shared || resource === undefined) return false
+    if (want.shared || resource === undefined || path.length === LONGEST) return false
     path.push(want.resource)
-    const holder = resource.grants.length === 1 && !resource.grants[0]!.shared ? resource.grants[0]!.lease : undefined
+    const holder = soleObstacle(state, resource, want)
     if (holder !== undefined) {
       if (mine.has(holder.id)) return true
       if (first(holder)) for (const waiter of state.keeping.get(holder.id) ?? []) if (follow(waiter)) return true
     }
     if (rule(state, want.resource, 'queue') === 'fifo') {
-      for (const before of resource.queue) {
-        if (before === from || (from === undefined && before.rare!.rank > rank)) break
-        if (first(before) && follow(before)) return true
+      const end = from === undefined ? behind(resource, rank) : positionOf(resource, from)
+      for (let i = reached.get(resource) ?? 0; i < end; i++) {
+        reached.set(resource, i + 1)
+        if (follow(resource.queue[i]!)) return true
       }
     }
     path.pop()
@@ -39,7 +45,19 @@ export function cycle(state: State, wants: readonly Wanted[], rank: number, hold
   }
 
   const first = (lease: Lease): boolean => !seen.has(lease) && seen.add(lease) !== undefined
-  const follow = (waiter: Lease): boolean => waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
+  const follow = (waiter: Lease): boolean => first(waiter) && waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
 
   return leadsBack(wants, undefined) ? path : undefined
+}
+
+/** The one holder that leaves too little, if it is one alone and will not go by itself: of several, any might make room. */
+function soleObstacle(state: State, resource: Resource, want: Wanted): Lease | undefined {
+  const [only] = resource.grants
+  if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
+  return only.units + want.units > rule(state, resource.name, 'capacity') ? only.lease : undefined
+}
+
+function behind({ queue }: Resource, rank: number): number {
+  const next = queue.findIndex(waiter => waiter.rare!.rank > rank)
+  return next === -1 ? queue.length : next
 }
