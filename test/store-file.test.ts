@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, test } from 'vitest'
 import { FileStore } from '../src/store/file.ts'
 import { loadEngine } from '../src/store/file-engine.ts'
-import { sumOfState } from '../src/store/file-log.ts'
+import { decodeState, encodeState } from '../src/store/file-log.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 
 async function fixture(): Promise<StoreFixture> {
@@ -23,25 +23,15 @@ async function fixture(): Promise<StoreFixture> {
 async function loseTail(path: string, count: number): Promise<void> {
   const { DatabaseSync } = await loadEngine()
   const db = new DatabaseSync(path, { timeout: 5_000 })
-  const get = (sql: string, ...values: number[]) => {
-    const statement = db.prepare(sql)
-    statement.setReadBigInts(true)
-    return statement.get(...values) as Record<string, bigint> | undefined
-  }
-  const row = get('select * from state')!
-  const index = Math.max(0, Number(row.head) - count)
-  const nonce = get('select nonce from entry where idx = ?', index)?.nonce ?? 0n
-  const position = (index: bigint, nonce: bigint) => ({ index: Number(index), nonce: BigInt.asUintN(64, nonce) })
-  const state = {
-    epoch: Number(row.epoch),
-    head: position(BigInt(index), nonce),
-    floor: position(row.floor!, row.floor_nonce!),
-    snapshot: Number(row.snapshot),
-    owner: Number(row.owner),
-  }
+  const state = decodeState((db.prepare('select bytes from state').get() as { bytes: Uint8Array }).bytes)!
+  const index = Math.max(0, state.head.index - count)
+  const select = db.prepare('select nonce from entry where idx = ?')
+  select.setReadBigInts(true)
+  const last = select.get(index) as { nonce: bigint } | undefined
+  const head = { index, nonce: BigInt.asUintN(64, last?.nonce ?? 0n) }
   db.exec('begin immediate')
   db.prepare('delete from entry where idx > ?').run(index)
-  db.prepare('update state set head = ?, head_nonce = ?, sum = ?').run(index, nonce, sumOfState(state))
+  db.prepare('update state set bytes = ?').run(encodeState({ ...state, head }))
   db.exec('commit')
   db.close()
 }

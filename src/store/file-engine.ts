@@ -24,23 +24,23 @@ export interface Engine {
   readonly DatabaseSync: new (path: string, options: { readonly timeout: number }) => Database
 }
 
-export async function loadEngine(): Promise<Engine> {
-  const ours = 'node:sqlite' // by a variable: Node 20 and its types do not know it
-  try {
-    return await import(ours)
-  } catch {
-    // older than 22.13
+const ENGINES = ['node:sqlite', '@photostructure/sqlite']
+
+export async function loadEngine(engines: readonly string[] = ENGINES): Promise<Engine> {
+  const causes: unknown[] = []
+  for (const name of engines) {
+    try {
+      return await import(name)
+    } catch (cause) {
+      causes.push(cause)
+    }
   }
-  try {
-    return await import('@photostructure/sqlite')
-  } catch (cause) {
-    throw new LeaseError(
-      'UNSUPPORTED',
-      `this Node (${process.version}) has no SQLite of its own and @photostructure/sqlite could not be loaded: ` +
-        'use Node 22.13 or later, or run npm install @photostructure/sqlite@1',
-      { cause },
-    )
-  }
+  throw new LeaseError(
+    'UNSUPPORTED',
+    `this Node (${process.version}) has no SQLite of its own and @photostructure/sqlite could not be loaded: ` +
+      'use Node 22.13 or later, or run npm install @photostructure/sqlite@1',
+    { cause: causes.at(-1) },
+  )
 }
 
 /**

@@ -28,7 +28,7 @@ const APPLICATION = 0x4c656173 // 'Leas'
 const VERSION = 1
 const SCHEMA = [
   'CREATE TABLE entry (idx INTEGER PRIMARY KEY, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, bytes BLOB NOT NULL, sum INTEGER NOT NULL)',
-  'CREATE TABLE state (one INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, head INTEGER NOT NULL, head_nonce INTEGER NOT NULL, floor INTEGER NOT NULL, floor_nonce INTEGER NOT NULL, snapshot INTEGER NOT NULL, owner INTEGER NOT NULL, sum INTEGER NOT NULL)',
+  'CREATE TABLE state (one INTEGER PRIMARY KEY, bytes BLOB NOT NULL)',
   // Complete once nobody writes it any more.
   'CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, idx INTEGER NOT NULL, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, chunks INTEGER NOT NULL, writer INTEGER NOT NULL, sum INTEGER NOT NULL)',
   // The id is the snapshot's and the chunk's number in one, so that a snapshot is a range.
@@ -88,6 +88,8 @@ export class FileLog {
   #epoch = 0
   #user = 0
   #version = -1
+  /** Drawn in advance. */
+  #nonce: bigint | undefined
   #closed = false
 
   constructor({ path, engine, clock = systemClock, patience, own }: FileLogOptions) {
@@ -129,21 +131,32 @@ export class FileLog {
       const state = this.#state()
       const elsewhere = this.#locate(after, state)
       if (elsewhere) return elsewhere
-      const missed = state.head.index - after.index > MOST_ENTRIES ? [] : this.#following(after)
-      const position = { index: state.head.index + 1, nonce: this.#clock.bits() }
+      const gap = state.head.index - after.index
+      const missed = gap === 0 || gap > MOST_ENTRIES ? [] : this.#following(after, state.head.index)
+      const position = { index: state.head.index + 1, nonce: this.#nonce ?? this.#clock.bits() }
       const [boot, stamp] = [this.#clock.boot(), this.#clock.now()]
       const sum = sumOfEntry(position, boot, stamp, bytes)
+      this.#nonce = undefined
       this.#sql('insert into entry values (?, ?, ?, ?, ?, ?)').run(position.index, signed(position.nonce), boot, stamp, bytes, sum)
       this.#save({ ...state, head: position })
-      const complete = missed.length === state.head.index - after.index && size(missed) <= MOST_BYTES
+      const complete = missed.length === gap && size(missed) <= MOST_BYTES
       return complete ? { kind: 'appended', position, missed } : { kind: 'behind', position }
     })
-    if (answer.kind === 'appended' || answer.kind === 'behind') this.#witness!.write(answer.position)
+    if (answer.kind === 'appended' || answer.kind === 'behind') this.#clock.soon(() => this.#afterwards(answer.position))
     return answer
   }
 
   read(after: Position): Promise<Read> {
-    return this.#reading((): Read => this.#locate(after, this.#state()) ?? { kind: 'entries', entries: this.#following(after) })
+    return this.#reading((): Read => {
+      const state = this.#state()
+      return this.#locate(after, state) ?? { kind: 'entries', entries: this.#following(after, state.head.index) }
+    })
+  }
+
+  /** What can be done when the answer has left. */
+  #afterwards(head: Position): void {
+    this.#witness?.write(head)
+    this.#nonce = this.#clock.bits()
   }
 
   /** Whether anything may have happened since this was last asked. Cheap. */
@@ -297,8 +310,7 @@ export class FileLog {
   #create(db: Database): void {
     for (const table of SCHEMA) db.exec(table)
     db.exec(`pragma application_id = ${APPLICATION}; pragma user_version = ${VERSION}`)
-    db.prepare('insert into state values (1, 0, 0, 0, 0, 0, 0, 0, 0)').run()
-    this.#save({ epoch: 0, head: START, floor: START, snapshot: 0, owner: 0 })
+    db.prepare('insert into state values (1, ?)').run(encodeState({ epoch: 0, head: START, floor: START, snapshot: 0, owner: 0 }))
   }
 
   async #enter(): Promise<void> {
@@ -395,24 +407,14 @@ export class FileLog {
   }
 
   #state(): State {
-    const row = this.#sql('select * from state where one = 1').get() as Record<string, bigint> | undefined
-    if (!row) throw damaged(this.#path, 'its state is missing')
-    const state: State = {
-      epoch: Number(row.epoch),
-      head: { index: Number(row.head), nonce: unsigned(row.head_nonce!) },
-      floor: { index: Number(row.floor), nonce: unsigned(row.floor_nonce!) },
-      snapshot: Number(row.snapshot),
-      owner: Number(row.owner),
-    }
-    if (Number(row.sum) !== sumOfState(state)) throw damaged(this.#path, 'its state does not match its checksum')
+    const row = this.#sql('select bytes from state where one = 1').get() as { bytes: Uint8Array } | undefined
+    const state = row && decodeState(row.bytes)
+    if (!state) throw damaged(this.#path, 'its state does not match its checksum')
     return state
   }
 
   #save(state: State): void {
-    const { epoch, head, floor, snapshot, owner } = state
-    this.#sql('update state set epoch = ?, head = ?, head_nonce = ?, floor = ?, floor_nonce = ?, snapshot = ?, owner = ?, sum = ?').run(
-      ...[epoch, head.index, signed(head.nonce), floor.index, signed(floor.nonce), snapshot, owner, sumOfState(state)],
-    )
+    this.#sql('update state set bytes = ? where one = 1').run(encodeState(state))
   }
 
   /** Undefined when the log contains `after` and we may still use it. */
@@ -432,23 +434,18 @@ export class FileLog {
     return unsigned(row.nonce)
   }
 
-  #following(after: Position): Entry[] {
+  #following(after: Position, head: number): Entry[] {
     const entries: Entry[] = []
     const [boot, now] = [this.#clock.boot(), this.#clock.now()]
     let bytes = 0
-    for (let last = after.index; entries.length < MOST_ENTRIES; ) {
+    for (let last = after.index; last < head && entries.length < MOST_ENTRIES; ) {
       const rows = this.#sql('select * from entry where idx > ? order by idx limit ?').all(last, ROWS) as Row[]
+      if (rows.length === 0) throw damaged(this.#path, `entry ${last + 1} is missing`)
       for (const row of rows) {
-        const entry = this.#entry(row, last + 1, boot, now)
+        const entry = this.#entry(row, ++last, boot, now)
         bytes += entry.bytes.length
         if (entries.length > 0 && (bytes > MOST_BYTES || entries.length === MOST_ENTRIES)) return entries
         entries.push(entry)
-        last++
-      }
-      if (rows.length < ROWS) {
-        const { head } = this.#state()
-        if (last !== head.index) throw damaged(this.#path, `entry ${last + 1} is missing`)
-        break
       }
     }
     return entries
@@ -560,8 +557,27 @@ export class FileLog {
   }
 }
 
-export function sumOfState({ epoch, head, floor, snapshot, owner }: State): number {
-  return crc32([epoch, head.index, head.nonce, floor.index, floor.nonce, snapshot, owner].join())
+/** Written with every append: a few fixed fields and their checksum. */
+export function encodeState({ epoch, head, floor, snapshot, owner }: State): Uint8Array {
+  const bytes = Buffer.allocUnsafe(60)
+  for (const [i, field] of [epoch, head.index, floor.index, snapshot, owner].entries()) bytes.writeDoubleLE(field, i * 8)
+  bytes.writeBigUInt64LE(head.nonce, 40)
+  bytes.writeBigUInt64LE(floor.nonce, 48)
+  bytes.writeUInt32LE(crc32(bytes.subarray(0, 56)), 56)
+  return bytes
+}
+
+export function decodeState(bytes: Uint8Array): State | undefined {
+  if (bytes.length !== 60) return undefined
+  const view = Buffer.from(bytes.buffer, bytes.byteOffset, 60)
+  if (view.readUInt32LE(56) !== crc32(view.subarray(0, 56))) return undefined
+  return {
+    epoch: view.readDoubleLE(0),
+    head: { index: view.readDoubleLE(8), nonce: view.readBigUInt64LE(40) },
+    floor: { index: view.readDoubleLE(16), nonce: view.readBigUInt64LE(48) },
+    snapshot: view.readDoubleLE(24),
+    owner: view.readDoubleLE(32),
+  }
 }
 
 const fixed = Buffer.alloc(24)

@@ -3,7 +3,9 @@ import { LeaseError } from '../errors.ts'
 import { describe, lockers, stopped } from './file-process.ts'
 
 /** The primary result codes of SQLite that mean something to us. */
-const [ERROR, BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB] = [1, 5, 6, 8, 10, 11, 13, 14, 15, 26] as const
+const [ERROR, BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, CONSTRAINT, NOTADB] = [
+  1, 5, 6, 8, 10, 11, 13, 14, 15, 19, 26,
+] as const
 
 /** In a WAL index, the bytes whose locks say who writes, checkpoints or recovers. */
 const [FIRST_LOCK, LAST_LOCK] = [120, 122]
@@ -27,6 +29,7 @@ export function trouble(error: unknown, path: string, done: 'never' | 'perhaps' 
     case IOERR:
       return made('io', `the disk failed under ${path} (${said}): what was acknowledged before is kept; see the system's log (dmesg)`)
     case ERROR: // a statement of ours that SQLite does not understand: the tables are not what we made them
+    case CONSTRAINT: // a row where none should be
     case CORRUPT:
     case NOTADB:
       return damaged(path, said, error)
