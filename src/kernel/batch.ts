@@ -51,8 +51,15 @@ export class BatchWriter {
     return this.#body.length
   }
 
+  /** Throws RangeError when it cannot be written, see form.ts; then nothing of it was. */
   add(proposal: Proposal): void {
-    writeProposal(this.#body, proposal)
+    const start = this.#body.length
+    try {
+      writeProposal(this.#body, proposal)
+    } catch (error) {
+      this.#body.length = start
+      throw error
+    }
     this.#proposals.push(proposal)
   }
 

@@ -1,5 +1,7 @@
 /** Bytes as logs and snapshots keep them: integers in as few bytes as they need, texts as UTF-8, and a checksum at the end of it all. */
 
+import { utf8Length } from './name.ts'
+
 /** The bytes are not what was written: cut off, flipped, or never ours. */
 export class Damaged extends Error {
   override readonly name = 'Damaged'
@@ -43,8 +45,9 @@ export class Writer {
     this.#bytes[this.length++] = value
   }
 
-  /** A whole number from 0 to 2^53 - 1. */
+  /** A whole number from 0 to 2^53 - 1. Anything else would be read back as another number, by everyone but its writer. */
   uint(value: number): void {
+    if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`${value} cannot be written as a whole number`)
     this.#room(8)
     let rest = value
     while (rest > 0x7fffffff) {
@@ -58,9 +61,13 @@ export class Writer {
     this.#bytes[this.length++] = rest
   }
 
-  /** A whole number from -2^52 to 2^52 - 1. */
+  /** A safe integer: the sign and the six lowest bits first, since twice a safe integer need not be one. */
   int(value: number): void {
-    this.uint(value < 0 ? -2 * value - 1 : 2 * value)
+    const size = Math.abs(value)
+    const head = (size % 64) * 2 + (value < 0 ? 1 : 0)
+    if (size < 64) return this.byte(head)
+    this.byte(head | 128)
+    this.uint(Math.floor(size / 64))
   }
 
   uint32(value: number): void {
@@ -90,6 +97,7 @@ export class Writer {
         return
       }
     }
+    if (utf8Length(value) === Number.POSITIVE_INFINITY) throw new RangeError('half of a surrogate pair cannot be written')
     const encoded = encoder.encode(value)
     this.uint(encoded.length)
     this.raw(encoded)
@@ -158,8 +166,10 @@ export class Reader {
   }
 
   int(): number {
-    const value = this.uint()
-    return value % 2 === 0 ? value / 2 : -(value + 1) / 2
+    const head = this.byte()
+    const size = ((head & 127) >> 1) + (head < 128 ? 0 : this.uint() * 64)
+    if (size > Number.MAX_SAFE_INTEGER) throw new Damaged('a number is too large')
+    return (head & 1) === 0 ? size : 0 - size
   }
 
   uint32(): number {
