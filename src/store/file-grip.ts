@@ -29,6 +29,11 @@ export class Grip {
   }
 
   release(): void {
+    try {
+      this.#side.exec('rollback') // not left to `close`, which waits for every statement to be collected
+    } catch {
+      // it was never taken
+    }
     this.#side.close()
   }
 }
