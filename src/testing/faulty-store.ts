@@ -1,0 +1,88 @@
+import { type Clock, pause } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
+
+/** What may go wrong with one append. */
+export type AppendFault =
+  /** It is done, but its answer is lost: UNKNOWN. */
+  | 'lost'
+  /** It is not done: UNAVAILABLE. */
+  | 'refused'
+  /** Not done, but the answer that would say so is lost: UNKNOWN. */
+  | 'dropped'
+  /** It is done twice, as when a resent entry and its first copy both arrive. The answer is that of the second. */
+  | 'doubled'
+
+export interface FaultyStoreOptions {
+  readonly clock: Clock
+  /** Asked before each append, so that a script or a seeded chance may decide. */
+  readonly append?: (entry: Uint8Array) => AppendFault | undefined
+  /** How long, in ms, a request takes to arrive, and its answer to come back. Asked once for each way. */
+  readonly delay?: (call: 'append' | 'read' | 'snapshot') => number
+}
+
+/** A store behind a bad connection. It bends when things happen and what is heard of them, never what the contract promises. */
+export class FaultyStore implements Store {
+  readonly #store: Store
+  readonly #clock: Clock
+  readonly #fault: (entry: Uint8Array) => AppendFault | undefined
+  readonly #delay: (call: 'append' | 'read' | 'snapshot') => number
+
+  constructor(store: Store, { clock, append = () => undefined, delay = () => 0 }: FaultyStoreOptions) {
+    this.#store = store
+    this.#clock = clock
+    this.#fault = append
+    this.#delay = delay
+  }
+
+  get profile(): Profile {
+    return this.#store.profile
+  }
+
+  open(): Promise<Opened> {
+    return this.#store.open()
+  }
+
+  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const fault = this.#fault(entry)
+    const bytes = entry.slice() // on its way it is out of the caller's reach
+    await this.#travel('append')
+    if (fault === 'refused') throw new LeaseError('UNAVAILABLE', 'the append was refused, as the script said')
+    if (fault !== 'dropped') {
+      if (fault === 'doubled') await this.#store.append(bytes, after)
+      const answer = await this.#store.append(bytes, after)
+      await this.#travel('append')
+      if (fault !== 'lost') return answer
+    }
+    throw new LeaseError('UNKNOWN', 'the answer to an append was lost, as the script said')
+  }
+
+  async read(after: Position, options: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    const { wait } = options
+    wait?.throwIfAborted()
+    await this.#travel('read', wait)
+    const read = await this.#store.read(after, options)
+    await this.#travel('read', wait)
+    return read
+  }
+
+  async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    await this.#travel('snapshot')
+    const kept = await this.#store.snapshot(at, bytes)
+    await this.#travel('snapshot')
+    return kept
+  }
+
+  newest(): Promise<Snapshot | undefined> {
+    return this.#store.newest()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#store[Symbol.asyncDispose]()
+  }
+
+  async #travel(call: 'append' | 'read' | 'snapshot', signal?: AbortSignal): Promise<void> {
+    const ms = this.#delay(call)
+    if (ms > 0) await pause(this.#clock, ms, signal)
+  }
+}
