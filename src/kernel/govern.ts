@@ -3,13 +3,15 @@ import { type CreateKey, type Fence, type Generation, type Policy, type RevokeKe
 import { type Effects, emit, startQuiet } from './effects.ts'
 import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
-import { allowed, badRules, badScopes, isAdmin } from './policy.ts'
+import { allowed, badRules, badScopes, isAdmin, TTL_LIMIT } from './policy.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import { type Resource, type State, WAITING } from './state.ts'
 
 const MOST_FENCES = 100_000
 const MOST_KEYS = 10_000
+/** So that there is room above what was seen, and the number of a lease's timer is still a safe integer. */
+const SEEN_LIMIT = 2 ** 49
 
 export function policy(state: State, effects: Effects, { prefix: given, rules }: Policy, key: number): Outcome {
   const bad = badPrefix(given) ?? (rules === undefined ? undefined : badRules(rules))
@@ -84,12 +86,16 @@ export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome 
 
 export function generation(state: State, effects: Effects, { lease, token, revision, quiet }: Generation, key: number): Outcome {
   if (!isAdmin(state, key)) return forbidden(state, 'begin a generation')
-  for (const n of [lease, token, revision, quiet])
-    if (!Number.isSafeInteger(n) || n < 0) return invalid(state, 'a generation needs whole numbers')
-  state.nextLease = Math.max(state.nextLease, lease)
-  state.nextToken = Math.max(state.nextToken, token)
+  for (const n of [lease, token, revision])
+    if (!Number.isSafeInteger(n) || n < 0 || n > SEEN_LIMIT)
+      return invalid(state, `a generation needs the highest numbers seen, from 0 to ${SEEN_LIMIT}, not ${String(n)}`)
+  if (!Number.isSafeInteger(quiet) || quiet < 0 || quiet > TTL_LIMIT)
+    return invalid(state, `quiet must be a duration, not ${String(quiet)}`)
+  state.nextLease = Math.max(state.nextLease, lease + 1)
+  state.nextToken = Math.max(state.nextToken, token + 1)
   state.revision = Math.max(state.revision, revision)
-  const length = Math.max(quiet, state.longest)
+  // A quiet that runs already is not cut short by a second loss.
+  const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)
   emit(state, effects, 'generation', undefined, { cause: 'the log lost entries' })
   return done()

@@ -22,7 +22,6 @@ import {
   type State,
   SUSPECT,
   TERM,
-  type Timer,
   timerOf,
   touch,
   WAITING,
@@ -84,22 +83,13 @@ function endQuiet(state: State, effects: Effects): Outcome {
 
 export function aged(state: State, effects: Effects, { marks }: Aged): Outcome {
   for (const { timer, epoch, ms } of marks) {
-    if (!Number.isSafeInteger(ms) || ms < 0) continue
-    if (timer === QUIET) {
-      if (state.quiet?.epoch === epoch && ms > state.quiet.aged) {
-        state.quiet.aged = ms
-        effects.timer(undefined, QUIET)
-      }
-      continue
-    }
     const lease = leaseOfTimer(state, timer)
     const slot = (timer % SLOTS) as Slot
-    if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch) continue
-    const running = slot === TERM ? lease : (lease.rare!.timers![slot] as Timer)
+    const running = timer === QUIET ? state.quiet : lease === undefined || slot === TERM ? lease : lease.rare?.timers?.[slot]
+    if (running?.epoch !== epoch || !Number.isSafeInteger(ms) || ms <= running.aged) continue
     // Under an owner, what it found ages by marks for all: a single mark beside them would count the same time twice.
     if (state.run.owned && running.run < state.run.number) continue
-    if (ms <= running.aged) continue
-    touch(state, lease)
+    if (lease !== undefined) touch(state, lease)
     running.aged = ms
     effects.timer(lease, slot)
   }
