@@ -6,6 +6,7 @@ import type { Aged, AgedTogether, Due, Tick } from './command.ts'
 import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
 import { end } from './end.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
+import { rule, TTL_LIMIT } from './policy.ts'
 import { emitForAll } from './renew.ts'
 import { settle } from './settle.ts'
 import {
@@ -45,7 +46,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   if (slot === TERM) termDue(state, effects, lease, freed)
   else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
   else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
-  else if (lease.grants.some(given => given.resource.queue.length > 0))
+  else if (lease.grants.some(({ resource }) => resource.queue.length > 0 && rule(state, resource.name, 'maxHold') > 0))
     end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
@@ -122,7 +123,7 @@ export function run(state: State, effects: Effects, owned: boolean): Outcome {
 }
 
 export function tick(state: State, { n, elapsed }: Tick): Outcome {
-  if (n !== state.tick + 1 || !Number.isSafeInteger(elapsed) || elapsed < 0) return nothing()
+  if (n !== state.tick + 1 || !Number.isSafeInteger(elapsed) || elapsed < 0 || elapsed > TTL_LIMIT) return nothing()
   state.tick = n
   state.elapsed += elapsed
   return nothing()
