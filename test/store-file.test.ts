@@ -1,21 +1,28 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { describe, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { FileStore } from '../src/store/file.ts'
 import { loadEngine } from '../src/store/file-engine.ts'
-import { decodeState, encodeState } from '../src/store/file-log.ts'
+import { FileLog } from '../src/store/file-log.ts'
+import { decodeState, encodeState } from '../src/store/file-record.ts'
+import { START } from '../src/store.ts'
+import { ManualClock } from '../src/testing/manual-clock.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 
+async function folder(): Promise<AsyncDisposable & { readonly path: string }> {
+  const name = await mkdtemp(join(tmpdir(), 'leasehold-file-'))
+  return { path: join(name, 'log.db'), [Symbol.asyncDispose]: () => rm(name, { recursive: true }) }
+}
+
 async function fixture(): Promise<StoreFixture> {
-  const folder = await mkdtemp(join(tmpdir(), 'leasehold-file-'))
-  const path = join(folder, 'log.db')
+  const { path, ...disposable } = await folder()
   return {
+    ...disposable,
     store: () => new FileStore({ path }),
     owner: name => new FileStore({ path, own: { name } }),
     forgetOwner: () => rm(`${path}-owner`),
     loseTail: count => loseTail(path, count),
-    [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
   }
 }
 
@@ -38,4 +45,60 @@ async function loseTail(path: string, count: number): Promise<void> {
 
 describe('a store in a file', () => {
   for (const { name, run } of storeSuite(fixture)) test(name, run)
+
+  test('ages are known within one boot of the machine, and 0 in any other', async () => {
+    await using made = await folder()
+    const clock = new ManualClock({ boot: 'monday' })
+    const log = new FileLog({ path: made.path, engine: await loadEngine(), clock, patience: 1_000 })
+    await log.open()
+    await log.append(Uint8Array.of(1), START)
+    const age = async () => {
+      const read = await log.read(START)
+      return read.kind === 'entries' ? read.entries[0]?.age : read.kind
+    }
+    await clock.advance(250)
+    expect(await age()).toBe(250)
+    clock.sleepMachine(5_000)
+    expect(await age()).toBe(250)
+    clock.reboot('tuesday')
+    expect(await age()).toBe(0)
+    clock.reboot('')
+    expect(await age()).toBe(0)
+    await log.close()
+  })
+
+  test('one answer carries 1,000 entries and no more', async () => {
+    await using made = await folder()
+    await using store = new FileStore({ path: made.path })
+    await store.open()
+    let after = START
+    for (let i = 0; i < 1_001; i++) {
+      const answer = await store.append(Uint8Array.of(i % 256), after)
+      if (answer.kind === 'appended') after = answer.position
+    }
+    expect(after.index).toBe(1_001)
+    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
+  })
+
+  test('trimming takes the rows away, not only out of sight', async () => {
+    await using made = await folder()
+    const log = new FileLog({ path: made.path, engine: await loadEngine(), patience: 1_000 })
+    let after = (await log.open()).head
+    for (let i = 1; i <= 600; i++) {
+      const answer = await log.append(Uint8Array.of(i % 256), after)
+      if (answer.kind === 'appended') after = answer.position
+      if (i % 200 !== 0) continue
+      const id = (await log.beginSnapshot(after))!
+      await log.putChunk(id, 0, Uint8Array.of(i % 256))
+      expect(await log.keepSnapshot(id, after, 1)).toBe('kept')
+    }
+    await log.tidy()
+    const { DatabaseSync } = await loadEngine()
+    const db = new DatabaseSync(made.path, { timeout: 1_000 })
+    const count = (table: string) => (db.prepare(`select count(*) n from ${table}`).get() as { n: number }).n
+    expect([count('entry'), count('snapshot'), count('chunk')]).toEqual([200, 2, 2])
+    db.close()
+    await log.close()
+  })
 })

@@ -13,7 +13,8 @@ import { Worker } from 'node:worker_threads'
 import { systemClock } from '../clock.ts'
 import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
-import type { FileLog, KeptSnapshot } from './file-log.ts'
+import type { FileLog } from './file-log.ts'
+import type { KeptSnapshot } from './file-snapshots.ts'
 
 type Calls = Pick<
   FileLog,
