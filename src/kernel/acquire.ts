@@ -125,13 +125,13 @@ function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): numbe
   return aging === 0 ? -priority * PRIORITY : state.elapsed - priority * aging
 }
 
-function held(state: State, wants: readonly Wanted[], any: number): Refused {
+function held(state: State, wants: readonly Wanted[], any: number, rank: number): Refused {
   if (state.quiet !== undefined)
     return refuse(state, 'UNAVAILABLE', 'the log lost entries: nothing is granted until the longest ttl has passed; ask again later', {
       quiet: state.quiet.duration,
     })
-  const busy = wants.filter(want => choose(state, [want], 0, 0, state.nextLease) === undefined)
-  const resource = state.resources.get((busy[0] ?? wants[0]!).resource)!
+  const busy = wants.find(want => choose(state, [want], 0, rank, state.nextLease) === undefined)!
+  const resource = state.resources.get(busy.resource)!
   const holder = resource.grants[0]
   const who = holder === undefined ? 'those who waited before' : holder.lease.holder.name
   const some = any > 0 ? `fewer than ${any} of ${wants.length} are free; ` : ''
@@ -179,11 +179,14 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
         return invalid(state, `there is no lease ${command.parent} to hang on`)
       return gone(state, command.parent)
     }
-    if (!mayTouch(state, key, parent)) return forbidden(state, `hang a lease on ${command.parent}`)
+    // A foreign lease is as good as gone: its existence is nobody else's business.
+    if (!mayTouch(state, key, parent)) return gone(state, command.parent)
+    if (command.steal !== undefined && holdsAny(parent, wants))
+      return invalid(state, `lease ${command.parent}, or one that it hangs on, holds what is to be stolen: the thief would end with it`)
   }
   for (const entry of command.entries ?? []) {
     if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
-    const refused = entryRefusal(state, command.holder, command.incarnation ?? state.nextLease, entry.key)
+    const refused = entryRefusal(state, command.holder, command.incarnation ?? state.nextLease, entry.key, key)
     if (refused !== undefined) return refused
   }
   if (state.leases.size >= rule(state, '', 'leases'))
@@ -194,11 +197,18 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   const rank = rankOf(state, command, wants)
   const chosen = command.steal === undefined ? choose(state, wants, command.any ?? 0, rank, state.nextLease) : undefined
   if (chosen === undefined) {
-    if (command.wait !== true) return held(state, wants, command.any ?? 0)
+    if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
     const refused = cannotWait(state, command, wants, rank)
     if (refused !== undefined) return refused
   }
   return { wants, rank, parent, chosen }
+}
+
+/** Whether a lease, or one that it hangs on, holds something of this. */
+function holdsAny(lease: Lease, wants: readonly Wanted[]): boolean {
+  for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent)
+    if (next.grants.some(given => wants.some(want => want.resource === given.resource.name))) return true
+  return false
 }
 
 function cannotWait(state: State, { holding = [], any, steal }: Acquire, wants: readonly Wanted[], rank: number): Refused | undefined {
@@ -223,7 +233,7 @@ function cannotWait(state: State, { holding = [], any, steal }: Acquire, wants: 
 
 /** Even if all others let go, what the asker keeps would still be in its way. */
 function blocksItself(state: State, resource: Resource, want: Wanted, holding: readonly number[]): boolean {
-  const own = resource.grants.filter(given => holding.includes(given.lease.id))
+  const own = resource.grants.filter(given => given.lease.status !== FROZEN && holding.includes(given.lease.id))
   if (want.shared) return own.some(given => !given.shared)
   const units = own.reduce((sum, given) => sum + given.units, want.units)
   return own.some(given => given.shared) || units > rule(state, resource.name, 'capacity')
@@ -247,7 +257,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   for (const { key: name, value } of command.entries ?? []) attach(state, effects, lease, name, value)
   if (chosen !== undefined) {
     grant(state, effects, lease, chosen)
-    if (chosen.length === 0 && command.entries === undefined) emit(state, effects, 'granted', lease, {})
+    if (chosen.length === 0 && (command.entries ?? []).length === 0) emit(state, effects, 'granted', lease, {})
   } else {
     const rare = rareOf(lease)
     rare.wants = wants
@@ -271,7 +281,8 @@ function keepRare(state: State, lease: Lease, command: Acquire, { parent }: Plan
       if (cap > 0) maxLife = maxLife === 0 ? cap : Math.min(maxLife, cap)
     }
   }
-  const { any = 0, priority = 0, holding = [], labels = [] } = command
+  const { any = 0, priority = 0, labels = [] } = command
+  const holding = [...new Set(command.holding)]
   if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0 && parent === undefined)
     return
   Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels, parent })

@@ -16,14 +16,14 @@ export function badAttachment({ key, value }: Attachment): string | undefined {
 }
 
 /**
- * Whether a lease of `holder` may put an entry: undefined, or why not. An older incarnation never writes over a newer one; a stranger
- * never takes what another lease keeps.
+ * Whether a lease of `holder` may put an entry: undefined, or why not. An older incarnation never writes over a newer one; a stranger,
+ * which is also who calls itself the same and has another key, never takes what another lease keeps.
  */
-export function entryRefusal(state: State, holder: string, incarnation: number, key: string): Refused | undefined {
+export function entryRefusal(state: State, holder: string, incarnation: number, key: string, by: number): Refused | undefined {
   const there = state.entries.get(key)
   if (there === undefined) return undefined
   const owner = there.lease.holder
-  if (owner.name !== holder)
+  if (owner.name !== holder || !mayTouch(state, by, there.lease))
     return refuse(state, 'HELD', `the entry ${key} belongs to ${owner.name}`, { key, holder: owner.name, lease: there.lease.id })
   if (owner.incarnation > incarnation)
     return refuse(state, 'STALE', `the entry ${key} belongs to a newer incarnation of ${holder}: this process has been replaced`, {
@@ -55,18 +55,20 @@ export function put(state: State, effects: Effects, { lease: id, key: name, valu
   const lease = findLease(state, id)
   if (lease === undefined || lease.status === FROZEN || lease.status === WAITING || !mayTouch(state, key, lease)) return gone(state, id)
   if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
-  const refused = entryRefusal(state, lease.holder.name, lease.holder.incarnation, name)
+  const refused = entryRefusal(state, lease.holder.name, lease.holder.incarnation, name, key)
   if (refused !== undefined) return refused
   attach(state, effects, lease, name, value)
   return done()
 }
 
 export function remove(state: State, effects: Effects, { key: name, lease: id }: Delete, key: number): Outcome {
+  // Asked first: whether there is such an entry is nobody else's business.
+  if (!allowed(state, key, 'register', name)) return forbidden(state, `delete ${name}`)
   const entry = state.entries.get(name)
   if (entry === undefined) return refuse(state, 'NOT_FOUND', `there is no entry ${name}`, { key: name })
+  if (!mayTouch(state, key, entry.lease)) return forbidden(state, `delete ${name}`)
   if (id !== undefined && entry.lease.id !== id)
     return refuse(state, 'STALE', `the entry ${name} hangs on lease ${entry.lease.id}, not on ${id}: it was taken over`, { key: name })
-  if (!mayTouch(state, key, entry.lease)) return forbidden(state, `delete ${name}`)
   touch(state, entry.lease)
   detachEntry(state, effects, name, 'deleted')
   return done()

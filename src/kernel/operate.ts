@@ -54,7 +54,7 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
   if ('lease' in target) {
     const lease = findLease(state, target.lease)
     if (lease === undefined) return gone(state, target.lease)
-    return mayRevoke(lease) ? [lease] : forbidden(state, `revoke lease ${target.lease}`)
+    return mayRevoke(lease) ? [lease] : gone(state, target.lease)
   }
   const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
   if (bad !== undefined) return invalid(state, `what to revoke ${bad}`)
@@ -75,7 +75,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const { lease: id, to, incarnation, stopped = false } = command
   const bad = badName(to)
   if (bad !== undefined) return invalid(state, `the recipient's name ${bad}`)
-  if (incarnation !== undefined && (incarnation < 1 || incarnation >= state.nextLease))
+  if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
     return invalid(state, `incarnation ${incarnation} was never given`)
   const lease = findLease(state, id)
   if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)

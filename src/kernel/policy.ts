@@ -97,9 +97,10 @@ export function isAdmin(state: State, key: number): boolean {
   return key === 0 || (state.keys.get(key)?.allow.some(scope => scope.verb === 'admin' && scope.prefix === '') ?? false)
 }
 
-/** Whether a key may act on a lease: its own key, or an administrator. */
+/** Whether a key may act on a lease: the key that made it, unless that was revoked since, or an administrator's. */
 export function mayTouch(state: State, key: number, lease: Lease): boolean {
-  if (key === 0 || lease.key === key) return true
+  if (key === 0) return true
+  if (lease.key === key) return state.keys.has(key)
   return lease.grants.length > 0
     ? lease.grants.every(given => allowed(state, key, 'admin', given.resource.name))
     : allowed(state, key, 'admin', '')
