@@ -29,8 +29,8 @@ export function positionOf(resource: Resource, lease: Lease): number {
 }
 
 function room(state: State, resource: Resource | undefined, want: Wanted): boolean {
-  if (want.shared) return resource === undefined ? rule(state, want.resource, 'capacity') > 0 : resource.used === 0
   const capacity = rule(state, want.resource, 'capacity')
+  if (want.shared) return capacity > 0 && (resource === undefined || resource.used === 0)
   if (resource === undefined) return want.units <= capacity
   return resource.sharers === 0 && resource.used + want.units <= capacity
 }
