@@ -190,6 +190,13 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
     state.counts.answers -= answers.size
     state.sessions.delete(oldest)
   }
+  // Alone, and it never says what it has: its own oldest answers go, and are STALE from now on.
+  for (const old of session.answers.keys()) {
+    if (state.counts.answers <= ANSWERS) break
+    session.answers.delete(old)
+    session.seq = Math.max(session.seq, old)
+    state.counts.answers--
+  }
   return outcome
 }
 

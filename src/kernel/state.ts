@@ -10,6 +10,9 @@ import type { Outcome } from './outcome.ts'
 /** The rules this code knows. A state above it must not be touched. */
 export const RULES = 1
 
+/** Where the clocks of the year 2128 begin. */
+const ORIGIN_LIMIT = 5e14
+
 /** Until a holder has renewed once, it may never have heard of its grant: then it must not own a GPU until tomorrow. */
 export const FIRST_TERM = 30_000
 
@@ -222,7 +225,8 @@ export function found(wall = 0): State {
  * and revisions still grow when an engine forgot everything and the log begins again.
  */
 export function foundAt(state: State, wall: number): void {
-  const origin = Math.max(0, Math.floor(wall)) * 100
+  // A clock that is wrong by centuries must not leave too little room above: the number of a timer is to be a safe integer, too.
+  const origin = Math.min(Math.max(0, Math.floor(wall)) * 100, ORIGIN_LIMIT)
   state.origin = origin
   state.revision = origin
   state.nextLease = origin + 1

@@ -1,0 +1,186 @@
+import { describe, expect, test } from 'vitest'
+import { ANSWERS, answered, applyBatch, WINDOW } from '../src/kernel/batch.ts'
+import type { Acquire, Command } from '../src/kernel/command.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import { stateHash } from '../src/kernel/snapshot.ts'
+import { SLOTS } from '../src/kernel/state.ts'
+import { reload, World, wants } from './kernel/world.ts'
+
+const take = (resource: string): Acquire => ({ kind: 'acquire', holder: 'a', ttl: 1_000, wants: wants(resource) })
+
+function ask(world: World, command: Command, seq: number, { session = 's', acked = 0, key = 0 } = {}): Outcome {
+  const applied = world.entry([command], { op: { session, seq, acked }, key })
+  if (applied.kind !== 'applied') throw new Error(applied.kind)
+  return applied.outcomes[0]!
+}
+
+describe('an operation asked twice', () => {
+  test('has one effect and the same answer, also after a restart from a snapshot', () => {
+    const world = new World()
+    const first = ask(world, take('x'), 1)
+    expect(first).toMatchObject({ kind: 'granted', lease: 1 })
+    expect(ask(world, take('x'), 1)).toEqual(first)
+    expect(world.state.leases.size).toBe(1)
+    world.state = reload(world.state)
+    expect(ask(world, take('x'), 1)).toEqual(first)
+    expect(answered(world.state, { command: take('x'), op: { session: 's', seq: 1, acked: 0 } })).toEqual(first)
+  })
+
+  test('a refusal is an answer like any other, even when it would be granted now', () => {
+    const world = new World()
+    const { lease } = world.acquire('b', 'x')
+    const refused = ask(world, take('x'), 1)
+    expect(refused).toMatchObject({ code: 'HELD' })
+    world.release(lease)
+    expect(ask(world, take('x'), 1)).toEqual(refused)
+    expect(ask(world, take('x'), 2)).toMatchObject({ kind: 'granted' })
+  })
+
+  test('renewing twice is renewing: nothing is remembered', () => {
+    const world = new World()
+    const { lease } = world.acquire('b', 'x')
+    ask(world, { kind: 'renew', leases: [lease] }, 1)
+    ask(world, { kind: 'renew', leases: [lease] }, 1)
+    expect(world.lease(lease)!.epoch).toBe(3)
+    expect(world.state.counts.answers).toBe(0)
+  })
+
+  test('sessions are scoped to the key that asks, and to their names', () => {
+    const world = new World()
+    const [one, two] = [world.key('one', 'acquire:'), world.key('two', 'acquire:')]
+    const outcomes = [
+      ask(world, take('x'), 1, { key: one }),
+      ask(world, take('y'), 1, { key: two }),
+      ask(world, take('z'), 1, { key: one, session: 't' }),
+    ]
+    expect(outcomes.map(outcome => outcome.kind)).toEqual(['granted', 'granted', 'granted'])
+    expect(answered(world.state, { command: take('x'), key: two, op: { session: 't', seq: 1, acked: 0 } })).toBeUndefined()
+  })
+
+  test('what the client has acknowledged is forgotten, and asking for it again is STALE, not done again', () => {
+    const world = new World()
+    ask(world, take('x'), 1)
+    ask(world, take('y'), 2, { acked: 1 })
+    expect(world.state.counts.answers).toBe(1)
+    expect(ask(world, take('x'), 1)).toMatchObject({ kind: 'refused', code: 'STALE' })
+    expect(ask(world, take('x'), 0)).toMatchObject({ code: 'STALE' })
+    expect(ask(world, take('y'), 2)).toMatchObject({ kind: 'granted' })
+  })
+
+  test('operations may overtake each other on their way', () => {
+    const world = new World()
+    const third = ask(world, take('c'), 3)
+    const first = ask(world, take('a'), 1)
+    expect([ask(world, take('c'), 3), ask(world, take('a'), 1)]).toEqual([third, first])
+    ask(world, take('d'), 4, { acked: 3 })
+    expect(ask(world, take('b'), 2)).toMatchObject({ code: 'STALE' })
+  })
+
+  test('a client cannot claim to have the answer it is just asking for', () => {
+    const world = new World()
+    const first = ask(world, take('x'), 1, { acked: 9 })
+    expect(ask(world, take('x'), 1, { acked: 9 })).toEqual(first)
+  })
+
+  test('answers are kept for so many operations, the sessions that were silent longest go first', () => {
+    const world = new World({ strict: false })
+    const nobody: Command = { kind: 'recall', resource: 'x' }
+    ask(world, nobody, 1, { session: 'old' })
+    for (let i = 1; i < ANSWERS; i++) ask(world, nobody, i, { session: `s${i % 100}` })
+    expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeDefined()
+    ask(world, nobody, ANSWERS, { session: 's7' })
+    expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeUndefined()
+    expect(world.state.counts.answers).toBeLessThanOrEqual(ANSWERS)
+  })
+
+  test('a single client that never acknowledges is kept within the same bound', () => {
+    const world = new World({ strict: false })
+    const nobody: Command = { kind: 'recall', resource: 'x' }
+    for (let i = 1; i <= ANSWERS + 5; i++) ask(world, nobody, i)
+    expect(world.state.counts.answers).toBe(ANSWERS)
+    expect(ask(world, nobody, 5)).toMatchObject({ code: 'STALE' })
+    expect(ask(world, nobody, 6)).toMatchObject({ code: 'NOT_FOUND' })
+  })
+})
+
+describe('an entry of the log', () => {
+  test('that stands there twice is applied once', () => {
+    const world = new World()
+    world.entry([take('x')], { proposer: 7, seq: 1 })
+    const hash = stateHash({ ...world.state, index: 0 })
+    expect(world.entry([take('y')], { proposer: 7, seq: 1 })).toEqual({ kind: 'again' })
+    expect(stateHash({ ...world.state, index: 0 }), 'only the index has grown').toBe(hash)
+    expect(world.entry([take('y')], { proposer: 7, seq: 2 })).toMatchObject({ kind: 'applied' })
+    expect(world.entry([take('z')], { proposer: 7, seq: 1 })).toEqual({ kind: 'again' })
+    expect(world.entry([take('z')], { proposer: 8, seq: 1 })).toMatchObject({ kind: 'applied' })
+  })
+
+  test('that is more than the window out of date is void, to the very entry', () => {
+    for (const [late, kind] of [
+      [WINDOW, 'applied'],
+      [WINDOW + 1, 'void'],
+    ] as const) {
+      const world = new World({ strict: false })
+      for (let i = 1; i < late; i++) world.entry([], { proposer: 1, seq: i })
+      expect(world.entry([take('x')], { proposer: 7, seq: 1, applied: 0 }).kind).toBe(kind)
+      expect(world.state.leases.size).toBe(kind === 'applied' ? 1 : 0)
+    }
+  })
+
+  test('that claims to have applied itself, or what is not there yet, is void', () => {
+    const world = new World()
+    expect(world.entry([take('x')], { applied: 1 })).toEqual({ kind: 'void' })
+    expect(world.entry([take('x')], { applied: 99 })).toEqual({ kind: 'void' })
+  })
+
+  test('of a proposer that was silent for the window is void when it comes again: it was forgotten, and nothing applies twice', () => {
+    const world = new World({ strict: false })
+    const entry = { proposer: 7, seq: 1, applied: 0 }
+    world.entry([take('x')], entry)
+    for (let i = 1; i < WINDOW; i++) world.entry([], { proposer: 1, seq: i })
+    expect(world.state.proposers.has(7)).toBe(true)
+    expect(world.entry([take('x')], entry)).toEqual({ kind: 'again' })
+    expect(world.state.proposers.has(7)).toBe(false)
+    expect(world.entry([take('x')], entry)).toEqual({ kind: 'void' })
+    expect(world.state.leases.size).toBe(1)
+    expect(world.state.proposers.size).toBe(1)
+  })
+
+  test('must be the next one', () => {
+    const world = new World()
+    world.entry([])
+    const batch = { proposer: 1, seq: 9, applied: 0, trail: [0, 0], wall: 0, proposals: [] } as const
+    for (const index of [0, 1, 3]) expect(() => applyBatch(world.state, index, batch, world.effects)).toThrow(/cannot follow/)
+  })
+
+  test('founds the log when it is the first: counters begin at its wall time, so that they grow when everything was forgotten', () => {
+    const world = new World()
+    world.entry([take('x')], { wall: 1_700_000_000_000 })
+    expect(world.state).toMatchObject({ origin: 170_000_000_000_000, nextLease: 170_000_000_000_002, nextToken: 170_000_000_000_002 })
+    expect(world.lease(170_000_000_000_001)).toBeDefined()
+  })
+
+  test('by a clock that is wrong by centuries still leaves room for safe numbers', () => {
+    const world = new World()
+    world.entry([take('x')], { wall: 2 ** 53 - 1 })
+    expect(Number.isSafeInteger(world.state.nextLease * SLOTS * 2)).toBe(true)
+    expect(world.lease(world.state.nextLease - 1)).toBeDefined()
+  })
+
+  test('never sets the time that people see back', () => {
+    const world = new World()
+    world.entry([], { wall: 5_000 })
+    world.entry([], { wall: 4_000 })
+    expect(world.state.wall).toBe(5_000)
+  })
+
+  test('leaves a trail: other outcomes, another trail', () => {
+    const trails = [take('x'), take('y'), { ...take('x'), ttl: -1 }, { kind: 'recall', resource: 'x' } as const].map(command => {
+      const world = new World()
+      world.acquire('z', 'y')
+      world.entry([command])
+      return `${world.state.trailA}/${world.state.trailB}`
+    })
+    expect(new Set(trails).size).toBeGreaterThan(1)
+  })
+})
