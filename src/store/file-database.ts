@@ -178,7 +178,7 @@ export class FileDatabase {
     return (made as { sql: string }[]).map(({ sql }) => sql)
   }
 
-  /** At first tries again at once, since a commit is short; then less and less often. */
+  /** At first tries again at once, since a commit is short; then as often as those who come later do, or they would always be first. */
   async #patiently<T>(attempt: () => T, patience = this.#patience): Promise<T> {
     const began = this.#clock.now()
     for (let tries = 0; ; tries++) {
@@ -191,7 +191,7 @@ export class FileDatabase {
       const waited = this.#clock.now() - began
       if (waited >= patience) throw stuck(this.path, waited)
       if (tries < 20) await new Promise<void>(resolve => this.#clock.soon(resolve))
-      else await pause(this.#clock, Math.min(10, tries - 19))
+      else await pause(this.#clock, tries < 500 ? 1 : 10)
     }
   }
 

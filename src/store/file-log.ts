@@ -207,7 +207,8 @@ export class FileLog {
     const position = { index: state.head.index + 1, nonce: this.#nonce ?? this.#clock.bits() }
     this.#nonce = undefined
     const now = stamp(this.#clock)
-    const insert = this.#database.sql('insert into entry values (?, ?, ?, ?, ?, ?)')
+    // Some versions of Node's SQLite bind no bytes as null.
+    const insert = this.#database.sql('insert into entry values (?, ?, ?, ?, coalesce(?, zeroblob(0)), ?)')
     insert.run(position.index, signed(position.nonce), now.boot, now.at, bytes, sumOfEntry(position, now, bytes))
     this.#database.save({ ...state, head: position })
     return position

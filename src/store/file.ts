@@ -168,7 +168,7 @@ export class FileStore implements Store {
   }
 
   #start(): Worker {
-    const worker = new Worker(workerFile(), { workerData: this.#options, stdin: false })
+    const worker = new Worker(workerFile(), { workerData: this.#options })
     worker.unref()
     worker.on('message', ([id, done, value]: Answer) => {
       const pending = this.#settled(id)
