@@ -22,7 +22,10 @@ export function release(state: State, effects: Effects, command: Release, key: n
   const lease = findLease(state, command.lease)!
   const freed = new Set<Resource>()
   const only = command.resource === undefined ? undefined : lease.grants.find(given => given.resource.name === command.resource)
-  if (only !== undefined && !(lease.status === FROZEN && lease.grants.length === 1)) releaseGrant(state, effects, lease, only, freed)
+  if (only !== undefined && (key === 0 || key === lease.key) && !(lease.status === FROZEN && lease.grants.length === 1))
+    releaseGrant(state, effects, lease, only, freed)
+  // Only who has the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
+  else if (key !== 0 && key !== lease.key) end(state, effects, lease, { type: 'revoked', cause: 'revoked', stopped: false }, freed)
   else end(state, effects, lease, { type: 'released', cause: 'released', stopped: true }, freed)
   settle(state, effects, freed)
   return done()

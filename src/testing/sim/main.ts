@@ -1,0 +1,86 @@
+/** `npm run sim -- --seeds N [--seed S] [--planted] [--json]` */
+import { parseArgs } from 'node:util'
+import { findPlanted } from './planted.ts'
+import { PROFILES, type ProfileName, runSeed, type SeedResult } from './run.ts'
+
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string', default: '100' },
+    seed: { type: 'string' },
+    from: { type: 'string', default: '1' },
+    profile: { type: 'string' },
+    planted: { type: 'boolean', default: false },
+    only: { type: 'string' },
+    json: { type: 'boolean', default: false },
+    trace: { type: 'boolean', default: false },
+    first: { type: 'boolean', default: false },
+  },
+})
+
+function say(line: string): void {
+  if (!values.json) process.stdout.write(`${line}\n`)
+}
+
+function report(object: object): void {
+  process.stdout.write(`${JSON.stringify(object)}\n`)
+}
+
+function describe({ seed, profile, commands, faults, violation }: SeedResult): string {
+  const how =
+    violation === undefined
+      ? 'held'
+      : `VIOLATED ${violation.message}\n  again: npm run sim -- --seed ${seed}${values.profile ? ` --profile ${values.profile}` : ''}`
+  return `seed ${seed} (${profile}, ${commands} commands, ${faults} faults): ${how}`
+}
+
+async function simulate(): Promise<number> {
+  const only = values.seed === undefined ? undefined : Number(values.seed)
+  const first = only ?? Number(values.from)
+  const count = only === undefined ? Number(values.seeds) : 1
+  const profile = PROFILES.includes(values.profile as ProfileName) ? (values.profile as ProfileName) : undefined
+  const sum = { commands: 0, faults: 0, simulatedMs: 0, violations: 0 }
+  const found: { seed: number; invariant: string; message: string }[] = []
+  let held = 0
+  for (let seed = first; seed < first + count; seed++) {
+    const result = await runSeed(seed, { profile, ...(values.trace && { trace: line => process.stderr.write(`${line}\n`) }) })
+    sum.commands += result.commands
+    sum.faults += result.faults
+    sum.simulatedMs += result.simulatedMs
+    if (result.violation === undefined) held++
+    else {
+      sum.violations++
+      found.push({ seed, ...result.violation })
+      say(describe(result))
+      if (values.first) break
+    }
+    if (only !== undefined && result.violation === undefined) say(`${describe(result)}, digest ${result.digest.toString(16)}`)
+    if ((seed - first + 1) % 50 === 0) say(`${seed - first + 1} of ${count} seeds`)
+  }
+  const { commands, faults, violations } = sum
+  const simulatedHours = Number((sum.simulatedMs / 3_600_000).toFixed(3))
+  say(`${held + violations} seeds, ${commands} commands, ${faults} faults, ${simulatedHours} simulated hours, ${violations} violations`)
+  say(`${held} passed, ${violations} failed`)
+  if (values.json) report({ seeds: held + violations, commands, faults, simulatedHours, violations, found })
+  return violations === 0 ? 0 : 1
+}
+
+async function planted(): Promise<number> {
+  const results = await findPlanted({ only: values.only, say })
+  const found = results.filter(result => result.found !== undefined)
+  for (const { name, seconds, found: how, expected } of results)
+    say(
+      how === undefined
+        ? `MISSED ${name}: expected ${expected.join(' or ')}`
+        : `found ${name}: ${how.invariant} at seed ${how.seed} (${seconds.toFixed(1)} s)`,
+    )
+  say(`${found.length} passed, ${results.length - found.length} failed`)
+  if (values.json)
+    report({
+      planted: results.length,
+      found: found.length,
+      missed: results.filter(result => result.found === undefined).map(({ name }) => name),
+    })
+  return found.length === results.length ? 0 : 1
+}
+
+process.exitCode = values.planted ? await planted() : await simulate()

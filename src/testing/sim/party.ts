@@ -1,0 +1,251 @@
+/** Those who take part: replicas on machines, and the ways holders reach them. */
+import type { Clock } from '../../clock.ts'
+import { LeaseError } from '../../errors.ts'
+import type { Command, Operation } from '../../kernel/command.ts'
+import type { Outcome } from '../../kernel/outcome.ts'
+import type { LeaseView } from '../../lessor.ts'
+import { Replica, type Survivor } from '../../replica/replica.ts'
+import type { Referee } from './referee.ts'
+import { type WatchedLog, type Wire, WiredStore } from './wire.ts'
+import type { Machine, World } from './world.ts'
+
+export interface Site {
+  readonly world: World
+  readonly referee: Referee
+  readonly log: WatchedLog
+  readonly wire: Wire
+  readonly ages: boolean
+  readonly snapshotEntries: number
+}
+
+/** What a holder needs of a lessor, near or far. */
+export interface Door {
+  propose(command: Command, op?: Operation): Promise<Outcome>
+  lease(id: number): Promise<LeaseView | undefined>
+}
+
+/** A machine that runs a replica, again and again. */
+export class Host implements Door {
+  readonly machine: Machine
+  readonly #site: Site
+  owned: boolean
+  replica: Replica | undefined
+  readonly #stores = new Set<WiredStore>()
+  #survivor: Survivor | undefined
+  #watchedUpTo: number | undefined
+  #watchLosses = 0
+  /** Renewals that reached this machine while it stood still, by lease. */
+  readonly arrivedWhileStalled = new Map<number, number>()
+
+  constructor(site: Site, machine: Machine, owned: boolean) {
+    this.#site = site
+    this.machine = machine
+    this.owned = owned
+  }
+
+  /** Begins a life. Fails like a process that cannot open its store fails: it is tried again. */
+  async start(): Promise<void> {
+    const { machine } = this
+    const { life } = machine
+    const clock = machine.clock()
+    const site = this.#site
+    while (machine.alive && machine.life === life && this.replica === undefined) {
+      const own = this.owned ? { name: machine.name } : undefined
+      const store = new WiredStore(site.log, site.wire, machine, { own, ages: site.ages })
+      this.#stores.add(store)
+      try {
+        const replica = await Replica.open(store, {
+          clock,
+          owned: this.owned,
+          patience: 3_000,
+          snapshotEntries: site.snapshotEntries,
+          events: 5_000,
+          ...(this.#survivor !== undefined && { survivor: this.#survivor }),
+        })
+        this.#survivor = undefined
+        this.replica = replica
+        this.#mind(replica, life)
+      } catch (error) {
+        this.#judgeFailure(error)
+        store.abandon()
+        await new Promise<void>(resolve => clock.after(50, resolve))
+      }
+    }
+  }
+
+  #judgeFailure(error: unknown): void {
+    const { world, referee } = this.#site
+    if (!(error instanceof LeaseError)) throw error
+    if (error.code === 'DIVERGED' && referee.losses === 0) world.violate('S22', error.message)
+    if (error.code === 'UNSUPPORTED') world.violate('S22', error.message)
+  }
+
+  #mind(replica: Replica, life: number): void {
+    const { machine } = this
+    replica.signal.addEventListener('abort', () => {
+      if (machine.life !== life || this.replica !== replica) return
+      this.#judgeFailure(replica.signal.reason)
+      if ((replica.signal.reason as LeaseError).code === 'DIVERGED') this.#survivor = replica.survivor
+      this.replica = undefined
+      this.#letGo()
+      void this.start()
+    })
+    void this.#watch(replica)
+  }
+
+  /** A watcher that goes on where the last life left it. */
+  async #watch(replica: Replica): Promise<void> {
+    const { referee } = this.#site
+    const losses = referee.losses
+    if (losses !== this.#watchLosses) this.#watchedUpTo = undefined
+    this.#watchLosses = losses
+    const after = this.#watchedUpTo
+    try {
+      for await (const events of replica.watch('', { signal: replica.signal, ...(after !== undefined && { after }) })) {
+        const { revision, type } = events[0]!
+        if (type !== 'resync' && this.#watchedUpTo !== undefined) referee.watched(this.#watchedUpTo, events, losses)
+        this.#watchedUpTo = revision
+      }
+    } catch {
+      // The replica failed or was closed; its next life goes on watching.
+    }
+  }
+
+  /** kill -9. */
+  crash(): void {
+    this.replica = undefined
+    this.#letGo()
+    this.#survivor = undefined
+    this.machine.kill()
+  }
+
+  #letGo(): void {
+    for (const store of this.#stores) store.abandon()
+    this.#stores.clear()
+  }
+
+  /** A graceful stop: answers what is under way, leaves its marks, lets go. */
+  async close(): Promise<void> {
+    const { replica } = this
+    this.replica = undefined
+    await replica?.[Symbol.asyncDispose]()
+  }
+
+  async propose(command: Command, op?: Operation): Promise<Outcome> {
+    const { referee } = this.#site
+    const { replica } = this
+    if (replica === undefined) throw new LeaseError('UNAVAILABLE', 'not ready')
+    const asked = referee.revision
+    const losses = referee.losses
+    // An owner answers renewals from what it has applied; whoever shares a log, from what the log says.
+    const known = this.owned ? replica.index : referee.length
+    const outcome = await replica.propose(command, op === undefined ? {} : { op })
+    referee.answered(outcome, op, asked, losses)
+    if (command.kind === 'renew' && outcome.kind === 'renewed')
+      for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.renewed(lease, known, losses)
+    return outcome
+  }
+
+  async lease(id: number): Promise<LeaseView | undefined> {
+    if (this.replica === undefined) throw new LeaseError('UNAVAILABLE', 'not ready')
+    return (await this.replica.read({ kind: 'lease', lease: id })).value
+  }
+}
+
+/** A client's way to servers: it asks another one when one is silent, and never takes silence for a no. */
+export class Client implements Door {
+  readonly #site: Site
+  readonly #machine: Machine
+  readonly #hosts: readonly Host[]
+  #at = 0
+
+  constructor(site: Site, machine: Machine, hosts: readonly Host[]) {
+    this.#site = site
+    this.#machine = machine
+    this.#hosts = hosts
+  }
+
+  /** One message there, one back, or nothing for `timeout`. */
+  #ask<T>(
+    host: Host,
+    what: () => Promise<T>,
+    timeout: number,
+    arrives?: () => void,
+  ): Promise<{ readonly answer: T } | { readonly error: unknown } | undefined> {
+    const { world, wire } = this.#site
+    return new Promise(resolve => {
+      const cancel = world.later(timeout, () => resolve(undefined), this.#machine, true)
+      const there = wire.out(this.#machine)
+      if (there === undefined) return
+      const reply = (result: { readonly answer: T } | { readonly error: unknown }) => {
+        const back = wire.back(this.#machine)
+        if (back === undefined) return
+        world.later(
+          back,
+          () => {
+            cancel()
+            resolve(result)
+          },
+          this.#machine,
+        )
+      }
+      world.later(there, () => {
+        arrives?.()
+        world.later(
+          0,
+          () => {
+            what().then(
+              answer => reply({ answer }),
+              error => reply({ error }),
+            )
+          },
+          host.machine,
+        )
+      })
+    })
+  }
+
+  async propose(command: Command, op?: Operation): Promise<Outcome> {
+    let unsure = false
+    for (let attempt = 0; attempt < 5; attempt++) {
+      const host = this.#hosts[this.#at % this.#hosts.length]!
+      const again = op !== undefined && attempt > 0 ? { ...op, again: true } : op
+      const result = await this.#ask(
+        host,
+        () => host.propose(command, again),
+        300,
+        () => this.#arrives(host, command),
+      )
+      if (result === undefined) {
+        unsure = true
+        this.#at++
+        if (op === undefined && command.kind !== 'renew') break
+        continue
+      }
+      if ('answer' in result) return result.answer
+      const { error } = result
+      if (!(error instanceof LeaseError)) throw error
+      if (error.code === 'UNKNOWN' || error.code === 'DIVERGED') unsure = true
+      this.#at++
+      await new Promise<void>(resolve => this.#site.world.later(30, resolve, this.#machine, true))
+    }
+    throw new LeaseError(unsure ? 'UNKNOWN' : 'UNAVAILABLE', 'no server answered')
+  }
+
+  #arrives(host: Host, command: Command): void {
+    if (command.kind !== 'renew' || !host.machine.alive || host.machine.stalledSince === undefined) return
+    for (const lease of command.leases) host.arrivedWhileStalled.set(lease, this.#site.world.now)
+  }
+
+  async lease(id: number): Promise<LeaseView | undefined> {
+    const host = this.#hosts[this.#at % this.#hosts.length]!
+    const result = await this.#ask(host, () => host.lease(id), 300)
+    if (result === undefined) this.#at++
+    if (result === undefined || 'error' in result) throw new LeaseError('UNAVAILABLE', 'no answer')
+    return result.answer
+  }
+}
+
+export function pauseOn(clock: Clock, ms: number): Promise<void> {
+  return new Promise(resolve => clock.after(ms, resolve))
+}

@@ -1,0 +1,390 @@
+/** One seed: a world is set up, lives through its faults under watch, heals, and must come to rest. */
+import { LeaseError } from '../../errors.ts'
+import type { Command } from '../../kernel/command.ts'
+import { Holder } from './holder.ts'
+import { Client, Host, type Site } from './party.ts'
+import { Referee, RHO } from './referee.ts'
+import { WatchedLog, Wire } from './wire.ts'
+import { type Dice, type Machine, Violation, World } from './world.ts'
+
+export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm'] as const
+export type ProfileName = (typeof PROFILES)[number]
+
+export interface SeedResult {
+  readonly seed: number
+  readonly profile: ProfileName
+  readonly commands: number
+  readonly faults: number
+  readonly events: number
+  readonly simulatedMs: number
+  readonly digest: number
+  readonly violation?: { readonly invariant: string; readonly message: string }
+}
+
+export interface SeedOptions {
+  readonly profile?: ProfileName | undefined
+  readonly trace?: ((line: string) => void) | undefined
+  readonly commands?: number
+  readonly faults?: number
+}
+
+const LONGEST_TTL = 4_000
+
+export async function runSeed(seed: number, { profile, trace, commands = 2_000, faults = 20 }: SeedOptions = {}): Promise<SeedResult> {
+  const world = new World(seed, trace)
+  const chosen = profile ?? PROFILES[seed % PROFILES.length]!
+  const scene = new Scene(world, chosen)
+  let violation: SeedResult['violation']
+  try {
+    await scene.begin()
+    for (let second = 1; second < 600; second++) {
+      await world.run(second * 1_000)
+      if (scene.referee.commands >= commands && world.faults >= faults) break
+    }
+    await scene.heal()
+  } catch (error) {
+    if (!(error instanceof Violation)) throw error
+    violation = { invariant: error.invariant, message: error.message }
+  }
+  return {
+    seed,
+    profile: chosen,
+    commands: scene.referee.commands,
+    faults: world.faults,
+    events: world.events,
+    simulatedMs: Math.round(world.now),
+    digest: world.digest,
+    ...(violation !== undefined && { violation }),
+  }
+}
+
+class Scene {
+  readonly referee: Referee
+  readonly #world: World
+  readonly #dice: Dice
+  readonly #profile: ProfileName
+  readonly #site: Site
+  readonly #hosts: Host[] = []
+  /** Machines of holders that reach a server over the wire. */
+  readonly #clients: Machine[] = []
+  #holders: Holder[] = []
+  #over = false
+  #moving = false
+
+  constructor(world: World, profile: ProfileName) {
+    this.#world = world
+    this.#dice = world.dice
+    this.#profile = profile
+    this.referee = new Referee(world)
+    const engine = world.machine('engine', this.#rate())
+    const log = new WatchedLog({ clock: engine.clock() })
+    log.onAppend = (position, bytes, sentAt) => this.referee.observe(position, bytes, sentAt)
+    const bad = profile !== 'calm'
+    const wire = new Wire(world, {
+      delay: this.#dice.pick([0.3, 2, 8]),
+      loss: bad ? this.#dice.pick([0, 0.01, 0.05]) : 0,
+      doubled: bad ? 0.01 : 0,
+    })
+    this.#site = {
+      world,
+      referee: this.referee,
+      log,
+      wire,
+      ages: this.#dice.chance(0.5),
+      snapshotEntries: this.#dice.pick([40, 200, 1_000_000]),
+    }
+    this.referee.onLapse = (lease, sentAt) => this.#judgeStalledLapse(lease, sentAt)
+  }
+
+  #rate(): number {
+    return 1 + this.#dice.between(-RHO / 2, RHO / 2)
+  }
+
+  async begin(): Promise<void> {
+    const names = { embedded: 3, servers: 2, owned: 1, restless: 3, moving: 2, calm: 2 }[this.#profile]
+    for (let i = 0; i < names; i++) {
+      const owned = this.#profile === 'owned' || (this.#profile === 'moving' && i === 0)
+      this.#hosts.push(new Host(this.#site, this.#world.machine(`host${i}`, this.#rate()), owned))
+    }
+    void this.#hosts[0]!.start()
+    await this.#world.run(this.#world.now + 100)
+    if (this.#profile === 'moving') this.#move()
+    else for (const host of this.#hosts.slice(1)) void host.start()
+    await this.#rules()
+    if (this.#remote) for (let i = 0; i < 3; i++) this.#clients.push(this.#world.machine(`client${i}`, this.#rate()))
+    for (const machine of this.#remote ? this.#clients : this.#hosts.map(host => host.machine)) this.#settleHolders(machine)
+    this.#operate()
+    this.#break()
+  }
+
+  get #remote(): boolean {
+    return this.#profile === 'servers' || this.#profile === 'owned' || this.#profile === 'moving'
+  }
+
+  /** Through whoever is there; false while nobody is. */
+  async #ask(command: Command): Promise<boolean> {
+    const host = this.#dice.pick(this.#hosts)
+    try {
+      await host.propose(command)
+      return true
+    } catch (error) {
+      if (!(error instanceof LeaseError)) throw error
+      return false
+    }
+  }
+
+  async #rules(): Promise<void> {
+    const policies: Command[] = [{ kind: 'policy', prefix: 'p', rules: { capacity: 3 } }]
+    if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/1', rules: { lockDelay: 200 } })
+    if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/2', rules: { maxLife: 1_500 } })
+    if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/3', rules: { maxHold: 400 } })
+    if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'e', rules: { grace: 300 } })
+    for (const policy of policies) {
+      void this.#hosts[0]!.propose(policy).catch(error => {
+        if (!(error instanceof LeaseError)) throw error
+      })
+    }
+  }
+
+  #settleHolders(machine: Machine): void {
+    const host = this.#hosts.find(candidate => candidate.machine === machine)
+    const door = host ?? new Client(this.#site, machine, this.#hosts)
+    const ttls = this.#profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
+    for (let i = 0; i < 4; i++) {
+      const blind = this.#profile === 'owned' && i === 3
+      const holder = new Holder(this.#site, machine, door, `${machine.name}/${i}`, { ttls, blind })
+      this.#holders.push(holder)
+      holder.peers = this.#holders
+      void holder.live()
+    }
+  }
+
+  /** Operators revoke and break; policies change. */
+  #operate(): void {
+    this.#world.later(this.#dice.between(100, 700), () => {
+      if (this.#over) return
+      const dice = this.#dice
+      const leases = [...this.referee.state.leases.values()]
+      const act = dice.whole(0, 5)
+      if (act < 2 && leases.length > 0) {
+        const lease = dice.pick(leases)
+        const force = dice.chance(0.15)
+        if (force) this.#force(lease.id)
+        void this.#ask({ kind: 'revoke', target: { lease: lease.id }, force, by: 'operator' })
+      } else if (act === 2)
+        void this.#ask({ kind: 'break', resource: `x/${dice.whole(0, 3)}`, after: dice.pick([0, 0, 100, 500]), by: 'operator' })
+      else if (act === 3 && this.#holders.length > 0)
+        void this.#ask({ kind: 'revoke', target: { holder: dice.pick(this.#holders).name }, by: 'operator' })
+      else if (act === 4) void this.#ask({ kind: 'policy', prefix: `x/${dice.whole(0, 3)}`, rules: { lockDelay: dice.pick([0, 150]) } })
+      else void this.#ask({ kind: 'recall', resource: `x/${dice.whole(0, 3)}` })
+      this.#operate()
+    })
+  }
+
+  /** Whoever is overruled by force, and all that hangs on it, is excepted from S1. */
+  #force(id: number): void {
+    this.referee.forced.add(id)
+    for (const lease of this.referee.state.leases.values())
+      for (let above = lease.rare?.parent; above !== undefined; above = above.rare?.parent)
+        if (above.id === id) this.referee.forced.add(lease.id)
+  }
+
+  #break(): void {
+    this.#world.later(this.#dice.between(80, 900), () => {
+      if (this.#over) return
+      this.#fault()
+      this.#break()
+    })
+  }
+
+  #fault(): void {
+    const world = this.#world
+    const dice = this.#dice
+    const machines = [...this.#hosts.map(host => host.machine), ...this.#clients]
+    const machine = dice.pick(machines)
+    const gentle = [() => this.#stepWall(machine), () => this.#changeRate(machine)]
+    const harsh = [
+      () => this.#stall(machine, dice.pick([150, 400, 1_500, 5_000])),
+      () => this.#stall(this.#hosts[0]!.machine, dice.pick([300, 2_500])),
+      () => this.#suspend(machine),
+      () => this.#cut(machine),
+      () => this.#crash(machine),
+      () => this.#crash(dice.pick(this.#hosts).machine),
+      () => this.#slow(),
+      () => this.#loseTail(),
+    ]
+    if (this.#profile === 'calm') dice.pick(gentle)()
+    else if (this.#profile === 'restless')
+      (dice.chance(0.7) ? () => this.#crash(dice.pick(this.#hosts).machine) : dice.pick([...gentle, ...harsh]))()
+    else dice.pick([...gentle, ...harsh, ...harsh])()
+    world.note('')
+  }
+
+  #stepWall(machine: Machine): void {
+    const step = this.#dice.pick([-3_600_000, -30_000, 30_000, 3_600_000])
+    this.#world.fault(`the wall clock of ${machine.name} jumps by ${step}`)
+    machine.wallOffset += step
+  }
+
+  #changeRate(machine: Machine): void {
+    this.#world.fault(`the clock of ${machine.name} changes its rate`)
+    machine.setRate(this.#rate())
+  }
+
+  #stall(machine: Machine, ms: number): void {
+    this.#world.fault(`${machine.name} stands still for ${ms} ms`)
+    machine.stall(ms)
+  }
+
+  #suspend(machine: Machine): void {
+    const ms = this.#dice.pick([500, 3_000])
+    this.#world.fault(`${machine.name} sleeps for ${ms} ms`)
+    machine.suspend(ms)
+  }
+
+  #cut(machine: Machine): void {
+    const ways = this.#dice.pick([[this.#site.wire.deaf], [this.#site.wire.mute], [this.#site.wire.deaf, this.#site.wire.mute]])
+    const ms = this.#dice.pick([200, 1_000, 3_000])
+    this.#world.fault(`${machine.name} is cut off for ${ms} ms`)
+    for (const way of ways) way.add(machine)
+    this.#world.later(ms, () => {
+      for (const way of ways) way.delete(machine)
+    })
+  }
+
+  #slow(): void {
+    const { weather } = this.#site.wire
+    const usual = weather.delay
+    this.#world.fault('every message is slow')
+    weather.delay = 60
+    this.#world.later(this.#dice.pick([300, 1_200]), () => {
+      weather.delay = usual
+    })
+  }
+
+  #crash(machine: Machine): void {
+    if (!machine.alive) return
+    this.#world.fault(`${machine.name} is killed`)
+    const host = this.#hosts.find(candidate => candidate.machine === machine)
+    this.#holders = this.#holders.filter(holder => !holder.name.startsWith(`${machine.name}/`))
+    if (host === undefined) machine.kill()
+    else host.crash()
+    if (this.#profile === 'moving' && host !== undefined) return // it comes back when it is its turn, or when nobody is there
+    const away = this.#dice.pick([10, 100, 800])
+    this.#world.later(away, () => this.#revive(machine))
+  }
+
+  #revive(machine: Machine): void {
+    if (machine.alive) return
+    machine.revive()
+    const host = this.#hosts.find(candidate => candidate.machine === machine)
+    if (host !== undefined) void host.start()
+    if ((host === undefined || !this.#remote) && !this.#over) this.#settleHolders(machine)
+  }
+
+  /** The engine forgets what it had acknowledged. Only where a survivor saw it all: what nobody saw cannot be promised. */
+  #loseTail(): void {
+    const { log } = this.#site
+    const { length } = this.referee
+    const all = this.#hosts.every(
+      host => host.replica !== undefined && host.replica.index === length && host.machine.stalledSince === undefined,
+    )
+    const kept = log.snapshot?.position.index ?? 0
+    const count = Math.min(this.#dice.whole(1, 5), length - kept - 1)
+    if (!all || count < 1 || !this.#dice.chance(0.3)) return
+    this.#world.fault(`the log loses its last ${count} entries`)
+    log.loseTail(count)
+    this.referee.lose(count)
+  }
+
+  /** One file, in turns: owned by a server, then shared by a library, then owned again. */
+  #move(): void {
+    this.#world.later(this.#dice.between(300, 2_500), () => {
+      if (this.#over) return
+      this.#move()
+      if (this.#moving) return
+      const here = this.#hosts.findIndex(host => host.machine.alive && host.replica !== undefined)
+      const next = this.#hosts[(here + 1) % this.#hosts.length]!
+      const leaving = this.#hosts[here]
+      this.#moving = true
+      const go = () => {
+        this.#moving = false
+        if (!next.machine.alive) next.machine.revive()
+        if (next.replica === undefined) void next.start()
+      }
+      this.#world.fault(`the log moves to ${next.machine.name}`)
+      if (leaving === undefined) go()
+      else if (this.#dice.chance(0.5)) {
+        leaving.crash()
+        go()
+      } else {
+        let left = false
+        const leave = () => {
+          if (left) return
+          left = true
+          leaving.crash()
+          go()
+        }
+        void leaving.close().then(leave)
+        this.#world.later(2_000, leave) // whoever does not go is made to
+      }
+    })
+  }
+
+  /** S19: what reached a server while it stood still is read before anything is judged. */
+  #judgeStalledLapse(lease: number, sentAt: number): void {
+    const host = this.#hosts[0]!
+    const arrived = host.arrivedWhileStalled.get(lease)
+    const { from, to } = host.machine.lastStall
+    if (this.#profile !== 'owned' || arrived === undefined || arrived < from || arrived > to || sentAt < to) return
+    const ttl = [...this.referee.state.leases.values()].find(({ id }) => id === lease)?.ttl ?? 300
+    if (this.#world.now < arrived + Math.min(ttl, 300) / (1 + RHO))
+      this.#world.violate('S19', `a renewal of ${lease} waited while the server stood still, and the lease lapsed when it woke`)
+  }
+
+  /** No more faults, no more renewals: everything must end by itself, however restless the replicas are. */
+  async heal(): Promise<void> {
+    const world = this.#world
+    this.#over = true
+    for (const holder of this.#holders) holder.stopped = true
+    const { wire } = this.#site
+    wire.deaf.clear()
+    wire.mute.clear()
+    Object.assign(wire.weather, { delay: 1, loss: 0, doubled: 0 })
+    // What stands still or sleeps comes back; then nobody renews any more, and the dead come to life to see it.
+    await world.run(world.now + 6_000)
+    for (const machine of world.machines) if (!machine.alive && this.#profile !== 'moving') this.#revive(machine)
+    if (this.#profile === 'restless') await this.#restless()
+    else {
+      if (this.#profile === 'moving') this.#bringBack(0)
+      // Quiet after a loss lasts the longest term; whoever was queued then is granted, and lapses in its turn.
+      await world.run(world.now + LONGEST_TTL * (1 + RHO) * 3 + 8_000)
+    }
+    this.referee.checkWhole()
+    this.referee.nothingIsLeft(`after ${this.#profile === 'restless' ? 'a time of short lives' : 'a long calm'}`)
+    for (const host of this.#hosts)
+      if (host.replica !== undefined) this.referee.sameState(host.machine, host.replica.index, () => host.replica!.hash())
+    await world.run(world.now)
+  }
+
+  #bringBack(i: number): void {
+    for (const host of this.#hosts) if (host.machine.alive && host.replica !== undefined) return
+    const host = this.#hosts[i]!
+    if (!host.machine.alive) host.machine.revive()
+    void host.start()
+  }
+
+  /** No replica lives for a whole term, and what was abandoned ends all the same. */
+  async #restless(): Promise<void> {
+    const world = this.#world
+    for (let i = 0; i < 24; i++) {
+      await world.run(world.now + 1_300)
+      for (const host of this.#hosts) {
+        if (host.machine.alive) host.crash()
+        host.machine.revive()
+        void host.start()
+      }
+    }
+    await world.run(world.now + 1_200)
+  }
+}
