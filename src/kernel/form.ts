@@ -12,6 +12,9 @@ const number: Check = value => {
   return `must be a whole number of at most 2^53 - 1, not ${describe(value)}`
 }
 
+/** Where a log writes 0 for left out: whoever reads it there must not find another command than its proposer had. */
+const positive: Check = value => (value === 0 ? 'must be above 0: leave it out instead' : number(value))
+
 const signed: Check = value => {
   if (Number.isSafeInteger(value) && Math.abs(value as number) < 2 ** 52) return undefined
   return `must be a whole number, not ${describe(value)}`
@@ -21,6 +24,9 @@ const text: Check = value => {
   if (typeof value !== 'string') return `must be text, not ${describe(value)}`
   return value.length <= 65_536 && utf8Length(value) <= 65_536 ? undefined : 'is too long, or not Unicode text'
 }
+
+/** As `positive`: a log writes an empty text for one left out. */
+const someText: Check = value => (value === '' ? 'is empty: leave it out instead' : text(value))
 
 const yesNo: Check = value => (typeof value === 'boolean' ? undefined : `must be true or false, not ${describe(value)}`)
 
@@ -69,7 +75,9 @@ const pair: Check = value => (Array.isArray(value) && value.length === 2 ? (text
 
 const target: Check = value => {
   const wrong = fields({ 'lease?': number, 'holder?': text, 'prefix?': text })(value)
-  return wrong ?? (Object.keys(value as object).length === 1 ? undefined : 'must name one of lease, holder and prefix')
+  if (wrong !== undefined) return wrong
+  const named = Object.values(value as object)
+  return named.length === 1 && named[0] !== undefined ? undefined : 'must name one of lease, holder and prefix'
 }
 
 const kind: Check = () => undefined
@@ -78,31 +86,31 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   acquire: fields({
     kind,
     holder: text,
-    'incarnation?': number,
+    'incarnation?': positive,
     ttl: number,
-    wants: list(fields({ resource: text, 'units?': number, 'shared?': yesNo })),
-    'any?': number,
+    wants: list(fields({ resource: text, 'units?': positive, 'shared?': yesNo })),
+    'any?': positive,
     'wait?': yesNo,
     'priority?': signed,
     'entries?': list(fields({ key: text, value: text })),
-    'parent?': number,
+    'parent?': positive,
     'labels?': list(pair),
     'holding?': list(number),
     'grace?': number,
-    'maxLife?': number,
+    'maxLife?': positive,
     'steal?': choice(['after', 'force']),
     'recall?': yesNo,
   }),
   renew: fields({ kind, leases: list(number), 'waiting?': yesNo }),
-  release: fields({ kind, lease: number, 'resource?': text }),
+  release: fields({ kind, lease: number, 'resource?': someText }),
   due: fields({ kind, timer: number, epoch: number }),
   aged: fields({ kind, marks: list(fields({ timer: number, epoch: number, ms: number })) }),
   'aged-together': fields({ kind, run: number, ms: number }),
   run: fields({ kind, owned: yesNo }),
   put: fields({ kind, lease: number, key: text, value: text }),
-  delete: fields({ kind, key: text, 'lease?': number }),
+  delete: fields({ kind, key: text, 'lease?': positive }),
   revoke: fields({ kind, target, 'force?': yesNo, 'by?': text }),
-  transfer: fields({ kind, lease: number, to: text, 'incarnation?': number, 'stopped?': yesNo }),
+  transfer: fields({ kind, lease: number, to: text, 'incarnation?': positive, 'stopped?': yesNo }),
   break: fields({ kind, resource: text, 'after?': number, 'by?': text }),
   recall: fields({ kind, resource: text, 'by?': text }),
   policy: fields({

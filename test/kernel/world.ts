@@ -35,9 +35,15 @@ export class World {
   }
   #proposed = 0
 
-  constructor({ strict = true, wall = 0 }: { readonly strict?: boolean; readonly wall?: number } = {}) {
+  /** `empty`: no entry was ever applied, the first one will found the log. */
+  constructor({
+    strict = true,
+    wall = 0,
+    empty = false,
+  }: { readonly strict?: boolean; readonly wall?: number; readonly empty?: boolean } = {}) {
     this.strict = strict
     this.state = found(wall)
+    if (!empty) this.state.index = 1
   }
 
   /** Applies one command and checks: a refusal changed nothing, a revision is made exactly when something was told, all invariants hold. */
