@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { apply } from '../src/kernel/apply.ts'
 import { decodeBatch, encodeBatch } from '../src/kernel/batch.ts'
 import type { Command } from '../src/kernel/command.ts'
-import { malformed, malformedAsker } from '../src/kernel/form.ts'
+import { malformed } from '../src/kernel/form.ts'
 import { badName } from '../src/kernel/name.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { World } from './kernel/world.ts'
@@ -176,18 +176,6 @@ describe('what is wrong is refused as INVALID, says why, and changes nothing', (
   })
 
   test.each(wrong)('%s', (_, command) => refuses(command))
-})
-
-test.each([
-  ['a session with half of a surrogate pair', { session: '\ud800', seq: 1, acked: 0 }],
-  ['a session that is a number', { session: 7, seq: 1, acked: 0 }],
-  ['a number that is none', { session: 's', seq: Number.NaN, acked: 0 }],
-  ['an acknowledgement below 0', { session: 's', seq: 1, acked: -1 }],
-  ['nothing acknowledged', { session: 's', seq: 1 }],
-])('an operation with %s is not written', (_, op) => {
-  expect(malformedAsker({ op: op as never })).toMatch(/^op .{8}/)
-  expect(malformedAsker({ key: 1.5 })).toMatch(/^key .{8}/)
-  expect(malformedAsker({ key: 1, op: { session: 's', seq: 1, acked: 0, again: true } })).toBeUndefined()
 })
 
 test('names of 512 bytes, with spaces, dots and any script are fine', () => {
