@@ -85,6 +85,8 @@ export class Timekeeper {
   #cohort = false
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
+  /** When the real timer should fire. Later than what it is armed for when that was overdue already: no stall of ours. */
+  #expected = 0
   #beat = 0
   #judging = false
   #proposals = 0
@@ -184,6 +186,7 @@ export class Timekeeper {
   caughtUp(): void {
     this.#replaying = false
     this.learnTogether()
+    this.#arm() // what was found runs, even if nothing new ever comes
   }
 
   /** Takes over what a run or a mark for all says of those that it found. At start one look at the end is enough. */
@@ -281,16 +284,16 @@ export class Timekeeper {
     const at = Math.min(next, now + BEAT)
     this.#cancel?.()
     this.#armedFor = at
+    this.#expected = Math.max(at, now)
     if (this.#cancel === undefined) this.#beat = now
     this.#cancel = this.#clock.after(Math.max(0, at - now), () => this.#fire())
   }
 
   #fire(): void {
-    const expected = this.#armedFor
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
     const now = this.now()
-    const late = now - expected
+    const late = now - this.#expected
     const stall = late > STALL ? Math.max(late, now - this.#beat - BEAT) : 0
     this.#beat = now
     if (stall === 0 && (this.#wheel.next() ?? Number.POSITIVE_INFINITY) > now && !this.#markTogetherDue(now)) return this.#arm()
@@ -323,7 +326,7 @@ export class Timekeeper {
 
   #armAgain(): void {
     if (this.#stopped || this.#cancel !== undefined) return
-    this.#armedFor = this.now() + BEAT
+    this.#expected = this.#armedFor = this.now() + BEAT
     this.#cancel = this.#clock.after(BEAT, () => this.#fire())
   }
 
