@@ -10,10 +10,10 @@ import { LeaseError } from '../errors.ts'
 import { isInternal, refusal, understands } from '../kernel/apply.ts'
 import { answered, applyBatch, type Batch, BatchWriter, decodeBatch, WINDOW } from '../kernel/batch.ts'
 import { FromTheFuture } from '../kernel/bytes.ts'
-import type { Command, Generation, Proposal } from '../kernel/command.ts'
+import type { Command, Generation, Operation, Proposal } from '../kernel/command.ts'
 import { type Event, RecentEvents } from '../kernel/event.ts'
 import { malformed } from '../kernel/form.ts'
-import { under } from '../kernel/name.ts'
+import { NAME_BYTES, under, utf8Length } from '../kernel/name.ts'
 import { GONE, type Outcome, type Renewed } from '../kernel/outcome.ts'
 import { mayTouch } from '../kernel/policy.ts'
 import { StateLoader, saveState, stateHash } from '../kernel/snapshot.ts'
@@ -377,13 +377,13 @@ export class Replica implements Lessor {
   async propose(command: Command, { op, key = 0, signal }: ProposeOptions = {}): Promise<Outcome> {
     signal?.throwIfAborted()
     this.#mustBeOpen()
-    const wrong = malformed(command) ?? (isInternal(command) ? `${command.kind} is written by replicas only` : undefined)
+    const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
     if (wrong !== undefined) return { kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} }
     if (command.kind === 'renew' && command.waiting !== true && this.#owned && op === undefined)
       return this.#renew(command.leases, key, signal)
     const proposal: Proposal = op === undefined ? { command, key } : { command, key, op }
     if (op?.again !== true && this.#looksRefused(command)) {
-      await this.#atTheEnd()
+      await orAborted(this.#atTheEnd(), signal)
       const refused = answered(this.#state, proposal) ?? refusal(this.#state, proposal)
       if (refused !== undefined) return refused
     }
@@ -403,23 +403,7 @@ export class Replica implements Lessor {
   }
 
   #submit(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {
-    return new Promise((resolve, reject) => {
-      if (signal === undefined) return this.#enqueue(proposal, resolve, reject)
-      const stop = () => reject(signal.reason)
-      signal.addEventListener('abort', stop, { once: true })
-      const done = () => signal.removeEventListener('abort', stop)
-      this.#enqueue(
-        proposal,
-        outcome => {
-          done()
-          resolve(outcome)
-        },
-        error => {
-          done()
-          reject(error)
-        },
-      )
-    })
+    return orAborted(new Promise((resolve, reject) => this.#enqueue(proposal, resolve, reject)), signal)
   }
 
   /** An owner keeps renewals in memory where the time law allows it; the rest goes through the log. */
@@ -648,8 +632,7 @@ export class Replica implements Lessor {
     const { consistent = false, atLeast = 0, signal } = options
     signal?.throwIfAborted()
     this.#mustBeOpen()
-    if (consistent || this.#state.revision < atLeast) await this.#atTheEnd()
-    signal?.throwIfAborted()
+    if (consistent || this.#state.revision < atLeast) await orAborted(this.#atTheEnd(), signal)
     if (this.#state.revision < atLeast)
       throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#state.revision}`, {
         facts: { revision: this.#state.revision },
@@ -805,7 +788,37 @@ export class Replica implements Lessor {
   }
 }
 
+/** Gives up waiting with the signal's own reason; what was waited for goes on. Leaves no listener behind. */
+function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise
+  return new Promise((resolve, reject) => {
+    const stop = () => reject(signal.reason)
+    const done = () => signal.removeEventListener('abort', stop)
+    if (signal.aborted) stop()
+    else signal.addEventListener('abort', stop, { once: true })
+    promise.then(resolve, reject).then(done)
+  })
+}
+
 /** The store may work again, and nothing was decided on wrong ground. */
 function isTransient(error: unknown): boolean {
   return error instanceof LeaseError && (error.code === 'UNAVAILABLE' || error.code === 'UNKNOWN') && error.facts.owner === undefined
+}
+
+function notToBeWritten(command: Command): string | undefined {
+  if (isInternal(command)) return `${command.kind} is written by replicas only`
+  // Every replica that does not know the new rules stops at this entry, for ever: we would be the first of them.
+  if (command.kind === 'upgrade' && command.rules > RULES)
+    return `this process knows the rules up to version ${RULES}: upgrade every process first, then raise the rules`
+  return undefined
+}
+
+/** As `malformed`, for who asks: what cannot be encoded would spoil the entry for all who share it. */
+function malformedAsker(key: number, op: Operation | undefined): string | undefined {
+  const number = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0
+  if (!number(key)) return `${String(key)} is not the number of a key`
+  if (op === undefined) return undefined
+  const { session, seq, acked } = op
+  if (typeof session !== 'string' || utf8Length(session) > NAME_BYTES) return `a session's name is text of at most ${NAME_BYTES} bytes`
+  return number(seq) && number(acked) ? undefined : `an operation is numbered by whole numbers, not ${String(seq)} after ${String(acked)}`
 }

@@ -1,0 +1,1169 @@
+/**
+ * What every lessor must do, as sentences that are either true or not: a replica nearby or a server far away, on whatever store. It needs no
+ * test runner: each sentence has a `run` that throws.
+ *
+ * ```ts
+ * for (const { name, run } of lessorSuite(openFixture)) test(name, run)
+ * ```
+ *
+ * It talks to lessors only through their contract, and lets time pass only through the fixture: with a clock moved by hand that costs
+ * nothing, with a real one a few seconds.
+ */
+import assert from 'node:assert/strict'
+import { getEventListeners } from 'node:events'
+import { pause, systemClock } from '../clock.ts'
+import { type ErrorCode, LeaseError } from '../errors.ts'
+import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
+import type { Lessor, ProposeOptions } from '../lessor.ts'
+import type { Sentence } from './store-suite.ts'
+
+/** One fresh, empty log. */
+export interface LessorFixture extends AsyncDisposable {
+  /** One more lessor on the log, as another process would have it. The suite closes it. */
+  lessor(): Promise<Lessor>
+  /** Lets so much time pass for every lessor, and what falls due meanwhile happen. */
+  advance(ms: number): Promise<void>
+  /** There can only be one lessor at a time: the suite plays both parts with it. */
+  readonly alone?: boolean
+  /** How late a lapse may be at most, in ms; 200 unless said otherwise. */
+  readonly late?: number
+  /** At most so many events are kept for watches that resume: then the suite also looks at what happens beyond them. */
+  readonly keeps?: number
+  /** Ends and begins anew whatever stands behind the lessors. Left out: closing them all is that. */
+  restart?(): Promise<void>
+}
+
+/** Bounds a failure; nothing here waits for it. */
+const PATIENCE = 20_000
+/** Long enough never to end by itself in these sentences. */
+const LONG = 600_000
+const SHORT = 1_000
+
+export function lessorSuite(open: () => Promise<LessorFixture>): Sentence[] {
+  return Object.entries(sentences).map(([name, check]) => ({
+    name,
+    run: async () => {
+      await using fixture = await open()
+      await using log = new Log(fixture)
+      await check(log)
+    },
+  }))
+}
+
+const sentences: Record<string, (log: Log) => Promise<void>> = {
+  // What can be asked
+
+  'a grant has a lease, an incarnation, a ttl, and a token for each resource in the order asked for': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['b', 'a'], { ttl: SHORT })))
+    assert.deepEqual(lease.resources, ['b', 'a'])
+    assert.equal(lease.ttl, SHORT)
+    assert.equal(lease.incarnation, lease.lease)
+    assert.ok(lease.tokens[0]! < lease.tokens[1]!)
+    const { value, revision } = await lessor.read({ kind: 'lease', lease: lease.lease }, { atLeast: lease.revision })
+    assert.equal(revision, lease.revision)
+    assert.equal(value?.holder, 'ann')
+    assert.deepEqual(
+      value.grants.map(({ resource, token }) => [resource, token]),
+      [
+        ['b', lease.tokens[0]],
+        ['a', lease.tokens[1]],
+      ],
+    )
+  },
+
+  'every change has a revision of its own, and what changed nothing has the last one': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'])))
+    const second = granted(await lessor.propose(acquire('ann', ['b'])))
+    assert.equal(second.revision, first.revision + 1)
+    const held = refused('HELD', await lessor.propose(acquire('bob', ['a'])))
+    assert.equal(held.revision, second.revision)
+    const renewed = await lessor.propose({ kind: 'renew', leases: [first.lease] })
+    assert.equal(renewed.revision, second.revision)
+    assert.equal(done(await lessor.propose({ kind: 'release', lease: first.lease })).revision, second.revision + 1)
+  },
+
+  'tokens and ids only grow: over releases, other resources and a restart': async log => {
+    let lessor = await log.open()
+    let last = { lease: 0, token: 0 }
+    for (let i = 0; i < 12; i++) {
+      if (i === 6) lessor = await log.restart()
+      const lease = granted(await lessor.propose(acquire('ann', [i % 3 === 0 ? 'a' : `a/${i}`])))
+      assert.ok(lease.lease > last.lease && lease.tokens[0]! > last.token, JSON.stringify({ lease, last }))
+      last = { lease: lease.lease, token: lease.tokens[0]! }
+      done(await lessor.propose({ kind: 'release', lease: lease.lease }))
+    }
+  },
+
+  'several resources are granted all or none': async log => {
+    const lessor = await log.open()
+    granted(await lessor.propose(acquire('ann', ['b'])))
+    const held = refused('HELD', await lessor.propose(acquire('bob', ['a', 'b', 'c'])))
+    assert.equal(held.facts.resource, 'b')
+    assert.equal(held.facts.holder, 'ann')
+    assert.deepEqual(await holders(lessor, 'a'), [])
+    assert.deepEqual(await holders(lessor, 'c'), [])
+    granted(await lessor.propose(acquire('bob', ['a', 'c'])))
+  },
+
+  'any k of a set are granted as soon as k are free': async log => {
+    const lessor = await log.open()
+    granted(await lessor.propose(acquire('ann', ['a'])))
+    assert.deepEqual(granted(await lessor.propose(acquire('bob', ['a', 'b', 'c'], { any: 2 }))).resources, ['b', 'c'])
+    refused('HELD', await lessor.propose(acquire('eve', ['a', 'b', 'c'], { any: 1 })))
+  },
+
+  'a lease without resources carries entries, labels and children': async log => {
+    const lessor = await log.open()
+    const parent = granted(
+      await lessor.propose(acquire('ann', [], { entries: [{ key: 'service/a', value: 'here' }], labels: [['zone', 'x']] })),
+    )
+    const child = granted(await lessor.propose(acquire('ann', ['a'], { parent: parent.lease, incarnation: parent.incarnation })))
+    const { value } = await lessor.read({ kind: 'lease', lease: parent.lease }, { consistent: true })
+    assert.deepEqual(value?.entries, [{ key: 'service/a', value: 'here' }])
+    assert.deepEqual(value.labels, [['zone', 'x']])
+    assert.deepEqual(value.children, [child.lease])
+    assert.equal(child.incarnation, parent.incarnation)
+  },
+
+  'a long grant begins short, and has its whole ttl once it was renewed': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
+    assert.equal(lease.ttl, 30_000)
+    assert.deepEqual(await renew(lessor, lease.lease), [LONG])
+  },
+
+  'renewing many says for each, in order, what it has now or that it is gone': async log => {
+    const lessor = await log.open()
+    const a = granted(await lessor.propose(acquire('ann', ['a'], { ttl: 5_000 })))
+    const b = granted(await lessor.propose(acquire('ann', ['b'], { ttl: 6_000 })))
+    const c = granted(await lessor.propose(acquire('ann', ['c'], { ttl: 7_000 })))
+    done(await lessor.propose({ kind: 'release', lease: b.lease }))
+    assert.deepEqual(await renew(lessor, a.lease, b.lease, c.lease, c.lease + 1_000), [5_000, GONE, 7_000, GONE])
+    assert.deepEqual(await renew(lessor), [])
+    assert.deepEqual(await renew(lessor, c.lease, a.lease), [7_000, 5_000])
+  },
+
+  'renewing only those that wait leaves a lease alone that was granted meanwhile': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'])))
+    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true, ttl: 5_000 })))
+    const ask = { kind: 'renew', leases: [first.lease, second.lease], waiting: true } as const
+    assert.deepEqual(ttls(await lessor.propose(ask)), [0, 5_000])
+    done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    assert.deepEqual(ttls(await lessor.propose(ask)), [GONE, 0])
+  },
+
+  'a lease is released whole or grant by grant, and only once': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a', 'b'])))
+    done(await lessor.propose({ kind: 'release', lease: lease.lease, resource: 'a' }))
+    refused('GONE', await lessor.propose({ kind: 'release', lease: lease.lease, resource: 'a' }))
+    assert.deepEqual(await holders(lessor, 'a'), [])
+    assert.deepEqual(await holders(lessor, 'b'), ['ann'])
+    done(await lessor.propose({ kind: 'release', lease: lease.lease }))
+    refused('GONE', await lessor.propose({ kind: 'release', lease: lease.lease }))
+    assert.deepEqual(await renew(lessor, lease.lease), [GONE])
+  },
+
+  'those who wait are granted in order, each in the revision that frees the resource': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'])))
+    await using watcher = log.watch(lessor, '', first.revision)
+    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
+    const third = queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
+    assert.deepEqual([second.position, third.position], [0, 1])
+    const { revision } = done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    assert.deepEqual(types(await watcher.at(revision)), ['released a ann', 'granted a bob'])
+    const { value } = await lessor.read({ kind: 'resource', resource: 'a' }, { atLeast: revision })
+    assert.deepEqual(
+      value.queue.map(({ holder, position }) => [holder, position]),
+      [['eve', 0]],
+    )
+  },
+
+  'a higher priority goes first': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'])))
+    queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
+    queued(await lessor.propose(acquire('eve', ['a'], { wait: true, priority: 5 })))
+    done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    assert.deepEqual(await holders(lessor, 'a'), ['eve'])
+  },
+
+  'a waiter that gave up is never granted': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'])))
+    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
+    queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
+    done(await lessor.propose({ kind: 'release', lease: second.lease }))
+    done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    assert.deepEqual(await holders(lessor, 'a'), ['eve'])
+    assert.deepEqual(await renew(lessor, second.lease), [GONE])
+  },
+
+  'sharers do not exclude each other, and exclude everyone else': async log => {
+    const lessor = await log.open()
+    for (const holder of ['ann', 'bob'])
+      granted(await lessor.propose({ kind: 'acquire', holder, ttl: LONG, wants: [{ resource: 'a', shared: true }] }))
+    refused('HELD', await lessor.propose(acquire('eve', ['a'])))
+  },
+
+  'units are granted up to the capacity that policy gives, and never above it': async log => {
+    const lessor = await log.open()
+    done(await lessor.propose(policy('gpu', { capacity: 4 })))
+    const take = (holder: string, units: number): Command => ({ kind: 'acquire', holder, ttl: LONG, wants: [{ resource: 'gpu/0', units }] })
+    const three = granted(await lessor.propose(take('ann', 3)))
+    refused('HELD', await lessor.propose(take('bob', 2)))
+    granted(await lessor.propose(take('bob', 1)))
+    refused('INVALID', await lessor.propose(take('eve', 5)))
+    done(await lessor.propose({ kind: 'release', lease: three.lease }))
+    granted(await lessor.propose(take('eve', 3)))
+  },
+
+  'entries are put, changed and deleted, and belong to their holder': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', [])))
+    const other = granted(await lessor.propose(acquire('bob', [])))
+    const first = done(await lessor.propose({ kind: 'put', lease: lease.lease, key: 'service/a', value: 'one' }))
+    const second = done(await lessor.propose({ kind: 'put', lease: lease.lease, key: 'service/a', value: 'two' }))
+    assert.equal(second.revision, first.revision + 1)
+    refused('HELD', await lessor.propose({ kind: 'put', lease: other.lease, key: 'service/a', value: 'mine' }))
+    refused('STALE', await lessor.propose({ kind: 'delete', key: 'service/a', lease: other.lease }))
+    const { value } = await lessor.read({ kind: 'entries', prefix: 'service' }, { consistent: true })
+    assert.deepEqual(
+      value.map(({ key, value: text, holder, revision }) => [key, text, holder, revision]),
+      [['service/a', 'two', 'ann', second.revision]],
+    )
+    done(await lessor.propose({ kind: 'delete', key: 'service/a', lease: lease.lease }))
+    refused('NOT_FOUND', await lessor.propose({ kind: 'delete', key: 'service/a' }))
+  },
+
+  'a lease, a holder and a prefix can be revoked; what does not match is NOT_FOUND': async log => {
+    const lessor = await log.open()
+    const a = granted(await lessor.propose(acquire('ann', ['jobs/a'])))
+    granted(await lessor.propose(acquire('bob', ['jobs/b', 'other'])))
+    granted(await lessor.propose(acquire('eve', ['jobs/c'])))
+    granted(await lessor.propose(acquire('eve', ['jobsuite'])))
+    refused('NOT_FOUND', await lessor.propose({ kind: 'revoke', target: { holder: 'nobody' } }))
+    refused('GONE', await lessor.propose({ kind: 'revoke', target: { lease: a.lease + 1_000 } }))
+    done(await lessor.propose({ kind: 'revoke', target: { lease: a.lease }, force: true }))
+    done(await lessor.propose({ kind: 'revoke', target: { holder: 'bob' }, force: true }))
+    done(await lessor.propose({ kind: 'revoke', target: { prefix: 'jobs/' }, force: true }))
+    const { value } = await lessor.read({ kind: 'leases' }, { consistent: true })
+    assert.deepEqual(
+      value.flatMap(({ grants }) => grants.map(({ resource }) => resource)),
+      ['jobsuite'],
+    )
+    const { value: past } = await lessor.read({ kind: 'history', resource: 'jobs/a' }, { consistent: true })
+    assert.deepEqual(
+      past.map(({ lease, cause }) => [lease, cause]),
+      [[a.lease, 'revoked']],
+    )
+  },
+
+  'a giver that has stopped hands over at once, under a new lease and a new token': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
+    const heir = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob', stopped: true })).id!
+    const { value } = await lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })
+    assert.equal(value.grants[0]?.lease, heir)
+    assert.equal(value.grants[0].holder, 'bob')
+    assert.ok(value.grants[0].token > lease.tokens[0]!)
+    assert.deepEqual(await renew(lessor, lease.lease), [GONE])
+    refused('GONE', await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' }))
+  },
+
+  'a transfer that the giver did not ask for waits until it has stopped believing, before all who wait': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: SHORT })))
+    queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
+    const heir = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' })).id!
+    assert.equal((await status(lessor, heir)) ?? 'none', 'waiting')
+    assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
+    await log.advance(SHORT / 2, { late: false })
+    assert.deepEqual(await renew(lessor, heir), [SHORT])
+    assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
+    await log.advance(SHORT / 2)
+    assert.deepEqual(await holders(lessor, 'a'), ['bob'])
+  },
+
+  'a break ends the holder when its time has come, and a second one may only shorten it': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
+    await renew(lessor, lease.lease)
+    done(await lessor.propose({ kind: 'break', resource: 'a', after: SHORT, by: 'ops' }))
+    done(await lessor.propose({ kind: 'break', resource: 'a', after: LONG, by: 'ops' }))
+    assert.equal((await status(lessor, lease.lease)) ?? 'none', 'live')
+    await log.advance(SHORT)
+    assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
+    assert.deepEqual(await renew(lessor, lease.lease), [GONE])
+    refused('NOT_FOUND', await lessor.propose({ kind: 'break', resource: 'nobody/has/it' }))
+  },
+
+  'a recall tells the holder and takes nothing away': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    await using watcher = log.watch(lessor, 'a', lease.revision)
+    const { revision } = done(await lessor.propose({ kind: 'recall', resource: 'a', by: 'bob' }))
+    const [event] = await watcher.at(revision)
+    assert.equal(event?.type, 'recalled')
+    assert.equal(event.by, 'bob')
+    assert.equal((await lessor.read({ kind: 'lease', lease: lease.lease }, { atLeast: revision })).value?.recalled, true)
+    refused('NOT_FOUND', await lessor.propose({ kind: 'recall', resource: 'b' }))
+  },
+
+  'a policy bounds what is asked from then on, for whole segments, until it is taken back': async log => {
+    const lessor = await log.open()
+    done(await lessor.propose(policy('jobs', { ttlMax: 5_000 })))
+    refused('INVALID', await lessor.propose(acquire('ann', ['jobs/a'], { ttl: 5_001 })))
+    granted(await lessor.propose(acquire('ann', ['jobs/a'], { ttl: 5_000 })))
+    granted(await lessor.propose(acquire('ann', ['jobsuite'], { ttl: 5_001 })))
+    assert.deepEqual((await lessor.read({ kind: 'policies' }, { consistent: true })).value, [{ prefix: 'jobs', rules: { ttlMax: 5_000 } }])
+    done(await lessor.propose({ kind: 'policy', prefix: 'jobs' }))
+    refused('NOT_FOUND', await lessor.propose({ kind: 'policy', prefix: 'jobs' }))
+    granted(await lessor.propose(acquire('ann', ['jobs/b'], { ttl: 5_001 })))
+  },
+
+  'a key may do what its scopes say, on its own leases, until it is revoked': async log => {
+    const lessor = await log.open()
+    const jobs = done(await lessor.propose(createKey('ci', [{ verb: 'acquire', prefix: 'jobs' }]))).id!
+    const other = done(await lessor.propose(createKey('cd', [{ verb: 'acquire', prefix: '' }]))).id!
+    const lease = granted(await lessor.propose(acquire('ann', ['jobs/a']), { key: jobs }))
+    refused('FORBIDDEN', await lessor.propose(acquire('ann', ['jobsuite']), { key: jobs }))
+    refused('FORBIDDEN', await lessor.propose(policy('jobs', { capacity: 2 }), { key: jobs }))
+    assert.deepEqual(ttls(await lessor.propose({ kind: 'renew', leases: [lease.lease] }, { key: other })), [GONE])
+    refused('GONE', await lessor.propose({ kind: 'release', lease: lease.lease }, { key: other }))
+    assert.notDeepEqual(ttls(await lessor.propose({ kind: 'renew', leases: [lease.lease] }, { key: jobs })), [GONE])
+    done(await lessor.propose({ kind: 'unkey', id: jobs }))
+    refused('FORBIDDEN', await lessor.propose(acquire('ann', ['jobs/b']), { key: jobs }))
+    assert.deepEqual(ttls(await lessor.propose({ kind: 'renew', leases: [lease.lease] }, { key: jobs })), [GONE])
+    refused('NOT_FOUND', await lessor.propose({ kind: 'unkey', id: jobs }))
+    assert.deepEqual(
+      (await lessor.read({ kind: 'keys' }, { consistent: true })).value.map(({ name }) => name),
+      ['cd'],
+    )
+  },
+
+  'a fence accepts a token until it has seen a newer one': async log => {
+    const lessor = await log.open()
+    const tokens: number[] = []
+    for (const holder of ['ann', 'bob']) {
+      const lease = granted(await lessor.propose(acquire(holder, ['a'])))
+      tokens.push(lease.tokens[0]!)
+      done(await lessor.propose({ kind: 'release', lease: lease.lease }))
+    }
+    const show = (token: number) => lessor.propose({ kind: 'fence', resource: 'a', token })
+    assert.equal((await show(tokens[0]!)).kind, 'fenced')
+    assert.equal((await show(tokens[1]!)).kind, 'fenced')
+    assert.equal(refused('STALE', await show(tokens[0]!)).facts.highest, tokens[1])
+    assert.equal((await show(tokens[1]!)).kind, 'fenced')
+    refused('INVALID', await show(tokens[1]! + 1_000))
+    assert.equal((await lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })).value.fence, tokens[1])
+  },
+
+  'what only replicas write is refused to everyone else': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    const internal: Command[] = [
+      { kind: 'due', timer: lease.lease * 8, epoch: 1 },
+      { kind: 'aged', marks: [{ timer: lease.lease * 8, epoch: 1, ms: LONG }] },
+      { kind: 'aged-together', run: 1, ms: LONG },
+      { kind: 'run', owned: true },
+      { kind: 'tick', n: 1, elapsed: 1 },
+    ]
+    for (const command of internal) refused('INVALID', await lessor.propose(command))
+    assert.deepEqual(await holders(lessor, 'a'), ['ann'])
+  },
+
+  'what is malformed is INVALID, says why, and changes nothing': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
+    const wrong: unknown[] = [
+      ...[0, -1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 53, 1.5, '1000', null, 99, 86_400_001].map(ttl => ({
+        ...acquire('ann', ['b']),
+        ttl,
+      })),
+      ...['', '/b', 'b/', 'b//c', '.', 'b/../c', 'b\n', '\u0085', 'é'.repeat(257), 'x'.repeat(513), '\ud800', 7].map(name =>
+        acquire('ann', [name as string]),
+      ),
+      acquire('', ['b']),
+      acquire('ann', ['b', 'b']),
+      acquire('ann', ['b'], { parent: lease.lease + 1_000 }),
+      acquire('ann', ['b'], { incarnation: lease.lease + 1_000 }),
+      acquire('ann', [], { wait: true }),
+      acquire('ann', ['a'], { wait: true, holding: [lease.lease] }),
+      { ...acquire('ann', ['b']), wants: [{ resource: 'b', units: 2 }] },
+      { ...acquire('ann', ['b']), wants: 'b' },
+      { ...acquire('ann', ['b']), colour: 'blue' },
+      { kind: 'renew', leases: [1.5] },
+      { kind: 'renew', leases: lease.lease },
+      { kind: 'release' },
+      { kind: 'release', lease: 0 },
+      { kind: 'put', lease: lease.lease, key: '../etc', value: 'x' },
+      { kind: 'put', lease: lease.lease, key: 'b', value: 'x'.repeat(8_193) },
+      { kind: 'revoke', target: {} },
+      { kind: 'revoke', target: { holder: 'ann', prefix: 'a' } },
+      { kind: 'transfer', lease: lease.lease, to: '' },
+      { kind: 'break', resource: 'a', after: -1 },
+      { kind: 'policy', prefix: 'a', rules: { ttlMin: 10, ttlMax: 5 } },
+      { kind: 'policy', prefix: '/', rules: {} },
+      { kind: 'key', name: 'ci', hash: 'abc', allow: [] },
+      { kind: 'key', name: 'ci', hash: 'a'.repeat(64), allow: [{ verb: 'fly', prefix: '' }] },
+      { kind: 'fence', resource: 'a', token: 0 },
+      { kind: 'steal' },
+      { kind: 'constructor' },
+      {},
+      null,
+      'acquire',
+    ]
+    for (const command of wrong) {
+      const answer = await lessor.propose(command as Command)
+      assert.ok(answer.kind === 'refused' && answer.code === 'INVALID', `${JSON.stringify(command)}: ${JSON.stringify(answer)}`)
+      assert.ok(answer.message.length > 10, JSON.stringify(answer))
+    }
+    const after = await lessor.read({ kind: 'summary' }, { consistent: true })
+    assert.equal(after.revision, revision)
+    assert.equal(after.value.leases, 1)
+    granted(await lessor.propose(acquire('bob', ['b'])))
+  },
+
+  'an operation or a key that is malformed is INVALID, and hurts nobody who asks at the same time': async log => {
+    const lessor = await log.open()
+    const wrong: unknown[] = [
+      { op: { session: 's', seq: Number.NaN, acked: 0 } },
+      { op: { session: 's', seq: -1, acked: 0 } },
+      { op: { session: 's', seq: 1, acked: 0.5 } },
+      { op: { session: 7, seq: 1, acked: 0 } },
+      { op: { session: '\ud800', seq: 1, acked: 0 } },
+      { op: { seq: 1, acked: 0 } },
+      { key: -1 },
+      { key: 0.5 },
+      { key: 'ci' },
+    ]
+    const answers = wrong.flatMap((options, i) => [
+      lessor.propose(acquire('bad', [`bad/${i}`]), options as ProposeOptions),
+      lessor.propose(acquire('good', [`good/${i}`])),
+    ])
+    for (const [i, answer] of (await Promise.all(answers)).entries()) {
+      if (i % 2 === 1) granted(answer)
+      else refused('INVALID', answer)
+    }
+    const again = await log.restart()
+    assert.equal((await again.read({ kind: 'leases', holder: 'good' }, { consistent: true })).value.length, wrong.length)
+    assert.equal((await again.read({ kind: 'leases', holder: 'bad' }, { consistent: true })).value.length, 0)
+  },
+
+  'the rules cannot be raised above what the lessor itself knows': async log => {
+    const lessor = await log.open()
+    const { rules } = (await lessor.read({ kind: 'summary' })).value
+    const answer = await lessor.propose({ kind: 'upgrade', rules: rules + 1 })
+    assert.equal(answer.kind, 'refused')
+    granted(await lessor.propose(acquire('ann', ['a'])))
+  },
+
+  // One order for all
+
+  'once an acquisition was acknowledged, every lessor refuses; once its release was, every lessor grants': async log => {
+    const [a, b] = await log.pair()
+    for (let i = 0; i < 10; i++) {
+      const [one, two] = i % 2 === 0 ? [a, b] : [b, a]
+      const lease = granted(await one.propose(acquire('ann', ['a'])))
+      const held = refused('HELD', await two.propose(acquire('bob', ['a'])))
+      assert.ok(held.revision >= lease.revision)
+      assert.equal(held.facts.holder, 'ann')
+      assert.equal(held.facts.lease, lease.lease)
+      done(await one.propose({ kind: 'release', lease: lease.lease }))
+      const next = granted(await two.propose(acquire('bob', ['a'])))
+      assert.ok(next.tokens[0]! > lease.tokens[0]!)
+      done(await one.propose({ kind: 'release', lease: next.lease }))
+      refused('GONE', await two.propose({ kind: 'release', lease: next.lease }))
+    }
+  },
+
+  'of many who ask at once for one resource, through any lessor, exactly one is granted': async log => {
+    const [a, b] = await log.pair()
+    const answers = await Promise.all(Array.from({ length: 40 }, (_, i) => (i % 2 === 0 ? a : b).propose(acquire(`holder-${i}`, ['a']))))
+    const won = answers.filter(({ kind }) => kind === 'granted')
+    assert.equal(won.length, 1)
+    for (const answer of answers) if (answer.kind !== 'granted') refused('HELD', answer)
+  },
+
+  'what one lessor proposes in a row is decided in that order': async log => {
+    const lessor = await log.open()
+    const asked: Promise<Outcome>[] = []
+    for (let i = 0; i < 30; i++) {
+      asked.push(lessor.propose(acquire(`w${i}`, ['a'], { wait: true })))
+    }
+    const answers = await Promise.all(asked)
+    granted(answers[0]!)
+    assert.deepEqual(
+      answers.slice(1).map(answer => queued(answer).position),
+      Array.from({ length: 29 }, (_, i) => i),
+    )
+  },
+
+  // Operations
+
+  'an operation asked twice has one effect and one answer, whoever is asked and whenever': async log => {
+    const [a, b] = await log.pair()
+    const op: Operation = { session: 's', seq: 1, acked: 0 }
+    const ask = acquire('ann', ['a'], { ttl: LONG })
+    const first = granted(await a.propose(ask, { op }))
+    assert.deepEqual(await a.propose(ask, { op }), first)
+    assert.deepEqual(await b.propose(ask, { op }), first)
+    assert.deepEqual(await b.propose(ask, { op: { ...op, again: true } }), first)
+    const put = { kind: 'put', lease: first.lease, key: 'k', value: 'v' } as const
+    const second = done(await b.propose(put, { op: { session: 's', seq: 2, acked: 1 } }))
+    assert.deepEqual(await a.propose(put, { op: { session: 's', seq: 2, acked: 1, again: true } }), second)
+    assert.equal((await a.read({ kind: 'summary' }, { consistent: true })).revision, second.revision)
+    const later = await log.restart()
+    assert.deepEqual(await later.propose(put, { op: { session: 's', seq: 2, acked: 1, again: true } }), second)
+  },
+
+  'copies of one operation that arrive together have one effect and one answer': async log => {
+    const [a, b] = await log.pair()
+    const op: Operation = { session: 's', seq: 1, acked: 0 }
+    const answers = await Promise.all([a, b, a, b].map(lessor => lessor.propose(acquire('ann', ['a'], { wait: true }), { op })))
+    for (const answer of answers) assert.deepEqual(answer, answers[0])
+    assert.equal((await a.read({ kind: 'leases' }, { consistent: true })).value.length, 1)
+  },
+
+  'an operation that may have been sent before is refused for good': async log => {
+    const [a, b] = await log.pair()
+    const first = granted(await a.propose(acquire('ann', ['a'])))
+    const op: Operation = { session: 's', seq: 1, acked: 0, again: true }
+    const held = refused('HELD', await b.propose(acquire('bob', ['a']), { op }))
+    done(await a.propose({ kind: 'release', lease: first.lease }))
+    // The copy that was still on its way arrives now: whoever was told HELD must not be granted after all.
+    const { again: _, ...copy } = op
+    assert.deepEqual(await a.propose(acquire('bob', ['a']), { op: copy }), held)
+    assert.deepEqual(await holders(a, 'a'), [])
+  },
+
+  'the same session and number under another key is another operation': async log => {
+    const lessor = await log.open()
+    const key = done(await lessor.propose(createKey('ci', [{ verb: 'acquire', prefix: '' }]))).id!
+    const op: Operation = { session: 's', seq: 1, acked: 0 }
+    const mine = granted(await lessor.propose(acquire('ann', ['a']), { op }))
+    const theirs = granted(await lessor.propose(acquire('bob', ['b']), { op, key }))
+    assert.notEqual(mine.lease, theirs.lease)
+    assert.deepEqual(await lessor.propose(acquire('ann', ['a']), { op }), mine)
+    assert.deepEqual(await lessor.propose(acquire('bob', ['b']), { op, key }), theirs)
+  },
+
+  'an operation whose answer was acknowledged is STALE, never done again': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a']), { op: { session: 's', seq: 1, acked: 0 } }))
+    done(await lessor.propose({ kind: 'release', lease: first.lease }, { op: { session: 's', seq: 2, acked: 1 } }))
+    const again: Operation = { session: 's', seq: 1, acked: 0, again: true }
+    refused('STALE', await lessor.propose(acquire('ann', ['a']), { op: again }))
+    assert.deepEqual(await holders(lessor, 'a'), [])
+  },
+
+  // Reading
+
+  "one reads what one was told: at least the revision of one's own answer": async log => {
+    const [a, b] = await log.pair()
+    for (let i = 0; i < 5; i++) {
+      const lease = granted(await a.propose(acquire('ann', [`a/${i}`])))
+      const local = await a.read({ kind: 'lease', lease: lease.lease })
+      assert.ok(local.revision >= lease.revision)
+      assert.equal(local.value?.lease, lease.lease)
+      const elsewhere = await b.read({ kind: 'lease', lease: lease.lease }, { atLeast: lease.revision })
+      assert.ok(elsewhere.revision >= lease.revision)
+      assert.equal(elsewhere.value?.lease, lease.lease)
+    }
+  },
+
+  'a consistent read sees everything that was acknowledged before it, by anyone': async log => {
+    const [a, b] = await log.pair()
+    for (let i = 0; i < 5; i++) {
+      const lease = granted(await a.propose(acquire('ann', ['a'])))
+      assert.deepEqual(await holders(b, 'a'), ['ann'])
+      done(await b.propose({ kind: 'release', lease: lease.lease }))
+      assert.deepEqual(await holders(a, 'a'), [])
+    }
+  },
+
+  'a revision that was never reached cannot be read: UNAVAILABLE': async log => {
+    const lessor = await log.open()
+    const { revision } = granted(await lessor.propose(acquire('ann', ['a'])))
+    await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }, { atLeast: revision + 1_000_000 }))
+  },
+
+  'every question has an answer on an empty log and on one in use': async log => {
+    const lessor = await log.open()
+    const ask = async () => ({
+      summary: (await lessor.read({ kind: 'summary' }, { consistent: true })).value,
+      lease: (await lessor.read({ kind: 'lease', lease: 1 })).value,
+      leases: (await lessor.read({ kind: 'leases' })).value,
+      under: (await lessor.read({ kind: 'leases', prefix: 'a' })).value,
+      resource: (await lessor.read({ kind: 'resource', resource: 'a/b' })).value,
+      resources: (await lessor.read({ kind: 'resources', prefix: 'a' })).value,
+      entries: (await lessor.read({ kind: 'entries', prefix: '' })).value,
+      history: (await lessor.read({ kind: 'history', resource: 'a/b' })).value,
+      policies: (await lessor.read({ kind: 'policies' })).value,
+      keys: (await lessor.read({ kind: 'keys' })).value,
+    })
+    const empty = await ask()
+    assert.equal(empty.summary.leases, 0)
+    assert.equal(empty.lease, undefined)
+    assert.deepEqual(empty.resource, { resource: 'a/b', capacity: 1, grants: [], queue: [], fence: 0 })
+    for (const list of [empty.leases, empty.under, empty.resources, empty.entries, empty.history, empty.policies, empty.keys])
+      assert.deepEqual(list, [])
+    const first = granted(await lessor.propose(acquire('ann', ['a/b', 'ab'], { entries: [{ key: 'k', value: 'v' }] })))
+    const second = queued(await lessor.propose(acquire('bob', ['a/b'], { wait: true })))
+    const used = await ask()
+    assert.deepEqual([used.summary.leases, used.summary.waiting, used.summary.resources, used.summary.entries], [2, 1, 2, 1])
+    assert.deepEqual(
+      used.leases.map(({ lease, status }) => [lease, status]),
+      [
+        [first.lease, 'live'],
+        [second.lease, 'waiting'],
+      ],
+    )
+    assert.deepEqual(
+      used.resources.map(({ resource }) => resource),
+      ['a/b'],
+    )
+    assert.equal(used.resource.queue[0]?.holder, 'bob')
+    assert.equal(used.entries[0]?.value, 'v')
+    assert.deepEqual(used.leases[1]?.wants, [{ resource: 'a/b', units: 1, shared: false, position: 0 }])
+  },
+
+  // Watching
+
+  'a watch tells every change once, in order, one array for each revision': async log => {
+    const lessor = await log.open()
+    const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
+    await using watcher = log.watch(lessor, '', revision)
+    const last = await log.busyLife(lessor)
+    await watcher.at(last)
+    const revisions = watcher.seen.map(events => events[0]!.revision)
+    for (const [i, events] of watcher.seen.entries()) {
+      assert.ok(events.length > 0)
+      for (const event of events) assert.equal(event.revision, revisions[i])
+      if (i > 0) assert.equal(revisions[i], revisions[i - 1]! + 1)
+    }
+    assert.equal(revisions.at(-1), last)
+  },
+
+  'a watch can go on after any revision and misses nothing, on any lessor': async log => {
+    const [a, b] = await log.pair()
+    granted(await a.propose(acquire('first', ['first'])))
+    const { revision } = await a.read({ kind: 'summary' }, { consistent: true })
+    await using full = log.watch(a, '', revision)
+    const last = await log.busyLife(a)
+    await full.at(last)
+    for (let i = 0; i < full.seen.length; i++) {
+      await using resumed = log.watch(i % 2 === 0 ? b : a, '', full.seen[i]![0]!.revision)
+      if (i < full.seen.length - 1) await resumed.at(last)
+      assert.deepEqual(resumed.seen, full.seen.slice(i + 1))
+    }
+  },
+
+  'a watch without a revision begins with what comes next': async log => {
+    const lessor = await log.open()
+    granted(await lessor.propose(acquire('ann', ['a'])))
+    await using watcher = log.watch(lessor, '')
+    await watcher.begun(lessor)
+    const { revision } = granted(await lessor.propose(acquire('ann', ['b'])))
+    await watcher.at(revision)
+    assert.ok(!watcher.seen.some(events => events.some(event => event.resource === 'a')))
+  },
+
+  'a watch sees what lies under its prefix, by whole segments': async log => {
+    const lessor = await log.open()
+    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    await using slash = log.watch(lessor, 'jobs/', revision)
+    await using bare = log.watch(lessor, 'jobs', revision)
+    granted(await lessor.propose(acquire('ann', ['jobs', 'jobsuite'])))
+    granted(await lessor.propose(acquire('ann', ['jobs/a', 'other'])))
+    granted(await lessor.propose(acquire('ann', ['jobsuite/b'])))
+    const last = granted(await lessor.propose(acquire('ann', ['jobs/a/b'])))
+    for (const watcher of [slash, bare]) {
+      await watcher.at(last.revision)
+      assert.deepEqual(
+        watcher.seen.map(events => events.map(({ resource }) => resource)),
+        [['jobs'], ['jobs/a'], ['jobs/a/b']],
+      )
+    }
+  },
+
+  'a watch ends with its signal and leaves nothing on it': async log => {
+    const lessor = await log.open()
+    const controller = new AbortController()
+    const events = lessor.watch('', { signal: controller.signal, after: (await lessor.read({ kind: 'summary' })).revision })
+    const iterator = events[Symbol.asyncIterator]()
+    const first = iterator.next()
+    granted(await lessor.propose(acquire('ann', ['a'])))
+    assert.equal((await within(first)).done, false)
+    const second = iterator.next()
+    controller.abort()
+    assert.equal((await within(second)).done, true)
+    assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+    for await (const _ of lessor.watch('', { signal: controller.signal })) assert.fail('it was over before it began')
+  },
+
+  'a watch that is left in the middle leaves nothing on its signal': async log => {
+    const lessor = await log.open()
+    const controller = new AbortController()
+    const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
+    granted(await lessor.propose(acquire('ann', ['a'])))
+    granted(await lessor.propose(acquire('ann', ['b'])))
+    for await (const _ of lessor.watch('', { signal: controller.signal, after: revision })) break
+    assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+  },
+
+  'a slow watcher holds up nobody, and either sees everything or is told that it did not': async log => {
+    const lessor = await log.open()
+    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    const controller = new AbortController()
+    const slow = lessor.watch('', { signal: controller.signal, after: revision })[Symbol.asyncIterator]()
+    const first = slow.next()
+    await using quick = log.watch(lessor, '', revision)
+    const last = await log.pour(lessor, 300)
+    await quick.at(last)
+    let at = revision
+    for (let next = await within(first); ; next = await within(slow.next())) {
+      assert.equal(next.done, false)
+      const event: Event = next.value![0]!
+      if (event.type !== 'resync') assert.equal(event.revision, at + 1)
+      assert.ok(event.revision > at)
+      at = event.revision
+      if (at >= last) break
+    }
+    controller.abort()
+    assert.equal((await within(slow.next())).done, true)
+  },
+
+  'a watch from a revision that is not kept any more begins with a resync, and goes on from there without a gap': async log => {
+    const { keeps } = log.fixture
+    if (keeps === undefined) return
+    const lessor = await log.open()
+    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    const poured = await log.pour(lessor, keeps + 50)
+    await using watcher = log.watch(lessor, 'nothing/ever', revision)
+    await watcher.at(poured)
+    assert.deepEqual(
+      watcher.seen.map(events => events.map(({ type, lease }) => [type, lease])),
+      [[['resync', 0]]],
+    )
+    await using later = log.watch(lessor, '', watcher.seen[0]![0]!.revision)
+    const next = granted(await lessor.propose(acquire('ann', ['nothing/ever'])))
+    assert.deepEqual(types(await watcher.at(next.revision)), ['granted nothing/ever ann'])
+    await later.at(next.revision)
+    assert.equal(later.seen.length, next.revision - poured)
+  },
+
+  'a watch from a revision that the log never reached is told so by a resync': async log => {
+    const lessor = await log.open()
+    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    await using watcher = log.watch(lessor, '', revision + 1_000_000)
+    await watcher.begun(lessor)
+    const next = granted(await lessor.propose(acquire('ann', ['a'])))
+    await watcher.at(next.revision)
+    assert.equal(watcher.seen[0]?.[0]?.type, 'resync')
+    assert.ok(watcher.seen[0][0].revision <= next.revision)
+  },
+
+  // Time
+
+  'what nobody renews lapses, not before its time, and the next waiter has it in the same revision': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: SHORT, entries: [{ key: 'service/ann', value: 'up' }] })))
+    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
+    await using watcher = log.watch(lessor, '', second.revision)
+    await log.advance(SHORT / 2, { late: false })
+    assert.deepEqual(await holders(lessor, 'a'), ['ann'])
+    await log.advance(SHORT / 2)
+    const { value, revision } = await lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })
+    assert.equal(value.grants[0]?.holder, 'bob')
+    assert.ok(value.grants[0].token > first.tokens[0]!)
+    await watcher.at(revision)
+    assert.deepEqual(types(watcher.seen.find(events => events.some(({ type }) => type === 'lapsed'))!), [
+      'lapsed a ann',
+      'deleted service/ann ann',
+      'granted a bob',
+    ])
+  },
+
+  'what is renewed in time never lapses, through whichever lessor': async log => {
+    const [a, b] = await log.pair()
+    const lease = granted(await a.propose(acquire('ann', ['a'], { ttl: SHORT })))
+    for (let i = 0; i < 12; i++) {
+      await log.advance(SHORT / 2, { late: false })
+      assert.deepEqual(await renew(i % 3 === 0 ? b : a, lease.lease), [SHORT])
+    }
+    const { value } = await b.read({ kind: 'resource', resource: 'a' }, { consistent: true })
+    assert.equal(value.grants[0]?.token, lease.tokens[0])
+  },
+
+  'a holder that comes back too late is told so, and touches nothing of its successor': async log => {
+    const [a, b] = await log.pair()
+    const late = granted(await a.propose(acquire('ann', ['a'], { ttl: SHORT })))
+    done(await a.propose({ kind: 'put', lease: late.lease, key: 'leader', value: 'ann' }))
+    await log.advance(SHORT)
+    const next = granted(await b.propose(acquire('bob', ['a'], { entries: [{ key: 'leader', value: 'bob' }] })))
+    assert.deepEqual(await renew(a, late.lease), [GONE])
+    refused('GONE', await a.propose({ kind: 'release', lease: late.lease }))
+    refused('GONE', await a.propose({ kind: 'release', lease: late.lease, resource: 'a' }))
+    refused('GONE', await a.propose({ kind: 'put', lease: late.lease, key: 'leader', value: 'ann' }))
+    refused('STALE', await a.propose({ kind: 'delete', lease: late.lease, key: 'leader' }))
+    refused('GONE', await a.propose({ kind: 'transfer', lease: late.lease, to: 'eve', stopped: true }))
+    refused('GONE', await a.propose(acquire('ann', ['b'], { parent: late.lease })))
+    const { value } = await b.read({ kind: 'lease', lease: next.lease }, { consistent: true })
+    assert.equal(value?.status, 'live')
+    assert.equal(value.grants[0]?.token, next.tokens[0])
+    assert.deepEqual(value.entries, [{ key: 'leader', value: 'bob' }])
+  },
+
+  'a waiter that died is passed over': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
+    const dead = queued(await lessor.propose(acquire('bob', ['a'], { wait: true, ttl: SHORT })))
+    const live = queued(await lessor.propose(acquire('eve', ['a'], { wait: true, ttl: 10 * SHORT })))
+    await log.advance(SHORT)
+    done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    assert.deepEqual(await holders(lessor, 'a'), ['eve'])
+    assert.deepEqual(await renew(lessor, dead.lease, live.lease), [GONE, 10 * SHORT])
+  },
+
+  'children end with their parent in one revision, with everything that hangs on them': async log => {
+    const lessor = await log.open()
+    const parent = granted(await lessor.propose(acquire('ann', ['p'], { ttl: SHORT })))
+    const { incarnation } = parent
+    const child = granted(
+      await lessor.propose(acquire('ann', ['c'], { ttl: LONG, parent: parent.lease, incarnation, entries: [{ key: 'e', value: '' }] })),
+    )
+    const grandchild = granted(await lessor.propose(acquire('ann', ['g'], { ttl: LONG, parent: child.lease, incarnation })))
+    await using watcher = log.watch(lessor, '', grandchild.revision)
+    await log.advance(SHORT)
+    const { value, revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
+    assert.equal(value.entries, 0)
+    await watcher.at(revision)
+    assert.equal(watcher.seen.length, 1)
+    const all = types(watcher.seen[0]!)
+    for (const event of ['lapsed p ann', 'revoked c ann', 'deleted e ann', 'revoked g ann', 'frozen c ann', 'frozen g ann'])
+      assert.ok(all.includes(event), `${event} is missing from ${all.join(', ')}`)
+    assert.deepEqual(await renew(lessor, parent.lease, child.lease, grandchild.lease), [GONE, GONE, GONE])
+  },
+
+  'after a revoke the units stay frozen until the last acknowledged ttl has run, or their holder releases them': async log => {
+    const lessor = await log.open()
+    const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: 2 * SHORT })))
+    await log.advance(SHORT, { late: false })
+    assert.deepEqual(await renew(lessor, first.lease), [2 * SHORT])
+    const second = granted(await lessor.propose(acquire('bob', ['b'], { ttl: 2 * SHORT })))
+    for (const { lease } of [first, second]) done(await lessor.propose({ kind: 'revoke', target: { lease }, by: 'ops' }))
+    assert.deepEqual(await renew(lessor, first.lease, second.lease), [GONE, GONE])
+    for (const name of ['a', 'b']) refused('HELD', await lessor.propose(acquire('eve', [name])))
+    done(await lessor.propose({ kind: 'release', lease: second.lease }))
+    granted(await lessor.propose(acquire('eve', ['b'])))
+    await log.advance(SHORT, { late: false })
+    refused('HELD', await lessor.propose(acquire('eve', ['a']))) // its ttl has run from the grant, but not from the renewal
+    await log.advance(SHORT)
+    granted(await lessor.propose(acquire('eve', ['a'])))
+  },
+
+  'a restart neither ends what was just renewed nor keeps what is abandoned': async log => {
+    let lessor = await log.open()
+    const kept = granted(await lessor.propose(acquire('ann', ['kept'], { ttl: 4 * SHORT })))
+    const left = granted(await lessor.propose(acquire('bob', ['left'], { ttl: 4 * SHORT })))
+    let gone = false
+    for (let i = 0; i < 6; i++) {
+      await log.advance(2 * SHORT, { late: false })
+      assert.deepEqual(await renew(lessor, kept.lease), [4 * SHORT])
+      lessor = await log.restart()
+      gone ||= (await status(lessor, left.lease)) === undefined
+    }
+    assert.ok(gone, 'an abandoned lease of 4 s was still there after 12 s')
+    assert.deepEqual(await renew(lessor, kept.lease), [4 * SHORT])
+  },
+
+  // Giving up, closing, and afterwards
+
+  "an aborted proposal or read throws the signal's own reason and leaves nothing on it": async log => {
+    const lessor = await log.open()
+    granted(await lessor.propose(acquire('ann', ['a'])))
+    const reason = new Error('no patience')
+    const before = AbortSignal.abort(reason)
+    await assert.rejects(lessor.propose(acquire('ann', ['b']), { signal: before }), reason)
+    await assert.rejects(lessor.read({ kind: 'summary' }, { signal: before }), reason)
+    const asked: ((signal: AbortSignal) => Promise<unknown>)[] = [
+      signal => lessor.propose(acquire('ann', ['b']), { signal }),
+      signal => lessor.propose(acquire('bob', ['a']), { signal }), // would be refused
+      signal => lessor.propose(acquire('bob', ['a'], { wait: true }), { signal }),
+      signal => lessor.read({ kind: 'summary' }, { consistent: true, signal }),
+    ]
+    for (const ask of asked) {
+      const controller = new AbortController()
+      const answer = ask(controller.signal)
+      controller.abort(reason)
+      await assert.rejects(within(answer), reason)
+      assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+    }
+    const controller = new AbortController()
+    granted(await lessor.propose(acquire('ann', ['c']), { signal: controller.signal }))
+    await lessor.read({ kind: 'summary' }, { consistent: true, signal: controller.signal })
+    assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
+  },
+
+  'closing settles every proposal under way: answered and there, or certainly not, or unknown': async log => {
+    const lessor = await log.open()
+    const other = await log.other()
+    const asked = Array.from({ length: 200 }, (_, i) => lessor.propose(acquire('ann', [`a/${i}`])))
+    asked.push(...Array.from({ length: 20 }, () => lessor.propose(acquire('bob', ['a/0']))))
+    const settled = Promise.allSettled(asked)
+    await within(lessor[Symbol.asyncDispose]())
+    const answers = await within(settled)
+    const after = other === lessor ? await log.restart() : other
+    const there = new Set(
+      (await after.read({ kind: 'resources', prefix: 'a' }, { consistent: true })).value.map(({ resource }) => resource),
+    )
+    for (const [i, answer] of answers.entries()) {
+      if (answer.status === 'fulfilled') {
+        if (i < 200)
+          assert.ok(
+            granted(answer.value).resources.every(name => there.has(name)),
+            `a/${i} was acknowledged and is not there`,
+          )
+      } else {
+        assert.ok(answer.reason instanceof LeaseError, String(answer.reason))
+        assert.ok(['UNAVAILABLE', 'UNKNOWN'].includes(answer.reason.code), answer.reason.message)
+        if (i < 200 && answer.reason.code === 'UNAVAILABLE') assert.ok(!there.has(`a/${i}`), `a/${i} was UNAVAILABLE and is there`)
+      }
+    }
+  },
+
+  'after it was closed every call is UNAVAILABLE, its signal says why, and closing again is nothing': async log => {
+    const lessor = await log.open()
+    assert.equal(lessor.signal.aborted, false)
+    const { revision } = granted(await lessor.propose(acquire('ann', ['a'])))
+    const waiting = lessor.watch('', { signal: new AbortController().signal, after: revision })[Symbol.asyncIterator]().next()
+    const ended = rejectsWith('UNAVAILABLE', waiting)
+    await within(lessor[Symbol.asyncDispose]())
+    await within(ended)
+    assert.equal(lessor.signal.aborted, true)
+    assert.equal((lessor.signal.reason as LeaseError).code, 'UNAVAILABLE')
+    await rejectsWith('UNAVAILABLE', lessor.propose(acquire('ann', ['b'])))
+    await rejectsWith('UNAVAILABLE', lessor.propose({ kind: 'renew', leases: [1] }))
+    await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }))
+    await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }, { consistent: true }))
+    await rejectsWith('UNAVAILABLE', lessor.watch('', { signal: new AbortController().signal })[Symbol.asyncIterator]().next())
+    await within(lessor[Symbol.asyncDispose]())
+    const next = await log.restart()
+    assert.deepEqual(await holders(next, 'a'), ['ann'])
+  },
+
+  'it says what its store promises': async log => {
+    const { profile } = await log.open()
+    assert.ok(profile.store.length > 0)
+    for (const promise of [profile.durable, profile.failover, profile.push, profile.shared, profile.ages])
+      assert.equal(typeof promise, 'boolean')
+  },
+}
+
+/** The lessors a sentence has opened, closed when it ends. */
+class Log implements AsyncDisposable {
+  readonly fixture: LessorFixture
+  readonly #lessors: Lessor[] = []
+
+  constructor(fixture: LessorFixture) {
+    this.fixture = fixture
+  }
+
+  async open(): Promise<Lessor> {
+    const lessor = await this.fixture.lessor()
+    this.#lessors.push(lessor)
+    return lessor
+  }
+
+  /** One more; the one there is where there can be only one. */
+  async other(): Promise<Lessor> {
+    return this.fixture.alone ? (this.#lessors[0] ?? this.open()) : this.open()
+  }
+
+  async pair(): Promise<readonly [Lessor, Lessor]> {
+    return [await this.open(), await this.other()]
+  }
+
+  async restart(): Promise<Lessor> {
+    await this.close()
+    await this.fixture.restart?.()
+    return this.open()
+  }
+
+  /** So much, and what a lapse may be late. */
+  async advance(ms: number, { late = true }: { readonly late?: boolean } = {}): Promise<void> {
+    await this.fixture.advance(ms + (late ? (this.fixture.late ?? 200) : 0))
+  }
+
+  watch(lessor: Lessor, prefix: string, after?: number): Watcher {
+    return new Watcher(lessor, prefix, after)
+  }
+
+  /** A little of everything that can be watched; the last revision. */
+  async busyLife(lessor: Lessor): Promise<number> {
+    const ann = granted(await lessor.propose(acquire('ann', ['a', 'b'], { entries: [{ key: 'service/ann', value: 'up' }] })))
+    queued(await lessor.propose(acquire('bob', ['a'], { wait: true, recall: true })))
+    await lessor.propose({ kind: 'put', lease: ann.lease, key: 'service/ann', value: 'busy' })
+    await lessor.propose(policy('jobs', { capacity: 2 }))
+    const child = granted(await lessor.propose(acquire('ann', ['jobs/a'], { parent: ann.lease, incarnation: ann.incarnation })))
+    await lessor.propose({ kind: 'release', lease: ann.lease, resource: 'b' })
+    await lessor.propose({ kind: 'revoke', target: { lease: child.lease } })
+    await lessor.propose({ kind: 'release', lease: child.lease })
+    await lessor.propose({ kind: 'release', lease: ann.lease })
+    return granted(await lessor.propose(acquire('eve', ['c']))).revision
+  }
+
+  /** So many revisions as quickly as they can be made; the last one. */
+  async pour(lessor: Lessor, count: number): Promise<number> {
+    const lease = granted(await lessor.propose(acquire('pour', [])))
+    const answers = await Promise.all(
+      Array.from({ length: count }, (_, i) => lessor.propose({ kind: 'put', lease: lease.lease, key: `pour/${i % 10}`, value: `${i}` })),
+    )
+    return Math.max(...answers.map(answer => done(answer).revision))
+  }
+
+  async close(): Promise<void> {
+    for (const lessor of this.#lessors.splice(0)) await within(lessor[Symbol.asyncDispose]())
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+}
+
+/** Keeps what a watch tells. */
+class Watcher implements AsyncDisposable {
+  readonly seen: (readonly Event[])[] = []
+  readonly #controller = new AbortController()
+  readonly #running: Promise<void>
+  #failed: unknown
+  #wake = () => {}
+
+  constructor(lessor: Lessor, prefix: string, after: number | undefined) {
+    this.#running = this.#run(lessor, prefix, after).catch(error => {
+      this.#failed = error
+      this.#wake()
+    })
+  }
+
+  async #run(lessor: Lessor, prefix: string, after: number | undefined): Promise<void> {
+    const { signal } = this.#controller
+    for await (const events of lessor.watch(prefix, after === undefined ? { signal } : { after, signal })) {
+      this.seen.push(events)
+      this.#wake()
+    }
+  }
+
+  /** The events of a revision, when they have come. */
+  async at(revision: number): Promise<readonly Event[]> {
+    return within(
+      (async () => {
+        for (;;) {
+          if (this.#failed !== undefined) throw this.#failed
+          const found = this.seen.find(events => events[0]!.revision >= revision)
+          if (found !== undefined) return found
+          await new Promise<void>(resolve => {
+            this.#wake = resolve
+          })
+        }
+      })(),
+    )
+  }
+
+  /** A question asked after it and answered: a lessor that is far away has heard of the watch by then. */
+  async begun(lessor: Lessor): Promise<void> {
+    await lessor.read({ kind: 'summary' }, { consistent: true })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#controller.abort()
+    await within(this.#running)
+  }
+}
+
+function acquire(holder: string, names: readonly string[], options: Partial<Acquire> = {}): Acquire {
+  return { kind: 'acquire', holder, ttl: LONG, wants: names.map(resource => ({ resource })), ...options }
+}
+
+function policy(prefix: string, rules: PolicyRules): Command {
+  return { kind: 'policy', prefix, rules }
+}
+
+function createKey(name: string, allow: readonly Scope[]): Command {
+  return { kind: 'key', name, hash: name.charCodeAt(0).toString(16).padEnd(64, '0'), allow }
+}
+
+function granted(outcome: Outcome): Granted {
+  assert.ok(outcome.kind === 'granted', `expected a grant, got ${JSON.stringify(outcome)}`)
+  return outcome
+}
+
+function queued(outcome: Outcome): Queued {
+  assert.ok(outcome.kind === 'queued', `expected to wait, got ${JSON.stringify(outcome)}`)
+  return outcome
+}
+
+function done(outcome: Outcome): Done {
+  assert.ok(outcome.kind === 'done', `expected it to be done, got ${JSON.stringify(outcome)}`)
+  return outcome
+}
+
+function refused(code: RefusalCode, outcome: Outcome): Refused {
+  assert.ok(outcome.kind === 'refused' && outcome.code === code, `expected ${code}, got ${JSON.stringify(outcome)}`)
+  return outcome
+}
+
+function ttls(outcome: Outcome): readonly number[] {
+  assert.ok(outcome.kind === 'renewed', `expected a renewal, got ${JSON.stringify(outcome)}`)
+  return outcome.ttls
+}
+
+async function renew(lessor: Lessor, ...leases: readonly number[]): Promise<readonly number[]> {
+  return ttls(await lessor.propose({ kind: 'renew', leases }))
+}
+
+async function holders(lessor: Lessor, resource: string): Promise<readonly string[]> {
+  return (await lessor.read({ kind: 'resource', resource }, { consistent: true })).value.grants.map(({ holder }) => holder)
+}
+
+async function status(lessor: Lessor, lease: number): Promise<string | undefined> {
+  return (await lessor.read({ kind: 'lease', lease }, { consistent: true })).value?.status
+}
+
+/** `granted a ann`: what happened, to what, whose. */
+function types(events: readonly Event[]): string[] {
+  return events.map(({ type, resource, key, holder }) => [type, resource ?? key, holder].filter(Boolean).join(' '))
+}
+
+async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<void> {
+  let found: unknown
+  try {
+    found = await call
+  } catch (error) {
+    assert.ok(error instanceof LeaseError, String(error))
+    assert.equal(error.code, code, error.message)
+    return
+  }
+  assert.fail(`expected ${code}, got ${JSON.stringify(found)}`)
+}
+
+async function within<T>(promise: PromiseLike<T>): Promise<T> {
+  const over = new AbortController()
+  const late = pause(systemClock, PATIENCE, over.signal, { ref: true }).then(() => assert.fail(`nothing happened for ${PATIENCE} ms`))
+  try {
+    return await Promise.race([promise, late])
+  } finally {
+    late.catch(() => {})
+    over.abort()
+  }
+}
