@@ -162,7 +162,7 @@ export class FileStore implements Store {
     }
     const worker = this.#worker
     const exited = new Promise<void>(resolve => worker.once('exit', () => resolve()))
-    await this.#ask('close').catch(() => {}) // it may have died already
+    await this.#ask('close').catch(() => worker.terminate()) // it never got as far as having a file to close
     worker.ref()
     await exited
   }
