@@ -224,6 +224,17 @@ describe('transfer', () => {
     expect(world.renew(outcome.id)).toBe(60_000)
   })
 
+  test('asked for by an operator gives what can be had beside the giver at once: in a pool with room, or shared', () => {
+    const world = new World()
+    world.policy('pool', { capacity: 2 })
+    const giver = world.acquire('a', ['pool', 's~'])
+    world.do({ kind: 'transfer', lease: giver.lease, to: 'b' })
+    expect([world.holders('pool'), world.holders('s')]).toEqual([
+      ['a*', 'b'],
+      ['a*', 'b'],
+    ])
+  })
+
   test('takes the entries and children of the giver with it into nothing', () => {
     const world = new World()
     const giver = world.acquire('a', 'x', { entries: [{ key: 'svc/a', value: '' }] })

@@ -92,6 +92,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   else {
     Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
     enqueue(state, effects, heir)
+    // Sharing, or beside the giver in a pool, it need not wait.
+    for (const want of wants) freed.add(state.resources.get(want.resource)!)
   }
   settle(state, effects, freed)
   return done(heir.id)
