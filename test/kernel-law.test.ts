@@ -156,8 +156,17 @@ describe('snapshots', () => {
           const wants = [{ resource: `r/${i}` }]
           const parent = i % 3 === 0 ? {} : { parent: log.state.nextLease - 1 }
           const entries = [{ key: `bulk/${i}`, value: 'v'.repeat(8_000) }]
-          log.append({ command: { kind: 'acquire', holder: `h${i % 5}`, ttl: 9_000, wants, entries, ...parent } })
+          const grace = i % 4 === 0 ? { grace: 1_000 } : {}
+          log.append({ command: { kind: 'acquire', holder: `h${i % 5}`, ttl: 9_000, wants, entries, ...parent, ...grace } })
         }
+        // Something for every timer to run: holders that were pressed by one who has left, and a run that told of all together.
+        log.append({ command: { kind: 'policy', prefix: 'r', rules: { maxHold: 1_000 } } })
+        for (let i = 100; i < 150; i++) {
+          const { nextLease } = log.state
+          log.append({ command: { kind: 'acquire', holder: 'w', ttl: 9_000, wants: [{ resource: `r/${i}` }], wait: true } })
+          log.append({ command: { kind: 'release', lease: nextLease } })
+        }
+        log.append({ command: { kind: 'run', owned: true } }, { command: { kind: 'aged-together', run: 1, ms: 500 } })
         const stream = new Stream(seed, { calm: seed % 3 === 0, resources: many })
         for (let i = 0; i < 60; i++) log.append(stream.next(log.state))
         const pick = random(seed)

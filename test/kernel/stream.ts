@@ -76,7 +76,7 @@ export class Stream {
     const dice = this.#random(100)
     if (dice < 34) return this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
-    if (dice < 58) return { kind: 'release', lease: this.#id(state), ...(this.#chance(3) && { resource }) }
+    if (dice < 58) return this.#release(state, resource)
     if (dice < 70) return this.#due(state)
     if (dice < 73) return { kind: 'aged', marks: [1, 2].map(() => ({ ...this.#timer(state), ms: this.#random(20_000) })) }
     if (dice < 75) return { kind: 'aged-together', run: Math.max(0, state.run.number - this.#random(2)), ms: this.#random(5_000) }
@@ -90,6 +90,13 @@ export class Stream {
     if (dice < 94) return { kind: 'fence', resource, token: state.origin + 1 + this.#random(state.nextToken - state.origin) }
     if (dice < 96) return { kind: 'tick', n: state.tick + (this.#chance(4) ? 2 : 1), elapsed: this.#random(5_000) }
     return this.#calm ? { kind: 'recall', resource } : this.#govern(state)
+  }
+
+  #release(state: State, resource: string): Command {
+    if (this.#chance(2)) return { kind: 'release', lease: this.#id(state) }
+    const lease = this.#lease(state)
+    const held = lease !== undefined && lease.grants.length > 0 && !this.#chance(4) ? this.#one(lease.grants).resource.name : resource
+    return { kind: 'release', lease: lease?.id ?? state.nextLease, resource: held }
   }
 
   #text(): string {
