@@ -236,6 +236,7 @@ export class StateLoader {
     if (from.byte() !== MAGIC) throw new Damaged('this is not a snapshot')
     const kind = from.byte() & 15
     if (!this.#begun && kind !== TABLES) throw new Damaged('a snapshot without its beginning')
+    if (this.#expected !== -1) throw new Damaged('a snapshot that goes on after its end')
     if (kind === TABLES) this.#readTables(from)
     else if (kind === LEASES) while (!from.ended) this.#leases.push(readLease(from))
     else if (kind === END) this.#expected = from.uint()
@@ -249,6 +250,7 @@ export class StateLoader {
     // The order of ids is the order in which they were made, which is what everything derived from them rests on.
     this.#leases.sort((a, b) => a.lease.id - b.lease.id)
     for (const { lease, holder, incarnation } of this.#leases) {
+      if (findLease(state, lease.id) !== undefined) throw new Damaged(`lease ${lease.id} is there twice`)
       Object.assign(lease, { holder: internHolder(state, holder, incarnation) })
       addLease(state, lease)
     }
@@ -322,6 +324,7 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
   const key = from.uint()
   const ttl = from.uint()
   const flags = from.byte()
+  if (flags > 15) throw new FromTheFuture('a lease with fields not known here')
   const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
   const lease: Lease = {
     id,
@@ -369,6 +372,7 @@ function link(state: State, lease: Lease, { grants, parent, entries }: LeaseRest
     if (shared) resource.sharers++
     else resource.used += units
   }
+  if (lease.status === WAITING && lease.rare === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++
