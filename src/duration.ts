@@ -1,0 +1,35 @@
+import { LeaseError } from './errors.ts'
+
+/** Milliseconds, or what a person types: `'250ms'`, `'30s'`, `'5m'`, `'1h30m'`, `'7d'`. */
+export type Duration = number | string
+
+const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Whole milliseconds. `what` names the option in the error. */
+export function milliseconds(duration: Duration, what: string): number {
+  const ms = typeof duration === 'number' ? duration : parse(duration)
+  if (Number.isSafeInteger(ms) && ms >= 0) return ms
+  const hint = typeof duration === 'string' && /^\d+$/.test(duration) ? `: ${duration} of what? '${duration}s'?` : ''
+  throw new LeaseError(
+    'INVALID',
+    `${what} must be whole milliseconds or a text such as '30s', '5m' or '1h30m', not ${show(duration)}${hint}`,
+  )
+}
+
+function parse(text: unknown): number {
+  if (typeof text !== 'string' || !/^(\d+(\.\d+)?(ms|s|m|h|d))+$/.test(text)) return Number.NaN
+  let ms = 0
+  for (const [, amount, unit] of text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)) ms += Number(amount) * UNITS[unit!]!
+  return Math.round(ms)
+}
+
+function show(value: unknown): string {
+  return typeof value === 'string' ? `'${value.slice(0, 32)}'` : String(value)
+}
+
+/** For messages: `4.2 s`, `350 ms`, `3 min`. */
+export function inWords(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`
+  if (ms < 120_000) return `${Math.round(ms / 100) / 10} s`
+  return ms < 7_200_000 ? `${Math.round(ms / 60_000)} min` : `${Math.round(ms / 360_000) / 10} h`
+}

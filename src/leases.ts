@@ -1,0 +1,1488 @@
+/**
+ * The leases of one process: acquired, kept alive together, given back.
+ *
+ * Not promised: that `acquire` settles before its `wait` or its `signal` ends it; that a release which could not be delivered frees anything
+ * before the ttl has run. Promised: whatever ends a call, nothing is left behind that outlives a ttl, and an aborted one is given back at
+ * once when it turns out to have been granted.
+ *
+ * Leases of one term and strategy form groups of up to 10,000; a group has one timer and is renewed by one message, so a hundred thousand
+ * leases cost ten timers. Whoever waits is kept in its queue by renewals that cannot confirm a grant; belief begins with a renewal that
+ * left after the news of the grant (rule 4 of the time law).
+ */
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { channel } from 'node:diagnostics_channel'
+import { setMaxListeners } from 'node:events'
+import { hostname } from 'node:os'
+import { type Clock, pause, systemClock } from './clock.ts'
+import { type Duration, inWords, milliseconds } from './duration.ts'
+import { type Facts, LeaseError } from './errors.ts'
+import type { Acquire, Command, PolicyRules } from './kernel/command.ts'
+import type { Event } from './kernel/event.ts'
+import type { Granted, Outcome, Queued, Refused } from './kernel/outcome.ts'
+import { Belief, beliefOf, type Keeper, Lease, type Sent, type Strategy, since } from './lease.ts'
+import type { GrantView, Lessor, PastGrant, Query, ReadOptions, View, WaiterView } from './lessor.ts'
+
+/** Renewals that one message may carry. */
+const MOST = 10_000
+/** How often the clocks are looked at while anything is held. */
+const PULSE = 1_000
+/** The wall clock is stepped and slewed; more than this between two looks is a jump that someone must explain. */
+const JUMP = 500
+/** A timer that is so late means that the loop stood still, and that answers may be waiting to be read. */
+const LATE = 10
+const SHORTEST_RETRY = 20
+const LONGEST_RETRY = 1_000
+/** Renewals of one group that may be without an answer at a time. */
+const MOST_UNDERWAY = 4
+/** Watches kept for leases that are merely held, so that a revoke is heard of at once and not with the next renewal. */
+const MOST_WATCHES = 32
+/** No answer for so long, or for a ttl if that is longer: the truth is then that nobody knows. */
+const PATIENCE = 10_000
+const FAREWELL = 5_000
+const RECORDED = 256
+
+type Kind = 'waiting' | 'told' | 'stalled' | Strategy
+
+/** How often a group is renewed, as a part of its term; the others are not renewed by the clock. */
+const ROUND: Readonly<Partial<Record<Kind, number>>> = { waiting: 1 / 3, half: 1 / 2, continuous: 1 / 8, 'on-activity': 1 / 8 }
+
+class Group {
+  readonly kind: Kind
+  readonly term: number
+  /** How much of the term may be believed in. */
+  readonly valid: number
+  readonly members = new Set<Belief>()
+  /** The next renewal. */
+  beat = Number.POSITIVE_INFINITY
+  /** When the first of its members comes into jeopardy, or to its end. */
+  attention = Number.POSITIVE_INFINITY
+  /** When its timer fires. */
+  at = Number.POSITIVE_INFINITY
+  cancel: (() => void) | undefined
+  underway = 0
+  failures = 0
+  /** The last request that was answered. */
+  answered = 0
+
+  constructor(kind: Kind, term: number, margin: number) {
+    this.kind = kind
+    this.term = term
+    this.valid = term - term * margin
+  }
+}
+
+/** What the heartbeat is for: it measures and renews, and tells what it found. */
+interface Ward {
+  renew(leases: readonly number[], waiting: boolean): Promise<Outcome>
+  /** A waiter turns out to have been granted. */
+  granted(belief: Belief): void
+  /** The lessor says that it has ended. */
+  gone(belief: Belief): void
+  /** The clocks say that it is over. */
+  expired(belief: Belief, cause: string, ms: number): void
+  /** They have been held for long enough to be renewed. */
+  beating(beliefs: readonly Belief[]): void
+}
+
+/** Keeps beliefs alive, group by group, and notices when it could not. */
+class Heartbeat {
+  readonly #clock: Clock
+  readonly #margin: number
+  readonly #ward: Ward
+  readonly #groups = new Map<string, Group[]>()
+  readonly #urgent = new Set<Belief>()
+  #requests = 0
+  #pulse: (() => void) | undefined
+  #slept = 0
+  #wall = 0
+  #stall = { at: Number.NEGATIVE_INFINITY, ms: 0 }
+  /** Nothing will be answered any more. */
+  #dead = false
+  doubted = 0
+  failure: unknown
+  readonly seen = { messages: 0, renewals: 0 }
+
+  constructor(clock: Clock, margin: number, ward: Ward) {
+    this.#clock = clock
+    this.#margin = margin
+    this.#ward = ward
+  }
+
+  /** A request is about to leave. */
+  sent(): Sent {
+    return { number: ++this.#requests, now: this.#clock.now(), uptime: this.#clock.uptime() }
+  }
+
+  get lastSent(): number {
+    return this.#requests
+  }
+
+  *#all(): Generator<Group> {
+    for (const groups of this.#groups.values()) yield* [...groups]
+  }
+
+  *members(): Generator<Belief> {
+    for (const group of this.#all()) yield* [...group.members]
+  }
+
+  // Joining and leaving
+
+  /** Takes the belief into the group where it belongs now, and says what is left of it. */
+  join(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): number {
+    this.leave(belief)
+    const kind = this.#kindOf(belief)
+    const key = `${kind} ${belief.term}`
+    const groups = this.#groups.get(key) ?? []
+    let group = groups.find(({ members }) => members.size < MOST)
+    if (group === undefined) {
+      group = new Group(kind, belief.term, this.#margin)
+      groups.push(group)
+      this.#groups.set(key, groups)
+    }
+    group.members.add(belief)
+    belief.group = group
+    const round = ROUND[kind]
+    if (round !== undefined && !this.#dead) group.beat = Math.min(group.beat, belief.sent.now + this.#jittered(round * group.term))
+    const left = belief.left(now, uptime)
+    group.attention = Math.min(group.attention, now + left - (belief.jeopardised ? 0 : group.valid / 4))
+    this.#schedule(group)
+    this.#watchClocks(now, uptime)
+    return left
+  }
+
+  leave(belief: Belief): void {
+    const group = belief.group as Group | undefined
+    if (group === undefined) return
+    belief.group = undefined
+    group.members.delete(belief)
+    if (group.members.size === 0) this.#drop(group)
+  }
+
+  #drop(group: Group): void {
+    group.cancel?.()
+    group.cancel = undefined
+    const key = `${group.kind} ${group.term}`
+    const others = this.#groups.get(key)?.filter(other => other !== group) ?? []
+    if (others.length > 0) this.#groups.set(key, others)
+    else this.#groups.delete(key)
+    if (this.#groups.size === 0) this.stop()
+  }
+
+  #kindOf({ stage, strategy, maxStall, progress }: Belief): Kind {
+    if (stage === 'waiting' || stage === 'told') return stage
+    if (maxStall !== Number.POSITIVE_INFINITY && this.#clock.now() - progress > maxStall) return 'stalled'
+    return strategy
+  }
+
+  /** Spread by a tenth, always to the early side: processes started together must not renew together for ever. */
+  #jittered(ms: number): number {
+    return ms * (1 - this.#clock.random() / 10)
+  }
+
+  // The timer of a group
+
+  #schedule(group: Group): void {
+    const next = Math.min(group.beat, group.attention)
+    if (next === Number.POSITIVE_INFINITY || (group.cancel !== undefined && group.at <= next)) return // too early does no harm
+    group.cancel?.()
+    group.at = next
+    // What is held keeps the process alive; once it is given back, nothing does.
+    group.cancel = this.#clock.after(Math.max(0, next - this.#clock.now()), () => this.#wake(group), { ref: true })
+  }
+
+  #wake(group: Group): void {
+    group.cancel = undefined
+    const late = this.#clock.now() - group.at
+    group.at = Number.POSITIVE_INFINITY
+    this.#noteStall(late)
+    // Overdue timers fire before queued input is read: an answer may be waiting in the socket. Belief is over meanwhile, by the clocks.
+    if (late > LATE && group.underway > 0) this.#clock.soon(() => this.#attend(group))
+    else this.#attend(group)
+  }
+
+  #noteStall(late: number): void {
+    if (late > LATE) this.#stall = { at: this.#clock.now(), ms: late }
+  }
+
+  #attend(group: Group): void {
+    if (group.members.size === 0) return
+    const now = this.#clock.now()
+    if (now >= group.attention) this.#sweep(group, now)
+    if (now >= group.beat) this.#round(group, now)
+    if (group.members.size > 0) this.#schedule(group)
+  }
+
+  /** Tells those in jeopardy and ends those whose time is over. */
+  #sweep(group: Group, now: number): void {
+    const uptime = this.#clock.uptime()
+    for (const belief of [...group.members]) {
+      const left = belief.left(now, uptime)
+      if (left <= 0) this.expire(belief, now, uptime)
+      else if (left <= group.valid / 4) belief.endanger()
+    }
+    this.#survey(group, now, uptime)
+  }
+
+  #survey(group: Group, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+    let soonest = Number.POSITIVE_INFINITY
+    for (const belief of group.members) {
+      const left = belief.left(now, uptime) - (belief.jeopardised ? 0 : group.valid / 4)
+      if (left < soonest) soonest = left
+    }
+    group.attention = now + soonest
+  }
+
+  expire(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+    const { sent, strategy } = belief
+    const stalled = (belief.group as Group | undefined)?.kind === 'stalled'
+    this.leave(belief)
+    const ran = now - sent.now
+    const slept = since(sent, now, uptime) - ran
+    if (slept > 0) this.#ward.expired(belief, 'suspend', slept)
+    else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
+    else if (belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
+    else if (belief.stage === 'held' && strategy === 'on-activity' && !belief.touched) this.#ward.expired(belief, 'inactive', ran)
+    else if (this.#stall.at > sent.now && this.#stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', this.#stall.ms)
+    else this.#ward.expired(belief, 'unreachable', ran)
+  }
+
+  // Renewing
+
+  #round(group: Group, now: number): void {
+    const round = this.#jittered((ROUND[group.kind] ?? 0) * group.term)
+    if (this.#dead) {
+      group.beat = Number.POSITIVE_INFINITY
+      return
+    }
+    this.#absorb(group)
+    for (const belief of [...group.members]) if (this.#kindOf(belief) === 'stalled') this.join(belief)
+    let members = [...group.members]
+    if (group.kind === 'on-activity') {
+      members = members.filter(belief => belief.touched)
+      for (const belief of members) belief.touched = false
+    }
+    if (members.length === 0 || group.underway >= MOST_UNDERWAY) {
+      group.beat = now + round
+      return
+    }
+    // Without an answer, again after a third of what remains.
+    const oldest = members.reduce((first, { sent }) => Math.min(first, sent.now), Number.POSITIVE_INFINITY)
+    group.beat = Math.min(now + round, now + Math.max(SHORTEST_RETRY, (oldest + group.valid - now) / 3))
+    this.#ward.beating(members)
+    this.#renew(group, members)
+  }
+
+  progressed(belief: Belief): void {
+    if ((belief.group as Group | undefined)?.kind !== 'stalled') return
+    this.join(belief)
+    this.urge(belief)
+  }
+
+  /** Two groups that fit into one message become one: what was released must not leave many small ones. */
+  #absorb(group: Group): void {
+    for (const other of this.#groups.get(`${group.kind} ${group.term}`) ?? []) {
+      if (other === group || other.underway > 0 || group.members.size + other.members.size > MOST) continue
+      for (const belief of other.members) {
+        group.members.add(belief)
+        belief.group = group
+      }
+      group.attention = Math.min(group.attention, other.attention)
+      other.members.clear()
+      this.#drop(other)
+    }
+  }
+
+  #renew(group: Group, members: readonly Belief[]): void {
+    group.underway++
+    const settled = (sent: Sent, answered: boolean) => {
+      group.underway--
+      if (group.members.size === 0) return
+      const now = this.#clock.now()
+      if (!answered) {
+        if (group.kind === 'on-activity') for (const belief of members) belief.touched = true
+        const left = group.attention - now
+        group.beat = Math.min(group.beat, now + this.#retry(group.failures++, left > 0 ? left : group.valid / 4))
+      } else if (sent.number > group.answered) {
+        group.answered = sent.number
+        group.failures = 0
+        const round = this.#jittered(ROUND[group.kind]! * group.term)
+        group.beat = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + round)
+      }
+      this.#survey(group)
+      this.#schedule(group)
+    }
+    this.#send(members, group.kind === 'waiting', settled)
+  }
+
+  #retry(failures: number, left: number): number {
+    const most = Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** Math.min(failures, 10), Math.max(SHORTEST_RETRY, left / 3))
+    return most * (0.5 + this.#clock.random() / 2)
+  }
+
+  #send(members: readonly Belief[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
+    const sent = this.sent()
+    this.seen.messages++
+    this.seen.renewals += members.length
+    this.#ward
+      .renew(
+        members.map(({ id }) => id),
+        waiting,
+      )
+      .then(outcome => {
+        if (outcome.kind !== 'renewed') throw refused(outcome)
+        this.#answered(members, outcome.ttls, sent)
+        settled(sent, true)
+      })
+      .catch((error: unknown) => {
+        this.failure = error
+        settled(sent, false)
+      })
+    return sent
+  }
+
+  #answered(members: readonly Belief[], ttls: readonly number[], sent: Sent): void {
+    const now = this.#clock.now()
+    const uptime = this.#clock.uptime()
+    for (let i = 0; i < members.length; i++) {
+      const belief = members[i]!
+      const ttl = ttls[i]!
+      if (ttl < 0) this.#ward.gone(belief)
+      else if (ttl === 0) this.#ward.granted(belief)
+      else if (belief.renewed(sent, ttl)) {
+        const group = belief.group as Group | undefined
+        if (group === undefined || group.term !== ttl || group.kind === 'told' || group.kind === 'stalled') this.join(belief, now, uptime)
+      }
+    }
+  }
+
+  /** Renews at once, with all others that ask for it in this turn; asked again until it is answered or over. */
+  urge(belief: Belief, failures = 0): void {
+    if (this.#dead) return
+    if (this.#urgent.size === 0) queueMicrotask(() => this.#flush(failures))
+    this.#urgent.add(belief)
+  }
+
+  #flush(failures: number): void {
+    const urgent = [...this.#urgent].filter(({ stage }) => stage === 'told' || stage === 'held')
+    this.#urgent.clear()
+    for (let first = 0; first < urgent.length; first += MOST) {
+      const members = urgent.slice(first, first + MOST)
+      let cancel = () => {}
+      const again = () => {
+        for (const belief of members) if (belief.sent.number < sent.number && belief.group !== undefined) this.urge(belief, failures + 1)
+      }
+      const sent = this.#send(members, false, (_, answered) => {
+        cancel()
+        if (!answered) cancel = this.#clock.after(this.#retry(failures, members[0]!.valid / 4), again)
+        for (const group of new Set(members.map(({ group }) => group as Group | undefined))) {
+          if (group === undefined) continue
+          this.#survey(group)
+          this.#schedule(group)
+        }
+      })
+      cancel = this.#clock.after(Math.max(SHORTEST_RETRY, members[0]!.valid / (3 + failures)), again)
+    }
+  }
+
+  // The clocks
+
+  #watchClocks(now: number, uptime: number): void {
+    if (this.#pulse !== undefined) return
+    this.#slept = uptime - now
+    this.#wall = this.#clock.wall() - uptime
+    this.#nextPulse()
+  }
+
+  #nextPulse(): void {
+    const due = this.#clock.now() + PULSE
+    this.#pulse = this.#clock.after(PULSE, () => {
+      this.#noteStall(this.#clock.now() - due)
+      this.#nextPulse()
+      this.look()
+    })
+  }
+
+  look(): void {
+    if (this.#pulse === undefined) return
+    const now = this.#clock.now()
+    const uptime = this.#clock.uptime()
+    const slept = uptime - now - this.#slept
+    const wall = this.#clock.wall() - uptime
+    const jumped = wall - this.#wall
+    this.#wall = wall
+    if (Math.abs(jumped) > JUMP) {
+      // A restored snapshot of a machine looks like this: its other clocks stood still and do not know it.
+      this.doubted = this.#requests
+      for (const belief of this.members()) if (belief.stage === 'held') this.urge(belief)
+    }
+    if (Math.abs(slept) <= 2 * LATE) return
+    this.#slept = uptime - now
+    for (const group of this.#all()) {
+      this.#sweep(group, now)
+      group.beat = ROUND[group.kind] === undefined ? group.beat : now
+      if (group.members.size > 0) this.#schedule(group)
+    }
+  }
+
+  /** No renewal will be answered any more: everyone is in jeopardy, and is told. */
+  die(): void {
+    this.#dead = true
+    for (const belief of this.members()) belief.endanger()
+    for (const group of this.#all()) this.#survey(group)
+  }
+
+  stop(): void {
+    this.#pulse?.()
+    this.#pulse = undefined
+    for (const group of this.#all()) {
+      group.cancel?.()
+      group.cancel = undefined
+    }
+  }
+}
+
+interface Watch {
+  readonly prefix: string
+  readonly stop: AbortController
+  followers: number
+  /** Everything up to here has been told. */
+  revision: number
+}
+
+/** One watch for all who want news under a prefix. */
+class News {
+  readonly #lessor: Lessor
+  readonly #clock: Clock
+  readonly #heard: (events: readonly Event[], prefix: string) => void
+  readonly #watches = new Map<string, Watch>()
+
+  constructor(lessor: Lessor, clock: Clock, heard: (events: readonly Event[], prefix: string) => void) {
+    this.#lessor = lessor
+    this.#clock = clock
+    this.#heard = heard
+  }
+
+  get size(): number {
+    return this.#watches.size
+  }
+
+  /** A watch that was there already may have passed `after`: then its `revision` says so. */
+  follow(prefix: string, after: number): Watch {
+    const there = this.#watches.get(prefix)
+    if (there !== undefined) {
+      there.followers++
+      return there
+    }
+    const watch = { prefix, stop: new AbortController(), followers: 1, revision: after }
+    this.#watches.set(prefix, watch)
+    void this.#run(watch)
+    return watch
+  }
+
+  unfollow(watch: Watch): void {
+    if (--watch.followers > 0) return
+    this.#watches.delete(watch.prefix)
+    watch.stop.abort()
+  }
+
+  async #run(watch: Watch): Promise<void> {
+    const { prefix, stop } = watch
+    for (let wait = SHORTEST_RETRY; !stop.signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LONGEST_RETRY)) {
+      try {
+        for await (const events of this.#lessor.watch(prefix, { after: watch.revision, signal: stop.signal })) {
+          if (stop.signal.aborted) return
+          watch.revision = events[0]!.revision
+          wait = SHORTEST_RETRY
+          this.#heard(events, prefix)
+        }
+        if (stop.signal.aborted) return
+        await pause(this.#clock, wait, stop.signal)
+      } catch {
+        // Renewals bring the same news, later. So it is tried again, and nobody needs to be told.
+        if (!stop.signal.aborted) await pause(this.#clock, wait, stop.signal).catch(() => {})
+      }
+    }
+  }
+
+  stop(): void {
+    for (const { stop } of this.#watches.values()) stop.abort()
+    this.#watches.clear()
+  }
+}
+
+/** One call of `acquire` while it is under way: what can end it from outside. */
+class Asking {
+  /** Rejects when it is called off. */
+  readonly stopped: Promise<never>
+  /** What must be given back if it is called off now. */
+  onStop: (() => void) | undefined
+  #reject!: (reason: unknown) => void
+  #reason: { readonly value: unknown } | undefined
+  #over = false
+  readonly #cancel: (() => void) | undefined
+  readonly #signal: AbortSignal | undefined
+  readonly #abort = () => this.stop(this.#signal!.reason)
+
+  constructor(clock: Clock, signal: AbortSignal | undefined, wait: number, waited: () => LeaseError) {
+    this.stopped = new Promise((_, reject) => (this.#reject = reject))
+    this.stopped.catch(() => {})
+    this.#signal = signal
+    signal?.addEventListener('abort', this.#abort, { once: true })
+    if (wait > 0 && wait < Number.POSITIVE_INFINITY) this.#cancel = clock.after(wait, () => this.stop(waited()), { ref: true })
+  }
+
+  stop(reason: unknown): void {
+    if (this.#over) return
+    this.finish()
+    this.#reason = { value: reason }
+    this.#reject(reason)
+    this.onStop?.()
+  }
+
+  throwIfStopped(): void {
+    if (this.#reason !== undefined) throw this.#reason.value
+  }
+
+  /** Too late to call it off: the lease is in its asker's hands, or there is an error to tell. */
+  finish(): void {
+    this.#over = true
+    this.#cancel?.()
+    this.#signal?.removeEventListener('abort', this.#abort)
+  }
+}
+
+export type Mode = 'exclusive' | 'shared'
+
+export interface AcquireOptions {
+  readonly ttl?: Duration
+  /** How long to wait; `true`, the default, until granted; `false` or 0 not at all. */
+  readonly wait?: Duration | boolean
+  /** As in Web Locks: do not wait. */
+  readonly ifAvailable?: boolean
+  readonly mode?: Mode
+  /** Of each resource, or by name. */
+  readonly units?: number | Readonly<Record<string, number>>
+  /** Any so many of the resources instead of all. */
+  readonly any?: number
+  /** Higher goes first, -1000 to 1000. */
+  readonly priority?: number
+  /** Ends the wait, and gives back what was granted meanwhile. It has no say once the lease is handed out. */
+  readonly signal?: AbortSignal
+  /** Ends the present holders first and waits until they have stopped believing. `'force'` does not wait for that: two may believe at once. */
+  readonly steal?: boolean | 'force'
+  readonly renew?: Strategy
+  /** Ends with this lease, in the same revision. */
+  readonly parent?: Lease | number
+  readonly labels?: Readonly<Record<string, string>>
+  /** Keys and values that vanish with the lease. */
+  readonly entries?: Readonly<Record<string, string>>
+  /** After the ttl, how long it is merely suspect: granted to nobody else, and brought back by a renewal. */
+  readonly grace?: Duration
+  /** The lessor ends it so long after the grant, renewed or not. */
+  readonly maxLife?: Duration
+  /** This process gives it up after so long, whatever its work is doing. */
+  readonly maxHold?: Duration
+  /** Renewed only while `lease.progress()` is called at least this often: alive and working are two things. */
+  readonly maxStall?: Duration
+  /** Tells the present holders that someone waits. */
+  readonly recall?: boolean
+  /** Leases that are kept meanwhile, for finding deadlocks. Left out: those whose `request` callback this is called in. */
+  readonly holding?: readonly Lease[]
+  /** Told the place in the queue, 0 being next, whenever it changes. */
+  readonly onWait?: (place: { readonly lease: number; readonly position: number }) => void
+  /** What the store must promise. */
+  readonly require?: readonly ('durable' | 'failover')[]
+}
+
+export interface LeasesOptions {
+  /** A name that people can read; `host:pid` unless said otherwise. */
+  readonly holder?: string
+  readonly clock?: Clock
+  /** ρ: by how much the rate of any clock may be off. */
+  readonly clockError?: number
+  /** For leases that do not say. */
+  readonly ttl?: Duration
+}
+
+/** How a lease was lost here. Kept for `history`. */
+export interface Loss {
+  readonly lease: number
+  readonly resources: readonly string[]
+  readonly token: number
+  readonly cause: string
+  readonly message: string
+  /** Wall time, for people. */
+  readonly at: number
+  /** For so many ms someone who watched only `signal` may have acted beside the next holder. Normally 0. */
+  readonly overlap: number
+}
+
+export interface PastLease extends PastGrant {
+  /** When this process held it and lost it: what it knows of that. */
+  readonly loss?: Loss
+}
+
+interface Asked {
+  readonly command: Acquire
+  readonly ttl: number
+  readonly strategy: Strategy
+  readonly maxHold: number
+  readonly maxStall: number | undefined
+  readonly parent: Belief | undefined
+  readonly onWait: AcquireOptions['onWait']
+}
+
+/** News of a grant. */
+interface Told {
+  readonly lease: number
+  readonly resources: readonly string[]
+  readonly tokens: readonly number[]
+}
+
+interface Waiter {
+  readonly belief: Belief
+  readonly asked: Asked
+  position: number
+  /** Undefined: the place is lost, ask again. */
+  readonly settle: (told: Told | undefined) => void
+  readonly fail: (error: unknown) => void
+}
+
+const channels = {
+  acquired: channel('leasehold:acquired'),
+  queued: channel('leasehold:queued'),
+  renewed: channel('leasehold:renewed'),
+  released: channel('leasehold:released'),
+  jeopardy: channel('leasehold:jeopardy'),
+  lost: channel('leasehold:lost'),
+}
+
+function publish(name: keyof typeof channels, message: () => object): void {
+  if (channels[name].hasSubscribers) channels[name].publish(message())
+}
+
+export class Leases implements AsyncDisposable {
+  readonly holder: string
+  readonly clock: Clock
+  readonly lessor: Lessor
+  readonly #ttl: number
+  readonly #keeper: Keeper
+  readonly #heartbeat: Heartbeat
+  readonly #news: News
+  readonly #session: string
+  readonly #beliefs = new Map<number, Belief>()
+  readonly #waiters = new Map<number, Waiter>()
+  readonly #asking = new Set<Asking>()
+  /** Leases that a transfer has made for this holder, and that nobody has adopted yet. */
+  readonly #heirs = new Set<number>()
+  /** The numbers of operations without an answer. */
+  readonly #unanswered = new Set<number>()
+  readonly #inside = new AsyncLocalStorage<readonly Belief[]>()
+  readonly #handles = new FinalizationRegistry<Belief>(belief => this.#forgotten(belief))
+  readonly #losses: Loss[] = []
+  #operations = 0
+  #incarnation: number | undefined
+  #introduction: Promise<unknown> | undefined
+  #warned = false
+  #closed: Promise<void> | undefined
+
+  constructor(lessor: Lessor, options: LeasesOptions = {}) {
+    const { holder = `${hostname()}:${process.pid}`, clock = systemClock, clockError = 0.005, ttl = 30_000 } = options
+    if (!(clockError >= 0 && clockError < 0.5)) throw new LeaseError('INVALID', `clockError must be from 0 to 0.5, not ${clockError}`)
+    this.lessor = lessor
+    this.holder = holder
+    this.clock = clock
+    this.#ttl = milliseconds(ttl, 'ttl')
+    this.#session = clock.bits().toString(36)
+    this.#heartbeat = new Heartbeat(clock, 2 * clockError, {
+      renew: (leases, waiting) => lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
+      granted: belief => void this.#check(belief),
+      gone: belief => void this.#gone(belief),
+      expired: (belief, cause, ms) => this.#expired(belief, cause, ms),
+      beating: beliefs => this.#listenTo(beliefs),
+    })
+    this.#news = new News(lessor, clock, events => this.#heard(events))
+    const heartbeat = this.#heartbeat
+    this.#keeper = {
+      clock,
+      margin: 2 * clockError,
+      get doubted() {
+        return heartbeat.doubted
+      },
+      look: () => heartbeat.look(),
+      expire: belief => heartbeat.expire(belief),
+      renew: belief => this.#renew(belief),
+      progressed: belief => heartbeat.progressed(belief),
+      release: belief => this.#release(belief),
+      transfer: (belief, to, incarnation) => this.#transfer(belief, to, incarnation),
+      put: async (belief, key, value) => void (await this.#changeOn(belief, { kind: 'put', lease: belief.id, key, value })),
+      delete: async (belief, key) => void (await this.#changeOn(belief, { kind: 'delete', lease: belief.id, key })),
+      listen: belief => this.#listen(belief),
+      endangered: belief => publish('jeopardy', () => ({ ...belief.facts, remaining: belief.remaining() })),
+    }
+    setMaxListeners(0, lessor.signal) // every watch listens there, and there may be many
+    lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
+  }
+
+  /** For metrics and tests. */
+  get seen(): { readonly messages: number; readonly renewals: number; readonly leases: number } {
+    return { ...this.#heartbeat.seen, leases: this.#beliefs.size }
+  }
+
+  // Asking
+
+  /** Runs `work` under a lease and gives it back afterwards, whatever happens. With `ifAvailable`, `work` gets null when it is held. */
+  request<T>(names: string | readonly string[], work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  request<T>(
+    names: string | readonly string[],
+    options: AcquireOptions & { readonly ifAvailable: true },
+    work: (lease: Lease | null) => T | PromiseLike<T>,
+  ): Promise<T>
+  request<T>(names: string | readonly string[], options: AcquireOptions, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  async request<T>(
+    names: string | readonly string[],
+    second: AcquireOptions | ((lease: Lease) => T | PromiseLike<T>),
+    third?: ((lease: Lease) => T | PromiseLike<T>) | ((lease: Lease | null) => T | PromiseLike<T>),
+  ): Promise<T> {
+    const options = typeof second === 'function' ? {} : second
+    const work = (typeof second === 'function' ? second : third) as (lease: Lease | null) => T | PromiseLike<T>
+    if (typeof work !== 'function') throw new LeaseError('INVALID', 'request takes a function as its last argument')
+    const lease = options.ifAvailable === true ? await this.tryAcquire(names, options) : await this.acquire(names, options)
+    if (lease === undefined) return work(null)
+    try {
+      return await this.#inside.run([...(this.#inside.getStore() ?? []), beliefOf(lease)], () => work(lease))
+    } finally {
+      // Not delivered, it lapses by itself; the outcome of the work is what the caller asked for.
+      await lease.release().catch(() => {})
+    }
+  }
+
+  /** All of the resources or none. Waits until granted unless `wait`, `ifAvailable` or `signal` say otherwise. */
+  acquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
+    const { wait = true, ifAvailable = false } = options
+    const ms = wait === true ? Number.POSITIVE_INFINITY : wait === false ? 0 : wait === Number.POSITIVE_INFINITY ? wait : undefined
+    return this.#obtain(names, options, ifAvailable ? 0 : ms)
+  }
+
+  /** Undefined when it is held: that is an answer, not a failure. */
+  async tryAcquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease | undefined> {
+    try {
+      return await this.#obtain(names, options, 0)
+    } catch (error) {
+      if (error instanceof LeaseError && error.code === 'HELD') return undefined
+      throw error
+    }
+  }
+
+  /** A lease on nothing: what others hang on. */
+  open(
+    options: Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'any' | 'priority' | 'steal' | 'recall'> = {},
+  ): Promise<Lease> {
+    return this.#obtain([], options, 0)
+  }
+
+  /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */
+  async adopt(lease: number, options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'> = {}): Promise<Lease> {
+    const { value } = await this.lessor.read({ kind: 'lease', lease }, { consistent: true })
+    if (value === undefined || value.status !== 'live')
+      throw new LeaseError('GONE', `lease ${lease} has ended, or is not granted yet`, { facts: { lease } })
+    if (value.holder !== this.holder || this.#beliefs.has(lease))
+      throw new LeaseError(
+        'INVALID',
+        `lease ${lease} belongs to ${value.holder}${value.holder === this.holder ? ', which has it in hand' : ''}`,
+      )
+    const asked = {
+      ...this.#settings(options, value.ttl),
+      command: { kind: 'acquire', holder: this.holder, ttl: value.ttl, wants: [] } as const,
+    }
+    const told = { lease, resources: value.grants.map(({ resource }) => resource), tokens: value.grants.map(({ token }) => token) }
+    const belief = new Belief(this.#keeper, lease, 'told', value.ttl, { holder: this.holder, ...asked })
+    this.#beliefs.set(lease, belief)
+    await this.#confirm(belief, told)
+    return this.#handOut(belief, asked)
+  }
+
+  /** `wait`: undefined when the options have it as a duration. */
+  async #obtain(names: string | readonly string[], options: AcquireOptions, wait: number | undefined): Promise<Lease> {
+    const { signal } = options
+    signal?.throwIfAborted()
+    this.#mustBeOpen()
+    const limit = wait ?? milliseconds(options.wait as Duration, 'wait')
+    const asked = this.#form(typeof names === 'string' ? [names] : names, options, limit > 0)
+    const began = this.clock.now()
+    const asking = new Asking(this.clock, signal, limit, () => this.#waited(asked, this.clock.now() - began))
+    this.#asking.add(asking)
+    try {
+      return await Promise.race([this.#ask(asked, asking), asking.stopped])
+    } finally {
+      this.#asking.delete(asking)
+      asking.finish()
+    }
+  }
+
+  async #ask(asked: Asked, asking: Asking): Promise<Lease> {
+    // The first lease makes the incarnation of all that follow.
+    while (this.#incarnation === undefined && this.#introduction !== undefined) await this.#introduction
+    for (;;) {
+      asking.throwIfStopped()
+      const belief = await this.#attempt(asked, asking)
+      asking.throwIfStopped()
+      if (belief !== undefined) {
+        asking.finish()
+        return this.#handOut(belief, asked)
+      }
+      if (asked.command.wait === true) continue // granted or queued, and over before we could use it: once more
+      const names = asked.command.wants.map(({ resource }) => resource).join(', ')
+      throw new LeaseError('UNAVAILABLE', `${names} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}`)
+    }
+  }
+
+  /** A lease to hand out; undefined when it was over before that. */
+  async #attempt(asked: Asked, asking: Asking): Promise<Belief | undefined> {
+    const sent = this.#heartbeat.sent()
+    const command = this.#incarnation === undefined ? asked.command : { ...asked.command, incarnation: this.#incarnation }
+    const deciding = this.#decide(command, asked.ttl, late => this.#abandon(late))
+    if (this.#incarnation === undefined) this.#introduce(deciding)
+    const outcome = await deciding
+    if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw refused(outcome)
+    const belief = this.#believe(outcome, sent, asked)
+    asking.onStop = () => this.#leave(belief)
+    try {
+      asking.throwIfStopped()
+    } catch (stopped) {
+      this.#leave(belief)
+      throw stopped
+    }
+    if (outcome.kind === 'queued') return this.#queue(belief, outcome, asked, asking)
+    if (this.#heartbeat.join(belief) <= 0) {
+      this.#leave(belief)
+      return undefined
+    }
+    // A long grant begins short; whoever renews by the clock lengthens it in good time, the others must do so now.
+    const short = belief.term < asked.ttl && asked.strategy !== 'half' && asked.strategy !== 'continuous'
+    if (!short && belief.remaining() > belief.valid / 4) return belief
+    return (await this.#confirm(belief, { ...outcome, lease: belief.id })) ? belief : undefined
+  }
+
+  /** Everyone else waits for the first answer, which says who this process is. */
+  #introduce(first: Promise<Outcome>): void {
+    this.#introduction = first.then(
+      outcome => {
+        if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#incarnation ??= outcome.incarnation
+        this.#introduction = undefined
+      },
+      () => (this.#introduction = undefined),
+    )
+  }
+
+  #believe(outcome: Granted | Queued, sent: Sent, asked: Asked): Belief {
+    const { lease, ttl, kind, revision } = outcome
+    const belief = new Belief(this.#keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, { holder: this.holder, ...asked })
+    belief.revision = revision
+    if (kind === 'granted') Object.assign(belief, { resources: outcome.resources, tokens: outcome.tokens })
+    belief.renewed(sent, ttl)
+    this.#beliefs.set(lease, belief)
+    if (asked.parent !== undefined) {
+      asked.parent.children ??= new Set()
+      asked.parent.children.add(belief)
+    }
+    return belief
+  }
+
+  async #queue(belief: Belief, { position, revision }: Queued, asked: Asked, asking: Asking): Promise<Belief | undefined> {
+    const told = await new Promise<Told | undefined>((settle, fail) => {
+      const waiter: Waiter = { belief, asked, position: -1, settle, fail }
+      this.#waiters.set(belief.id, waiter)
+      this.#heartbeat.join(belief)
+      const { wants, any } = asked.command
+      const watch = this.#news.follow(
+        any === undefined ? wants[0]!.resource : commonPrefix(wants.map(({ resource }) => resource)),
+        revision,
+      )
+      belief.news = watch
+      if (watch.revision > revision) void this.#check(belief)
+      this.#placed(waiter, position)
+    })
+    this.#waiters.delete(belief.id)
+    if (told === undefined) {
+      this.#leave(belief)
+      return undefined
+    }
+    if (told.lease === belief.id) return (await this.#confirm(belief, told)) ? belief : undefined
+    // It came by transfer: our own place in the queue is given back.
+    const heir = new Belief(this.#keeper, told.lease, 'told', belief.term, { holder: this.holder, ...asked })
+    this.#beliefs.set(heir.id, heir)
+    asking.onStop = () => this.#leave(heir)
+    this.#leave(belief)
+    return (await this.#confirm(heir, told)) ? heir : undefined
+  }
+
+  /** Belief begins with a renewal that leaves after the news. False: it was over before that. */
+  async #confirm(belief: Belief, told: Told): Promise<boolean> {
+    if (belief.stage === 'ended') return false // it was called off, or ran out, while the news was on its way
+    belief.stage = 'told'
+    belief.resources = told.resources
+    belief.tokens = told.tokens
+    belief.hollow = this.#heartbeat.lastSent
+    // An heir has no request of its own behind it: it has as long as the lessor gives it, from now.
+    if (belief.sent.number === 0) belief.sent = { ...this.#heartbeat.sent(), number: 0 }
+    this.#heartbeat.join(belief)
+    this.#heartbeat.urge(belief)
+    try {
+      await belief.nextRenewal()
+      return true
+    } catch (error) {
+      if (error instanceof LeaseError && error.facts.cause === 'revoked') throw new LeaseError('GONE', error.message, error)
+      return false
+    }
+  }
+
+  #handOut(belief: Belief, { maxHold }: Pick<Asked, 'maxHold'>): Lease {
+    const lease = new Lease(belief)
+    this.#handles.register(lease, belief, belief)
+    belief.grantedAt = this.clock.now()
+    belief.progress = belief.grantedAt
+    if (maxHold < Number.POSITIVE_INFINITY)
+      belief.cancelHold = this.clock.after(maxHold, () =>
+        this.#lose(belief, 'max-hold', `it was held for ${inWords(maxHold)}, as long as was allowed`, { ms: maxHold }),
+      )
+    publish('acquired', () => ({ ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
+    return lease
+  }
+
+  #form(names: readonly string[], options: AcquireOptions, wait: boolean): Asked {
+    const { mode = 'exclusive', units, any, priority, steal = false, labels, entries, recall, holding, require = [] } = options
+    for (const promise of require)
+      if (!this.lessor.profile[promise])
+        throw new LeaseError('UNSUPPORTED', `the ${this.lessor.profile.store} store is not ${promise}, which was required`)
+    if (steal !== false && !wait) throw new LeaseError('INVALID', 'a steal waits until the present holders have stopped: let it wait')
+    const settings = this.#settings(options, options.ttl === undefined ? this.#ttl : milliseconds(options.ttl, 'ttl'))
+    const shared = mode === 'shared'
+    const unitsOf = (name: string) => (typeof units === 'object' ? units[name] : units)
+    const wants = names.map(resource => {
+      const count = unitsOf(resource)
+      return { resource, ...(count !== undefined && { units: count }), ...(shared && { shared }) }
+    })
+    const kept = holding?.map(beliefOf) ?? this.#inside.getStore()?.filter(({ stage }) => stage === 'held') ?? []
+    const parent = typeof options.parent === 'number' ? options.parent : settings.parent?.id
+    const command: Acquire = {
+      kind: 'acquire',
+      holder: this.holder,
+      ttl: settings.ttl,
+      wants,
+      ...(wait && names.length > 0 && { wait }),
+      ...(any !== undefined && { any }),
+      ...(priority !== undefined && { priority }),
+      ...(entries !== undefined && { entries: Object.entries(entries).map(([key, value]) => ({ key, value })) }),
+      ...(parent !== undefined && { parent }),
+      ...(labels !== undefined && { labels: Object.entries(labels) }),
+      ...(kept.length > 0 && { holding: kept.map(({ id }) => id) }),
+      ...(options.grace !== undefined && { grace: milliseconds(options.grace, 'grace') }),
+      ...(options.maxLife !== undefined && { maxLife: milliseconds(options.maxLife, 'maxLife') }),
+      ...(steal !== false && { steal: steal === 'force' ? 'force' : 'after' }),
+      ...(recall === true && { recall }),
+    }
+    return { ...settings, command }
+  }
+
+  #settings(options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onWait'>, ttl: number): Omit<Asked, 'command'> {
+    const { renew = 'half', maxHold, maxStall, parent, onWait } = options
+    if (!['half', 'continuous', 'on-activity', 'manual', 'never'].includes(renew))
+      throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
+    return {
+      ttl,
+      strategy: renew,
+      maxHold: maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold'),
+      maxStall: maxStall === undefined ? undefined : milliseconds(maxStall, 'maxStall'),
+      parent: parent instanceof Lease ? beliefOf(parent) : undefined,
+      onWait,
+    }
+  }
+
+  #waited({ command: { wants } }: Asked, ms: number): LeaseError {
+    const names = wants.map(({ resource }) => resource)
+    return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${inWords(ms)}: it is still held, or others come first`, {
+      facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms) },
+    })
+  }
+
+  // What others decided
+
+  #heard(events: readonly Event[]): void {
+    if (events[0]!.type === 'resync') {
+      for (const belief of [...this.#beliefs.values()]) if (belief.news !== undefined) void this.#check(belief)
+      return
+    }
+    this.#noteHeirs(events)
+    const grants = new Map<Belief, Event[]>()
+    for (const event of events) {
+      const belief = this.#beliefs.get(event.lease)
+      if (belief === undefined) {
+        if (event.type === 'granted' && this.#heirs.has(event.lease)) void this.#inherit(event)
+      } else if (event.type === 'granted') {
+        if (belief.stage === 'waiting') grants.set(belief, [...(grants.get(belief) ?? []), event])
+      } else if (event.type === 'recalled') belief.recall(event.by ?? '')
+      else if (event.type === 'withdrawn') this.#withdrawn(belief, event.cause ?? '')
+      else if (event.type === 'revoked' || event.type === 'lapsed' || event.type === 'transferred')
+        this.#ended(belief, event.cause ?? event.type, event.by ?? '')
+    }
+    for (const [belief, granted] of grants) this.#granted(belief, granted)
+    for (const waiter of this.#waiters.values()) if (waiter.asked.onWait !== undefined) void this.#check(waiter.belief)
+  }
+
+  /** All of them belong to one revision; those outside what is watched are read. */
+  #granted(belief: Belief, events: readonly Event[]): void {
+    const waiter = this.#waiters.get(belief.id)
+    if (waiter === undefined) return
+    const { wants, any } = waiter.asked.command
+    if (events.length < (any ?? wants.length)) return void this.#check(belief)
+    const told = { lease: belief.id, resources: events.map(({ resource }) => resource!), tokens: events.map(({ token }) => token!) }
+    waiter.settle(told)
+  }
+
+  /** A renewal, a resync or a late watch says that something happened: see what. */
+  async #check(belief: Belief): Promise<void> {
+    try {
+      const { value } = await this.lessor.read({ kind: 'lease', lease: belief.id }, { atLeast: belief.revision })
+      if (value === undefined || value.status === 'frozen') return void this.#gone(belief)
+      const waiter = this.#waiters.get(belief.id)
+      if (value.recalled) belief.recall('')
+      if (waiter === undefined) return
+      if (value.status !== 'waiting') {
+        const { grants } = value
+        waiter.settle({ lease: belief.id, resources: grants.map(grant => grant.resource), tokens: grants.map(({ token }) => token) })
+      } else this.#placed(waiter, Math.max(...value.wants.map(({ position }) => position)))
+    } catch {
+      // The next renewal brings the same news.
+    }
+  }
+
+  #placed(waiter: Waiter, position: number): void {
+    if (position === waiter.position) return
+    waiter.position = position
+    publish('queued', () => ({ lease: waiter.belief.id, resources: waiter.asked.command.wants.map(({ resource }) => resource), position }))
+    try {
+      waiter.asked.onWait?.({ lease: waiter.belief.id, position })
+    } catch (error) {
+      this.#leave(waiter.belief)
+      waiter.fail(error)
+    }
+  }
+
+  #withdrawn(belief: Belief, cause: string): void {
+    const waiter = this.#waiters.get(belief.id)
+    if (waiter === undefined) return
+    if (cause === 'lapsed') return waiter.settle(undefined)
+    this.#forget(belief)
+    const names = waiter.asked.command.wants.map(({ resource }) => resource).join(', ')
+    const error = new LeaseError('GONE', `the place in the queue for ${names} was taken away: ${cause}`, {
+      facts: { lease: belief.id, cause },
+    })
+    belief.finish(error)
+    waiter.fail(error)
+  }
+
+  /** The giver stopped before it sent: the heir is ours when it says so, and is of this very process. */
+  #noteHeirs(events: readonly Event[]): void {
+    if (!events.some(({ type, by }) => type === 'transferred' && by === this.holder)) return
+    for (const { type, lease, holder } of events)
+      if (holder === this.holder && (type === 'granted' || type === 'queued') && !this.#beliefs.has(lease)) this.#heirs.add(lease)
+  }
+
+  async #inherit({ lease, resource }: Event): Promise<void> {
+    this.#heirs.delete(lease)
+    try {
+      const { value } = await this.lessor.read({ kind: 'lease', lease })
+      if (value?.status !== 'live' || value.incarnation !== this.#incarnation) return
+      const mine = [...this.#waiters.values()].find(({ asked }) => asked.command.wants.some(want => want.resource === resource))
+      mine?.settle({ lease, resources: value.grants.map(grant => grant.resource), tokens: value.grants.map(({ token }) => token) })
+    } catch {
+      // Nobody renews it, so it lapses and goes to the next in the queue.
+    }
+  }
+
+  #listen(belief: Belief): void {
+    if (belief.news !== undefined || belief.resources.length === 0 || belief.stage === 'ended') return
+    belief.news = this.#news.follow(commonPrefix(belief.resources), belief.revision)
+    void this.#check(belief) // it may have been recalled, or ended, before anyone listened
+  }
+
+  /** Those that are held for long hear of a revoke at once, as far as a few watches go. */
+  #listenTo(beliefs: readonly Belief[]): void {
+    for (const belief of beliefs) {
+      if (this.#news.size >= MOST_WATCHES) return
+      if (belief.stage === 'held' && belief.resources.length === 1) this.#listen(belief)
+    }
+  }
+
+  // Renewing and ending
+
+  #renew(belief: Belief): Promise<void> {
+    if (belief.stage !== 'held') return Promise.reject(belief.end)
+    const renewed = belief.nextRenewal()
+    this.#heartbeat.urge(belief)
+    return renewed
+  }
+
+  /** The lessor says it has ended. Its units are frozen while we might believe, so there is time to ask why. */
+  async #gone(belief: Belief): Promise<void> {
+    if (belief.stage === 'ended' || belief.stage === 'leaving') return
+    this.#waiters.get(belief.id)?.settle(undefined)
+    if (belief.stage === 'waiting') return
+    belief.hollow = Number.POSITIVE_INFINITY
+    let past: PastGrant | undefined
+    const [resource] = belief.resources
+    if (resource !== undefined) {
+      const read = this.lessor.read({ kind: 'history', resource })
+      const history = await this.#within(Math.min(250, belief.remaining()), read).catch(() => undefined)
+      past = history?.value.find(({ lease }) => lease === belief.id)
+    }
+    this.#ended(belief, past?.cause ?? 'ended', past?.by ?? '')
+  }
+
+  #ended(belief: Belief, cause: string, by: string): void {
+    if (belief.stage === 'leaving') return // a farewell is under way: its answer says what became of it
+    const who = by === '' ? '' : cause === 'transferred' ? ` to ${by}` : ` by ${by}`
+    this.#lose(belief, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
+  }
+
+  #expired(belief: Belief, cause: string, ms: number): void {
+    const waiter = this.#waiters.get(belief.id)
+    if (waiter !== undefined) return waiter.settle(undefined)
+    const why: Readonly<Record<string, string>> = {
+      suspend: `this machine slept for ${inWords(ms)}`,
+      stall: `this process stood still for ${inWords(ms)}`,
+      'no-progress': `its work made no progress for ${inWords(ms)}`,
+      'not-renewed': `nobody renewed it for ${inWords(ms)}`,
+      inactive: `nothing was done with it for ${inWords(ms)}`,
+      unreachable: `no renewal was answered for ${inWords(ms)}`,
+    }
+    this.#lose(belief, cause, why[cause]!, cause === 'unreachable' ? { ms, error: this.#heartbeat.failure } : { ms })
+  }
+
+  /** `definite`: the lessor has nothing left to be given back. */
+  #lose(
+    belief: Belief,
+    cause: string,
+    text: string,
+    { by = '', ms = 0, error, definite = false }: { by?: string; ms?: number; error?: unknown; definite?: boolean } = {},
+  ): void {
+    if (belief.stage === 'ended') return
+    const handed = belief.grantedAt > 0
+    const over = since(belief.sent, this.clock.now(), this.clock.uptime()) - belief.term
+    this.#forget(belief)
+    this.#endChildren(belief)
+    const facts: Facts = { ...belief.facts, cause, ms: Math.round(ms), ...(by !== '' && { by }) }
+    belief.finish(new LeaseError('LOST', `${belief.name} is lost: ${text}`, { cause: error, facts }))
+    if (handed) this.#record(belief, cause, text, Math.max(0, over))
+    // Its queued renewals must not keep alive what nobody believes in; and frozen units are free when their holder says that it stopped.
+    if (!definite) this.#farewell(belief.id, belief.term).catch(() => {})
+  }
+
+  #record(belief: Belief, cause: string, message: string, overlap: number): void {
+    const { id: lease, resources, tokens } = belief
+    const loss: Loss = { lease, resources, token: tokens[0] ?? 0, cause, message, at: this.clock.wall(), overlap }
+    this.#losses.push(loss)
+    if (this.#losses.length > RECORDED) this.#losses.shift()
+    publish('lost', () => ({ ...loss, holder: this.holder, reason: belief.end }))
+  }
+
+  #endChildren(belief: Belief): void {
+    for (const child of [...(belief.children ?? [])])
+      this.#lose(child, 'parent', `${belief.name}, which it hung on, has ended`, { by: String(belief.id) })
+  }
+
+  #forgotten(belief: Belief): void {
+    if (belief.stage === 'ended') return
+    if (!this.#warned) {
+      this.#warned = true
+      process.emitWarning(`${belief.name} was never released and nothing refers to it any more: use request(), or await using`, {
+        type: 'LeaseholdWarning',
+        code: 'LEASEHOLD_FORGOTTEN',
+      })
+    }
+    this.#lose(belief, 'forgotten', 'its handle was collected without a release')
+  }
+
+  #forget(belief: Belief): void {
+    this.#heartbeat.leave(belief)
+    if (belief.news !== undefined) this.#news.unfollow(belief.news as Watch)
+    belief.news = undefined
+    this.#beliefs.delete(belief.id)
+    this.#waiters.delete(belief.id)
+    this.#handles.unregister(belief)
+    belief.parent?.children?.delete(belief)
+  }
+
+  /** Gives back what nobody was handed. */
+  #leave(belief: Belief): void {
+    if (belief.stage === 'ended') return
+    this.#forget(belief)
+    belief.finish(new LeaseError('GONE', `${belief.name} was given back`, { facts: belief.facts }))
+    this.#farewell(belief.id, belief.term).catch(() => {})
+  }
+
+  #abandon(outcome: Outcome): void {
+    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#farewell(outcome.lease, outcome.ttl).catch(() => {})
+  }
+
+  #release(belief: Belief): Promise<void> {
+    if (belief.farewell !== undefined) return belief.farewell
+    if (belief.stage === 'ended') return Promise.resolve()
+    // Stops believing before it sends, with all that hangs on it.
+    this.#forget(belief)
+    this.#endChildren(belief)
+    belief.finish(new LeaseError('GONE', `${belief.name} was released by its holder`, { facts: belief.facts }))
+    belief.farewell = this.#farewell(belief.id, belief.term)
+    publish('released', () => ({ ...belief.facts, resources: belief.resources, held: this.clock.now() - belief.grantedAt }))
+    return belief.farewell
+  }
+
+  /** Resolves when the lessor has nothing of it any more; tried again for as long as that makes a difference. */
+  async #farewell(lease: number, term: number): Promise<void> {
+    const end = this.clock.now() + Math.min(FAREWELL, term)
+    for (let failures = 0; ; failures++) {
+      try {
+        const outcome = await this.#within(end - this.clock.now(), this.lessor.propose({ kind: 'release', lease }))
+        if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
+        throw refused(outcome)
+      } catch (cause) {
+        if (this.lessor.signal.aborted || this.clock.now() >= end)
+          throw new LeaseError('UNKNOWN', `lease ${lease} may not have been released: it lapses in at most ${inWords(term)}`, {
+            cause,
+            facts: { lease, ttl: term },
+          })
+        await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** failures), undefined, { ref: true })
+      }
+    }
+  }
+
+  async #transfer(belief: Belief, to: string, incarnation: number | undefined): Promise<number> {
+    if (belief.stage !== 'held') throw belief.end
+    const [resource] = belief.resources
+    // Whoever waits under that name is the process that is meant.
+    if (incarnation === undefined && resource !== undefined) {
+      const { value } = await this.lessor.read({ kind: 'resource', resource }, { consistent: true })
+      incarnation = value.queue.find(({ holder }) => holder === to)?.incarnation
+      if (!belief.held) throw belief.end
+    }
+    // From here on no answer to an older renewal gives belief back, and no renewal is sent until this is answered: it could overtake.
+    const left = belief.remaining()
+    belief.stage = 'leaving'
+    belief.hollow = Number.POSITIVE_INFINITY
+    this.#heartbeat.leave(belief)
+    const command: Command = { kind: 'transfer', lease: belief.id, to, stopped: true, ...(incarnation !== undefined && { incarnation }) }
+    let outcome: Outcome
+    try {
+      outcome = await this.#decide(command, 0, undefined, left)
+    } catch (error) {
+      if (error instanceof LeaseError && error.code === 'UNAVAILABLE' && (await this.#resume(belief))) throw error
+      this.#lose(belief, 'transfer', `whether it was transferred to ${to} is not known`, { error })
+      throw error
+    }
+    if (outcome.kind === 'done') {
+      this.#forget(belief)
+      this.#endChildren(belief)
+      belief.finish(new LeaseError('GONE', `${belief.name} was transferred to ${to}`, { facts: { ...belief.facts, to } }))
+      publish('released', () => ({ ...belief.facts, resources: belief.resources, to, held: this.clock.now() - belief.grantedAt }))
+      return outcome.id!
+    }
+    if (outcome.kind === 'refused' && outcome.code === 'GONE') {
+      belief.stage = 'held'
+      await this.#gone(belief)
+    } else await this.#resume(belief)
+    throw refused(outcome)
+  }
+
+  /** A farewell was refused: belief returns with the next renewal. */
+  async #resume(belief: Belief): Promise<boolean> {
+    if (belief.stage !== 'leaving') return false
+    return this.#confirm(belief, { ...belief, lease: belief.id }).catch(() => false)
+  }
+
+  #lessorEnded(): void {
+    const { reason } = this.lessor.signal
+    this.#heartbeat.failure = reason
+    this.#heartbeat.die()
+    if (!(reason instanceof LeaseError && reason.code === 'DIVERGED')) return
+    // Nothing can be said about what was granted: what is believed now rests on entries that are gone.
+    for (const belief of [...this.#beliefs.values()]) {
+      this.#waiters.get(belief.id)?.fail(reason)
+      this.#lose(belief, 'diverged', reason.message, { error: reason, definite: true })
+    }
+  }
+
+  // Talking to the lessor
+
+  /**
+   * Proposes a change under an operation id. An outcome that nobody knows is asked for again under the same id, until `patience` is over; then
+   * `late` gets the answer, should it come after all.
+   */
+  async #decide(command: Command, ttl: number, late?: (outcome: Outcome) => void, patience = Math.max(PATIENCE, ttl)): Promise<Outcome> {
+    const seq = ++this.#operations
+    this.#unanswered.add(seq)
+    const end = this.clock.now() + patience
+    try {
+      for (let tries = 0; ; tries++) {
+        const [oldest] = this.#unanswered
+        const op = { session: this.#session, seq, acked: oldest! - 1, ...(tries > 0 && { again: true }) }
+        try {
+          const outcome = await this.#within(end - this.clock.now(), this.lessor.propose(command, { op }), late)
+          if (outcome.kind !== 'void') return outcome
+        } catch (error) {
+          const over = this.clock.now() >= end || this.lessor.signal.aborted
+          // Certainly not done, and never was: `again` would be another matter, since the first may have been.
+          if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
+          if (over) throw isUnknown(error) ? error : new LeaseError('UNKNOWN', (error as LeaseError).message, { cause: error })
+        }
+        await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
+      }
+    } finally {
+      this.#unanswered.delete(seq)
+    }
+  }
+
+  /** Waits so long for an answer. `late` gets one that comes afterwards. */
+  #within<T>(ms: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
+    return new Promise((resolve, reject) => {
+      let over = false
+      const cancel = this.clock.after(
+        Math.max(0, ms),
+        () => {
+          over = true
+          reject(new LeaseError('UNKNOWN', `no answer for ${inWords(ms)}: what was asked may or may not have been done`))
+        },
+        { ref: true },
+      )
+      answer.then(
+        value => {
+          cancel()
+          if (over) late?.(value)
+          else resolve(value)
+        },
+        error => {
+          cancel()
+          reject(error)
+        },
+      )
+    })
+  }
+
+  async #change(command: Command): Promise<Outcome> {
+    this.#mustBeOpen()
+    const outcome = await this.#decide(command, 0)
+    if (outcome.kind === 'refused') throw refused(outcome)
+    return outcome
+  }
+
+  async #changeOn(belief: Belief, command: Command): Promise<Outcome> {
+    if (belief.stage !== 'held') throw belief.end
+    try {
+      return await this.#change(command)
+    } catch (error) {
+      if (error instanceof LeaseError && error.code === 'GONE') await this.#gone(belief)
+      throw error
+    }
+  }
+
+  #mustBeOpen(): void {
+    if (this.#closed !== undefined) throw new LeaseError('UNAVAILABLE', 'these leases were closed')
+    if (this.lessor.signal.aborted) throw this.lessor.signal.reason
+  }
+
+  // Looking, and governing
+
+  /** Who holds and who waits, as Web Locks has it, under a prefix. */
+  async query(prefix = ''): Promise<{
+    readonly revision: number
+    readonly held: readonly GrantView[]
+    readonly pending: readonly (WaiterView & { readonly resource: string })[]
+  }> {
+    const { revision, value } = await this.lessor.read({ kind: 'resources', prefix }, { consistent: true })
+    return {
+      revision,
+      held: value.flatMap(({ grants }) => grants),
+      pending: value.flatMap(({ resource, queue }) => queue.map(waiter => ({ ...waiter, resource }))),
+    }
+  }
+
+  /** One array per revision. A gap can only appear as one event `resync`. */
+  watch(prefix: string, options: { readonly after?: number; readonly signal: AbortSignal }): AsyncIterable<readonly Event[]> {
+    return this.lessor.watch(prefix, options)
+  }
+
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.lessor.read(query, options)
+  }
+
+  /** The last holders of a resource and how each ended; for those that this process lost, with what it knows of that. */
+  async history(resource: string): Promise<readonly PastLease[]> {
+    const { value } = await this.lessor.read({ kind: 'history', resource }, { consistent: true })
+    const losses = new Map(this.#losses.filter(({ resources }) => resources.includes(resource)).map(loss => [loss.lease, loss]))
+    return value.map(past => {
+      const loss = losses.get(past.lease)
+      return loss === undefined ? past : { ...past, loss }
+    })
+  }
+
+  /** What this process lost, newest last, reachable lessor or not. */
+  get losses(): readonly Loss[] {
+    return this.#losses
+  }
+
+  async policy(prefix: string, rules: PolicyRules | undefined): Promise<void> {
+    await this.#change(rules === undefined ? { kind: 'policy', prefix } : { kind: 'policy', prefix, rules })
+  }
+
+  async revoke(
+    target: { readonly lease: number } | { readonly holder: string } | { readonly prefix: string },
+    { force, by = this.holder }: { readonly force?: boolean; readonly by?: string } = {},
+  ): Promise<void> {
+    await this.#change({ kind: 'revoke', target, by, ...(force !== undefined && { force }) })
+  }
+
+  async recall(resource: string): Promise<void> {
+    await this.#change({ kind: 'recall', resource, by: this.holder })
+  }
+
+  /** Gives back everything that is held, calls off everything that waits, and lets go of the lessor. */
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+
+  async #close(): Promise<void> {
+    for (const asking of this.#asking) asking.stop(new LeaseError('UNAVAILABLE', 'these leases were closed while this was waiting'))
+    await Promise.allSettled([...this.#beliefs.values()].map(belief => this.#release(belief)))
+    this.#news.stop()
+    this.#heartbeat.stop()
+    // A barrier: a lessor that has just answered may not be done with it yet.
+    await this.#within(250, this.lessor.read({ kind: 'summary' }, { consistent: true })).catch(() => {})
+    await this.lessor[Symbol.asyncDispose]()
+  }
+}
+
+/** The longest prefix by whole segments. */
+function commonPrefix([first = '', ...others]: readonly string[]): string {
+  let segments = first.split('/')
+  for (const other of others) {
+    const theirs = other.split('/')
+    const differs = segments.findIndex((segment, i) => segment !== theirs[i])
+    if (differs !== -1) segments = segments.slice(0, differs)
+  }
+  return segments.join('/')
+}
+
+function refused(outcome: Outcome): LeaseError {
+  if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
+  const { code, message, facts } = outcome satisfies Refused
+  return new LeaseError(code, message, { facts })
+}
+
+function isUnknown(error: unknown): boolean {
+  return error instanceof LeaseError && error.code === 'UNKNOWN'
+}
+
+function isUnavailable(error: unknown): boolean {
+  return error instanceof LeaseError && error.code === 'UNAVAILABLE'
+}

@@ -1,0 +1,76 @@
+/** From a URL to leases: the one place that knows which stores and wires there are. */
+import { homedir } from 'node:os'
+import { isAbsolute, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Clock, systemClock } from './clock.ts'
+import { LeaseError } from './errors.ts'
+import { Leases, type LeasesOptions } from './leases.ts'
+import type { Lessor } from './lessor.ts'
+import { Replica } from './replica/replica.ts'
+import { FileStore } from './store/file.ts'
+import { MemoryLog, MemoryStore } from './store/memory.ts'
+import type { Store } from './store.ts'
+
+/** Opens the place that `url` names, or the user's own file, and stays connected until disposed of. */
+export async function connect(url?: string, options: LeasesOptions = {}): Promise<Leases> {
+  return new Leases(await open(url, options), options)
+}
+
+export interface OpenOptions {
+  readonly clock?: Clock
+}
+
+export async function open(url: string = defaultUrl(), { clock = systemClock }: OpenOptions = {}): Promise<Lessor> {
+  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
+  if (scheme !== 'memory' && scheme !== 'file') throw unknown(url, scheme)
+  return Replica.open(scheme === 'memory' ? memory(url.slice('memory:'.length), clock) : file(url), { clock })
+}
+
+/** So that two programs of one user meet without any setting. */
+export function defaultUrl(env: Readonly<Record<string, string | undefined>> = process.env): string {
+  const { XDG_STATE_HOME: state } = env
+  // The specification of these folders says that a relative path is to be ignored.
+  return `file:${join(state !== undefined && isAbsolute(state) ? state : join(homedir(), '.local', 'state'), 'leasehold', 'leasehold.db')}`
+}
+
+function unknown(url: string, scheme: string | undefined): LeaseError {
+  const hint = scheme === undefined && url !== '' ? `; did you mean file:${url}?` : ''
+  return new LeaseError('INVALID', `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH${hint}`, {
+    facts: { url },
+  })
+}
+
+function file(url: string): Store {
+  const path = url.startsWith('file://') ? fileURLToPath(url) : url.slice('file:'.length)
+  if (path === '') throw new LeaseError('INVALID', 'file: needs a path, as in file:leases.db', { facts: { url } })
+  return new FileStore({ path })
+}
+
+/** One log for each name and clock, for as long as anyone in this process has it open: the same URL is the same place. */
+const logs = new WeakMap<Clock, Map<string, { readonly log: MemoryLog; users: number }>>()
+
+function memory(name: string, clock: Clock): Store {
+  const named = logs.get(clock) ?? new Map<string, { readonly log: MemoryLog; users: number }>()
+  logs.set(clock, named)
+  const shared = named.get(name) ?? { log: new MemoryLog({ clock }), users: 0 }
+  named.set(name, shared)
+  shared.users++
+  return new SharedMemory(shared.log, clock, () => {
+    if (--shared.users === 0) named.delete(name)
+  })
+}
+
+class SharedMemory extends MemoryStore {
+  #left: (() => void) | undefined
+
+  constructor(log: MemoryLog, clock: Clock, left: () => void) {
+    super({ log, clock })
+    this.#left = left
+  }
+
+  override async [Symbol.asyncDispose](): Promise<void> {
+    await super[Symbol.asyncDispose]()
+    this.#left?.()
+    this.#left = undefined
+  }
+}

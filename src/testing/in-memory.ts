@@ -1,0 +1,108 @@
+/** Leases for tests: time moves by hand, nothing sleeps, and the lessor can be made to fall silent. */
+
+import { setMaxListeners } from 'node:events'
+import type { Command } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import { Leases, type LeasesOptions } from '../leases.ts'
+import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { Replica } from '../replica/replica.ts'
+import { MemoryLog, MemoryStore } from '../store/memory.ts'
+import type { Profile } from '../store.ts'
+import { ManualClock } from './manual-clock.ts'
+
+/**
+ * A lessor in memory that does what a network does. Falling silent, it carries nothing out; losing answers, it does and nobody hears of it.
+ * Its own time passes all the while: leases that nobody can renew lapse.
+ */
+export class SilentLessor implements Lessor {
+  readonly profile: Profile
+  readonly #replica: Promise<Replica>
+  readonly #closing = new AbortController()
+  #silent = false
+  #losing = false
+  #resumed: (() => void)[] = []
+  /** What was proposed, in order, answered or not. */
+  readonly proposals: Command[] = []
+
+  constructor(clock: ManualClock, log: MemoryLog = new MemoryLog({ clock })) {
+    const store = new MemoryStore({ log, clock })
+    this.profile = store.profile
+    this.#replica = Replica.open(store, { clock })
+    void this.#replica.then(({ signal }) => setMaxListeners(0, signal))
+  }
+
+  get signal(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  /** What is asked from here on is carried out only after `answer`. */
+  stopAnswering(): void {
+    this.#silent = true
+  }
+
+  /** What is asked from here on is carried out, and its answer comes after `answer`. */
+  loseAnswers(): void {
+    this.#losing = true
+  }
+
+  answer(): void {
+    this.#silent = false
+    this.#losing = false
+    for (const resume of this.#resumed.splice(0)) resume()
+  }
+
+  /** Will never answer again, for this reason. */
+  end(reason: unknown): void {
+    this.#closing.abort(reason)
+  }
+
+  async propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+    this.#closing.signal.throwIfAborted()
+    this.proposals.push(command)
+    while (this.#silent) await this.#resume()
+    const outcome = await (await this.#replica).propose(command, options)
+    while (this.#losing) await this.#resume()
+    return outcome
+  }
+
+  async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    this.#closing.signal.throwIfAborted()
+    while (this.#silent || this.#losing) await this.#resume()
+    return (await this.#replica).read(query, options)
+  }
+
+  async *watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+    for await (const events of (await this.#replica).watch(prefix, options)) {
+      while ((this.#silent || this.#losing) && !options.signal.aborted) await this.#resume()
+      yield events
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.answer()
+    if (!this.#closing.signal.aborted) this.#closing.abort(new Error('closed'))
+    await (await this.#replica)[Symbol.asyncDispose]()
+  }
+
+  #resume(): Promise<void> {
+    return new Promise(resolve => this.#resumed.push(resolve))
+  }
+}
+
+export interface SilentLessorOptions extends Omit<LeasesOptions, 'clock'> {
+  readonly clock?: ManualClock
+  /** To stand on the same leases as another. */
+  readonly log?: MemoryLog
+}
+
+/** Everything a test of code that holds leases needs. */
+export function silentLessor({ clock = new ManualClock(), log = new MemoryLog({ clock }), ...options }: SilentLessorOptions = {}): {
+  readonly clock: ManualClock
+  readonly log: MemoryLog
+  readonly lessor: SilentLessor
+  readonly leases: Leases
+} {
+  const lessor = new SilentLessor(clock, log)
+  return { clock, log, lessor, leases: new Leases(lessor, { ...options, clock }) }
+}
