@@ -45,6 +45,22 @@ describe('scopes', () => {
     expect(world.renew(lease, admin)).toBe(10_000)
   })
 
+  test('an administrator can end a lease, and cannot say for its holder that it has stopped', () => {
+    const world = new World()
+    const [user, admin] = [world.key('u', 'acquire:'), world.key('root', 'admin:')]
+    for (const [name, end] of [
+      ['x', (lease: number) => world.release(lease, undefined, admin)],
+      ['y', (lease: number) => world.release(lease, 'y', admin)],
+      ['z', (lease: number) => world.do({ kind: 'transfer', lease, to: 'b', stopped: true }, { key: admin })],
+    ] as const) {
+      const { lease } = world.acquire('a', name, { key: user })
+      expect(end(lease)).toMatchObject({ kind: 'done' })
+      expect(world.holders(name), name).toEqual(['a*'])
+      expect(world.release(lease, undefined, user)).toMatchObject({ kind: 'done' })
+    }
+    expect(world.holders('z')).toEqual(['b'])
+  })
+
   test('admin of a prefix acts on every lease there, and creates no keys', () => {
     const world = new World()
     const [user, admin] = [world.key('u', 'acquire:'), world.key('a', 'admin:jobs')]

@@ -72,7 +72,7 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
 }
 
 export function transfer(state: State, effects: Effects, command: Transfer, key: number): Outcome {
-  const { lease: id, to, incarnation, stopped = false } = command
+  const { lease: id, to, incarnation } = command
   const bad = badName(to)
   if (bad !== undefined) return invalid(state, `the recipient's name ${bad}`)
   if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
@@ -82,6 +82,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
   const { maxLife = 0, grace = 0 } = lease.rare ?? {}
+  // As with a release: an administrator cannot say for the holder that it has stopped.
+  const stopped = command.stopped === true && (key === 0 || key === lease.key)
   // What is freed goes to the recipient: those who wait are looked at only afterwards.
   const freed = new Set<Resource>()
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
