@@ -174,13 +174,28 @@ describe('an entry of the log', () => {
     expect(world.state.wall).toBe(5_000)
   })
 
-  test('leaves a trail: other outcomes, another trail', () => {
-    const trails = [take('x'), take('y'), { ...take('x'), ttl: -1 }, { kind: 'recall', resource: 'x' } as const].map(command => {
+  test('leaves a trail: another decision, another trail', () => {
+    const decisions: Command[] = [
+      take('x'),
+      take('y'), // HELD
+      { ...take('y'), wait: true },
+      { ...take('x'), ttl: 1 }, // INVALID
+      { kind: 'recall', resource: 'x' }, // NOT_FOUND
+      { kind: 'recall', resource: 'y' },
+      { kind: 'release', lease: 1 },
+      { kind: 'release', lease: 2 }, // GONE
+      { kind: 'revoke', target: { lease: 1 } },
+      { kind: 'renew', leases: [1] },
+      { kind: 'due', timer: 8, epoch: 1 },
+      { kind: 'due', timer: 8, epoch: 2 }, // nothing
+      { kind: 'fence', resource: 'y', token: 1 },
+    ]
+    const trails = decisions.map(command => {
       const world = new World()
       world.acquire('z', 'y')
       world.entry([command])
       return `${world.state.trailA}/${world.state.trailB}`
     })
-    expect(new Set(trails).size).toBeGreaterThan(1)
+    expect(new Set(trails).size).toBe(decisions.length)
   })
 })

@@ -133,9 +133,10 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
     const outcome = proposal.op === undefined ? apply(state, proposal, effects) : applyOnce(state, proposal, effects)
     for (let i = before; i < effects.events.length; i++) {
       const event = effects.events[i]!
-      fold(state, EVENT_TYPES.indexOf(event.type), event.lease + (event.token ?? 0))
+      fold(state, EVENT_TYPES.indexOf(event.type), event.lease)
+      if (event.token !== undefined) fold(state, 0, event.token)
     }
-    fold(state, outcome.kind.length, outcome.revision)
+    fold(state, initials(outcome.kind === 'refused' ? outcome.code : outcome.kind), outcome.revision)
     outcomes.push(outcome)
     each?.(outcome)
   }
@@ -155,6 +156,11 @@ function fold(state: State, a: number, b: number): void {
   const low = (b % 0x100000000) | 0
   state.trailA = Math.imul(state.trailA ^ a ^ low, 0x01000193) >>> 0
   state.trailB = (Math.imul(state.trailB ^ low, 0x85ebca6b) + state.trailA) >>> 0
+}
+
+/** Two letters tell all outcomes and codes apart. */
+function initials(word: string): number {
+  return word.charCodeAt(0) * 256 + word.charCodeAt(1)
 }
 
 /** One effect and one answer, however often it is asked, scoped to the key that asks. */
