@@ -45,6 +45,8 @@ interface Waiting {
   readonly proposal: Proposal
   readonly settle: (outcome: Outcome) => void
   readonly fail: (error: unknown) => void
+  /** Wants to know what became of it, however long that takes. */
+  readonly patient: boolean
 }
 
 interface Flight {
@@ -52,6 +54,12 @@ interface Flight {
   readonly bytes: Uint8Array
   readonly batch: Batch
   readonly waiting: Waiting[]
+  /** How often the log had been skipped through by a snapshot when this was made. */
+  readonly reloads: number
+  /** A copy is on its way. */
+  underWay: boolean
+  /** What became of an earlier copy was never told: it may be in the log. */
+  lost: boolean
   settled: boolean
 }
 
@@ -121,7 +129,8 @@ export class Replica implements Lessor {
     this.#recent = new RecentEvents(0, { limit: events })
     this.#keeper = new Timekeeper(this.#state, {
       clock,
-      propose: (command, settled) => this.#enqueue({ command }, settled, () => settled(undefined)),
+      // Only what is certain is told: while a `due` can still reach the log, its lease must not be renewed in memory.
+      propose: (command, settled) => this.#enqueue({ command }, settled, () => settled(undefined), { patient: true }),
       drain: () => this.#drain(),
       turn: () => this.#turn(),
     })
@@ -180,7 +189,7 @@ export class Replica implements Lessor {
     while (await this.#readOn()) {
       // Until the end of the log.
     }
-    this.#keeper.caughtUp()
+    this.#keeper.learnTogether()
     const { run } = this.#state
     if (this.#owned || run.owned) {
       const ms = this.#keeper.runSoFar()
@@ -189,6 +198,8 @@ export class Replica implements Lessor {
       if (this.#owned) this.#keeper.ownRunBegan()
     }
     if (survivor !== undefined) await this.#internal({ kind: 'generation', ...survivor })
+    // Only now may anything be said to be due: before, a renewal may have been among what was lost.
+    this.#keeper.caughtUp()
     if (!this.#owned) this.#tailing = this.#tail()
   }
 
@@ -313,15 +324,19 @@ export class Replica implements Lessor {
       for (const [i, { settle }] of flight.waiting.entries()) settle(applied.outcomes[i]!)
       return
     }
-    if (applied.kind === 'again') {
-      // It was applied within what a snapshot made us skip: done, but how it was answered is not known here.
-      const error = new LeaseError('UNKNOWN', 'this was done, but this process fell too far behind to see how it was answered')
-      for (const { fail } of flight.waiting) fail(error)
-      return
-    }
-    // Void: certainly not done, and too late to be. It goes into a new entry.
+    if (applied.kind === 'again') return this.#tellSkipped(flight)
     this.seen.voided++
+    // An earlier copy may have been done in what was skipped, so long ago that its proposer was forgotten since.
+    if (flight.lost && this.seen.reloads > flight.reloads) return this.#tellSkipped(flight)
+    // Certainly not done, and too late to be. It goes into a new entry.
     for (const waiting of flight.waiting) this.#enqueueWaiting(waiting)
+  }
+
+  /** It was applied, if it was, within what a snapshot made us skip: how it was answered is not known here. */
+  #tellSkipped(flight: Flight): void {
+    flight.settled = true
+    const error = new LeaseError('UNKNOWN', 'this process fell too far behind to see how this was answered; it may have been done')
+    for (const { fail } of flight.waiting) fail(error)
   }
 
   #keepTrail(): void {
@@ -432,8 +447,13 @@ export class Replica implements Lessor {
     } satisfies Renewed
   }
 
-  #enqueue(proposal: Proposal, settle: (outcome: Outcome) => void, fail: (error: unknown) => void): void {
-    this.#enqueueWaiting({ proposal, settle, fail })
+  #enqueue(
+    proposal: Proposal,
+    settle: (outcome: Outcome) => void,
+    fail: (error: unknown) => void,
+    { patient = false }: { readonly patient?: boolean } = {},
+  ): void {
+    this.#enqueueWaiting({ proposal, settle, fail, patient })
   }
 
   #enqueueWaiting(waiting: Waiting): void {
@@ -462,6 +482,8 @@ export class Replica implements Lessor {
         if (this.#closing.signal.aborted) return
         await this.#send(this.#takeFlight())
         this.#afterApply()
+        // A store that answers within the turn would otherwise keep everyone else from running: timers, sockets, snapshots.
+        await new Promise<void>(resolve => this.#clock.soon(resolve))
       }
     } catch (error) {
       this.#fail(error)
@@ -487,27 +509,31 @@ export class Replica implements Lessor {
     })
     this.seen.appends++
     this.seen.commands += waiting.length
-    const flight = { seq, bytes, batch, waiting, settled: false }
+    const flight = { seq, bytes, batch, waiting, reloads: this.seen.reloads, underWay: false, lost: false, settled: false }
     this.#flight = flight
     return flight
   }
 
   /** Appends until it is certain what became of it. Throws only what no further attempt can cure. */
   async #send(flight: Flight): Promise<void> {
-    let maybeThere = false
     let pause = RETRY_FIRST
-    const impatient = this.#clock.after(this.#patience, () => this.#tellUnknown(flight))
+    let impatient = () => {}
+    const wait = () => {
+      impatient = this.#clock.after(this.#patience, () => {
+        this.#tellUnknown(flight)
+        wait()
+      })
+    }
+    wait()
     try {
       for (;;) {
         try {
-          const appended = await this.#store.append(flight.bytes, this.#position)
-          if (await this.#appended(flight, appended)) return
+          if (await this.#appended(flight, await this.#append(flight))) return
         } catch (error) {
           if (!isTransient(error)) throw error
           if (this.#closing.signal.aborted) return
-          maybeThere ||= (error as LeaseError).code === 'UNKNOWN'
           if (flight.settled) return // seen in the log meanwhile: it was there
-          if (!maybeThere) return this.#reject(flight, error)
+          if (!flight.lost) return this.#reject(flight, error)
         }
         await this.#pause(pause)
         if (this.#closing.signal.aborted || flight.settled) return
@@ -516,7 +542,19 @@ export class Replica implements Lessor {
       }
     } finally {
       impatient()
-      if (this.#flight === flight) this.#flight = undefined
+    }
+  }
+
+  async #append(flight: Flight): Promise<Appended> {
+    flight.underWay = true
+    try {
+      const appended = await this.#store.append(flight.bytes, this.#position)
+      flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
+      return appended
+    } catch (error) {
+      flight.underWay = false
+      flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
+      throw error
     }
   }
 
@@ -527,14 +565,13 @@ export class Replica implements Lessor {
       if (this.#state.index === appended.position.index - 1)
         this.#apply({ position: appended.position, bytes: flight.bytes, age: 0 }, flight.batch)
       else if (this.#state.index < appended.position.index) await this.#readUpTo(appended.position.index)
-      return true
+    } else if (appended.kind === 'behind') await this.#readUpTo(appended.position.index)
+    else {
+      await this.#notThere(appended)
+      return flight.settled
     }
-    if (appended.kind === 'behind') {
-      await this.#readUpTo(appended.position.index)
-      return true
-    }
-    await this.#notThere(appended)
-    return flight.settled
+    if (!flight.settled) this.#tellSkipped(flight)
+    return true
   }
 
   async #readUpTo(index: number): Promise<void> {
@@ -546,14 +583,23 @@ export class Replica implements Lessor {
     for (const { fail } of flight.waiting) fail(error)
   }
 
-  /** Nobody waits for ever: after so long, the truth is that it is not known. The entry itself is still being sent. */
+  /** Nobody waits for ever: after so long, the truth is that it is not known. The entry itself is still being sent; what waits behind it never is. */
   #tellUnknown(flight: Flight): void {
-    if (flight.settled) return
-    const error = new LeaseError(
+    const silence = `no answer from the store for ${this.#patience} ms`
+    const unknown = new LeaseError(
       'UNKNOWN',
-      `no answer from the store for ${this.#patience} ms: what was asked may or may not have been done; ask again with the same operation id`,
+      `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
     )
-    for (const { fail } of flight.waiting) fail(error)
+    if (!flight.settled) for (const { fail, patient } of flight.waiting) if (!patient) fail(unknown)
+    const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
+    for (const { fail } of this.#takeUnsent()) fail(unsent)
+  }
+
+  #takeUnsent(): readonly Waiting[] {
+    const unsent = [...this.#backlog.splice(0).flatMap(({ waiting }) => waiting), ...this.#nextWaiting]
+    this.#next = new BatchWriter()
+    this.#nextWaiting = []
+    return unsent
   }
 
   #pause(ms: number): Promise<void> {
@@ -574,29 +620,30 @@ export class Replica implements Lessor {
 
   /** What was proposed here before is applied, and the log has been read to its end as of now. */
   async #atTheEnd(): Promise<void> {
-    // A promise that is settled in the order of proposals: when the last of them is, all are.
-    const last =
-      this.#nextWaiting.length > 0
-        ? this.#nextWaiting
-        : (this.#backlog.at(-1)?.waiting ?? (this.#flight?.settled ? undefined : this.#flight?.waiting))
-    if (last !== undefined && last.length > 0) await new Promise<void>(resolve => this.#afterSettled(last, resolve))
+    await this.#allSettled()
     this.#mustBeOpen()
     if (!this.#owned) await this.#toTheEnd()
   }
 
-  #afterSettled(waiting: Waiting[], then: () => void): void {
-    const last = waiting.at(-1)!
-    waiting[waiting.length - 1] = {
-      proposal: last.proposal,
-      settle: outcome => {
-        last.settle(outcome)
-        then()
-      },
-      fail: error => {
-        last.fail(error)
-        then()
-      },
-    }
+  /** What was proposed here so far is settled in that order: when the last of it is, all is. */
+  async #allSettled(): Promise<void> {
+    const sent = this.#flight?.settled === false ? this.#flight.waiting : undefined
+    const waiting = this.#nextWaiting.length > 0 ? this.#nextWaiting : (this.#backlog.at(-1)?.waiting ?? sent)
+    const last = waiting?.at(-1)
+    if (waiting === undefined || last === undefined) return
+    await new Promise<void>(resolve => {
+      waiting[waiting.length - 1] = {
+        ...last,
+        settle: outcome => {
+          last.settle(outcome)
+          resolve()
+        },
+        fail: error => {
+          last.fail(error)
+          resolve()
+        },
+      }
+    })
   }
 
   /** One barrier for all that ask: whoever comes while one is under way shares the next, since that begins after they asked. */
@@ -754,20 +801,17 @@ export class Replica implements Lessor {
     this.#keeper.stop()
     this.#ticking?.()
     this.#closing.abort(error)
-    const reason = (fate: 'UNKNOWN' | 'UNAVAILABLE') =>
-      error instanceof LeaseError ? error : new LeaseError(fate, `the replica stopped: ${(error as Error)?.message}`, { cause: error })
-    // What is under way may be in the log already.
-    if (this.#flight !== undefined && !this.#flight.settled) {
-      const unknown = new LeaseError('UNKNOWN', `the replica stopped while this was under way: ${(error as Error)?.message}`, {
-        cause: error,
-      })
-      for (const { fail } of this.#flight.waiting) fail(unknown)
-      this.#flight.settled = true
+    const notDone =
+      error instanceof LeaseError
+        ? error
+        : new LeaseError('UNAVAILABLE', `the replica stopped: ${(error as Error)?.message}`, { cause: error })
+    if (this.#flight?.settled === false) {
+      const { lost, underWay } = this.#flight
+      // A copy may be in the log already.
+      const unknown = new LeaseError('UNKNOWN', `the replica stopped while this was under way: ${notDone.message}`, { cause: error })
+      this.#reject(this.#flight, lost || underWay ? unknown : notDone)
     }
-    const unsent = [...this.#backlog.splice(0).flatMap(({ waiting }) => waiting), ...this.#nextWaiting]
-    this.#next = new BatchWriter()
-    this.#nextWaiting = []
-    for (const { fail } of unsent) fail(reason('UNAVAILABLE'))
+    for (const { fail } of this.#takeUnsent()) fail(notDone)
     for (const wake of this.#onChange) wake()
   }
 
@@ -778,9 +822,7 @@ export class Replica implements Lessor {
     if (!this.#closing.signal.aborted) this.#keeper.markBeforeLeaving()
     this.#keeper.stop()
     this.#ticking?.()
-    const last = this.#nextWaiting.length > 0 ? this.#nextWaiting : (this.#backlog.at(-1)?.waiting ?? this.#flight?.waiting)
-    if (last !== undefined && last.length > 0 && !this.#closing.signal.aborted)
-      await Promise.race([new Promise<void>(resolve => this.#afterSettled(last, resolve)), this.#pause(this.#patience)])
+    if (!this.#closing.signal.aborted) await Promise.race([this.#allSettled(), this.#pause(this.#patience)])
     this.#fail(new LeaseError('UNAVAILABLE', 'this replica was closed'))
     await this.#snapshotting
     await this.#store[Symbol.asyncDispose]()

@@ -93,6 +93,18 @@ export class ManualClock implements Clock {
     await this.settle()
   }
 
+  /**
+   * The process stands still for `ms`, stopped or blocked: time goes on and nothing runs. Then what is overdue fires, all of it, before
+   * anything that waits to be read is read: so does Node.
+   */
+  stall(ms: number): void {
+    this.#moveTo(this.#now + ms)
+    for (let next = this.#timers[0]; next && next.at <= this.#now; next = this.#timers[0]) {
+      this.#timers.shift()
+      next.then()
+    }
+  }
+
   /** Lets promises and `soon` callbacks run until nothing is left to do at this moment. */
   async settle(): Promise<void> {
     do await turn()

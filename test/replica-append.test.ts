@@ -1,0 +1,276 @@
+import { describe, expect, test } from 'vitest'
+import { turn } from '../src/clock.ts'
+import { WINDOW } from '../src/kernel/batch.ts'
+import { MemoryStore } from '../src/store/memory.ts'
+import { acquire, fate, granted, Line, leases, Rig, until } from './replica/rig.ts'
+
+describe('group commit', () => {
+  test('everything asked for in one turn goes into one entry', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ line })
+    const answers = await Promise.all(Array.from({ length: 1_000 }, (_, i) => replica.propose(acquire('ann', `a/${i}`))))
+    for (const answer of answers) granted(answer)
+    expect(line.sent.length).toBe(1)
+    expect(replica.seen).toMatchObject({ appends: 1, commands: 1_000, resent: 0 })
+  })
+
+  test('what is asked for while an append is under way goes into the next one, all of it', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ line })
+    line.ways.append.push(100)
+    const first = replica.propose(acquire('ann', 'a'))
+    await until(() => line.sent.length === 1)
+    const rest: Promise<unknown>[] = []
+    for (let i = 0; i < 50; i++) {
+      rest.push(replica.propose(acquire('ann', `b/${i}`)))
+      await rig.clock.advance(1)
+    }
+    expect(line.sent.length).toBe(1)
+    await rig.clock.advance(100)
+    await Promise.all([first, ...rest])
+    expect(line.sent.length).toBe(2)
+    expect((await rig.entries()).map(({ proposals }) => proposals.length)).toEqual([1, 50])
+  })
+
+  test('an entry does not grow far beyond 512 KiB, and the order is kept over several', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ line })
+    const lease = granted(await replica.propose(acquire('ann', 'a')))
+    const value = 'x'.repeat(8_000)
+    const puts = Array.from({ length: 200 }, (_, i) => replica.propose({ kind: 'put', lease: lease.lease, key: `k/${i}`, value }))
+    const revisions = (await Promise.all(puts)).map(({ revision }) => revision)
+    expect(revisions).toEqual(revisions.map((_, i) => revisions[0]! + i))
+    expect(line.sent.length).toBe(1 + 4)
+    for (const { length } of line.sent) expect(length).toBeLessThan(512 * 1_024 + 9_000)
+  })
+})
+
+test('whoever asks again as soon as it was answered keeps nobody else from running', async () => {
+  const rig = new Rig()
+  await using replica = await rig.open()
+  let turns = 0
+  let over = false
+  const others = (async () => {
+    for (; !over; turns++) await turn()
+  })()
+  for (let i = 0; i < 100; i++) await replica.propose({ kind: 'renew', leases: [1] })
+  over = true
+  await others
+  expect(turns).toBeGreaterThan(50)
+})
+
+describe('answers come after durability', () => {
+  for (const owned of [false, true]) {
+    test(`while an append is under way nothing of it is answered, told or shown (${owned ? 'owned' : 'shared'})`, async () => {
+      const rig = new Rig()
+      const line = new Line()
+      await using replica = await rig.open({ owned, line })
+      granted(await replica.propose(acquire('ann', 'a')))
+      const told: string[] = []
+      const controller = new AbortController()
+      const watching = (async () => {
+        for await (const events of replica.watch('', { signal: controller.signal })) told.push(...events.map(({ type }) => type))
+      })()
+      await rig.clock.settle()
+      line.ways.append.push(1_000)
+      const answer = fate(replica.propose(acquire('bob', 'b')))
+      await rig.clock.advance(999)
+      expect(answer.settled).toBe(false)
+      expect(told).toEqual([])
+      expect(await leases(replica)).toEqual(['ann'])
+      await rig.clock.advance(1)
+      expect(answer.settled).toBe(true)
+      expect(told).toEqual(['granted'])
+      expect(await leases(replica)).toEqual(['ann', 'bob'])
+      controller.abort()
+      await watching
+    })
+  }
+
+  test('an entry that its proposer reads in the log before the answer of the append comes is answered once, and closing does not wait', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    const replica = await rig.open({ line })
+    line.ways.append.push(0, 60_000)
+    const answer = fate(replica.propose(acquire('ann', 'a')))
+    await rig.clock.settle()
+    expect(answer.value?.kind).toBe('granted')
+    const closed = fate(replica[Symbol.asyncDispose]())
+    await rig.clock.settle()
+    expect(closed.settled).toBe(true)
+  })
+})
+
+describe('lost answers', () => {
+  for (const owned of [false, true]) {
+    test(`an append whose answer was lost is sent again byte for byte and applied once (${owned ? 'owned' : 'shared'})`, async () => {
+      const rig = new Rig()
+      const line = new Line()
+      await using replica = await rig.open({ owned, line })
+      const sent = line.sent.length
+      line.faults.push('lost', 'lost', undefined)
+      // Its own reads are slow, so that it depends on the answers of its appends.
+      line.ways.read.push(...Array(20).fill(5_000))
+      const answer = fate(replica.propose(acquire('ann', 'a')))
+      await rig.clock.advance(1_000)
+      expect(answer.value?.kind).toBe('granted')
+      expect(new Set(line.sent.slice(sent).map(bytes => Buffer.from(bytes).toString('hex'))).size).toBe(1)
+      expect((await replica.read({ kind: 'summary' })).value.leases).toBe(1)
+      granted(await replica.propose(acquire('bob', 'b')))
+    })
+
+    test(`one that never arrived is sent until it does (${owned ? 'owned' : 'shared'})`, async () => {
+      const rig = new Rig()
+      const line = new Line()
+      await using replica = await rig.open({ owned, line })
+      line.faults.push('dropped', 'refused', 'dropped', undefined)
+      const answer = fate(replica.propose(acquire('ann', 'a')))
+      await rig.clock.advance(1_000)
+      expect(answer.value?.kind).toBe('granted')
+      expect(replica.seen.resent).toBe(3)
+    })
+  }
+
+  test('an entry that stands in the log twice is applied once, on every replica', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using a = await rig.open({ line })
+    await using b = await rig.open()
+    line.always = 'doubled'
+    for (let i = 0; i < 5; i++) granted(await a.propose(acquire('ann', `a/${i}`)))
+    await rig.clock.settle()
+    expect(await rig.raw()).toHaveLength(10)
+    expect((await b.read({ kind: 'summary' })).value.leases).toBe(5)
+    expect(a.hash()).toBe(b.hash())
+  })
+
+  test('UNAVAILABLE is told at once, nothing was done, and the next proposal goes through', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ line })
+    line.faults.push('refused')
+    const answers = await Promise.allSettled([replica.propose(acquire('ann', 'a')), replica.propose(acquire('bob', 'b'))])
+    for (const answer of answers) expect(answer).toMatchObject({ status: 'rejected', reason: { code: 'UNAVAILABLE' } })
+    expect(await rig.raw()).toEqual([])
+    granted(await replica.propose(acquire('ann', 'a')))
+  })
+
+  test('without an answer for as long as its patience a proposal is told that its fate is unknown; it is still settled, once', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ line, patience: 5_000 })
+    line.ways.append.push(8_000)
+    const answer = fate(replica.propose(acquire('ann', 'a')))
+    await rig.clock.advance(4_999)
+    expect(answer.settled).toBe(false)
+    await rig.clock.advance(1)
+    expect(answer.error?.code).toBe('UNKNOWN')
+    await rig.clock.advance(3_000)
+    expect(await leases(replica)).toEqual(['ann'])
+    granted(await replica.propose(acquire('bob', 'b')))
+  })
+
+  test('what waits behind an append without an answer is told UNAVAILABLE in time, and is never done', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ line, patience: 5_000 })
+    line.ways.append.push(60_000)
+    const first = fate(replica.propose(acquire('ann', 'a')))
+    await rig.clock.advance(1_000)
+    const behind = fate(replica.propose(acquire('bob', 'b')))
+    const read = fate(replica.read({ kind: 'summary' }, { consistent: true }))
+    await rig.clock.advance(10_000)
+    expect(first.error?.code).toBe('UNKNOWN')
+    expect(behind.error?.code).toBe('UNAVAILABLE')
+    expect(read.settled).toBe(true)
+    await rig.clock.advance(60_000)
+    expect((await rig.commands('acquire')).map(({ holder }) => holder)).toEqual(['ann'])
+  })
+})
+
+describe('entries that come too late', () => {
+  test('an entry more than WINDOW out of date is void, and what it asked for is asked again, once', async () => {
+    const rig = new Rig()
+    const slow = new Line()
+    await using a = await rig.open({ line: slow })
+    await using b = await rig.open()
+    slow.ways.append.push(1_000)
+    const answer = fate(a.propose(acquire('ann', 'a')))
+    await until(() => slow.sent.length === 1)
+    for (let i = 0; i < WINDOW + 2; i++) await b.propose({ kind: 'renew', leases: [1] })
+    await rig.clock.advance(1_000)
+    await rig.clock.settle()
+    expect(answer.value?.kind).toBe('granted')
+    expect(a.seen.voided).toBe(1)
+    expect((await rig.commands('acquire')).length).toBe(2)
+    expect(await leases(b)).toEqual(['ann'])
+    expect(a.hash()).toBe(b.hash())
+  })
+
+  test('when the entries between were skipped, a void copy may have been done by an earlier one: it is not asked again', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using a = await rig.open({ line })
+    await using b = await rig.open({ snapshotEntries: 2_000 })
+    line.faults.push('lost', 'dropped')
+    line.ways.append.push(0, 0, 60_000) // the first copy arrives at once and its answer is lost; the second takes its time
+    line.ways.read.push(...Array(10).fill(60_000)) // and nothing is read meanwhile
+    const answer = fate(a.propose(acquire('ann', 'a', { wait: true })))
+    await rig.clock.advance(100)
+    expect(line.sent.length).toBe(2)
+    for (let i = 0; i < WINDOW + 4_100; i++) await b.propose({ kind: 'renew', leases: [1] })
+    await rig.clock.settle()
+    expect(b.seen.snapshots).toBeGreaterThan(1)
+    line.ways.read.length = 0
+    await rig.clock.advance(200_000)
+    expect(a.seen.reloads).toBeGreaterThan(0)
+    expect(answer.error?.code).toBe('UNKNOWN')
+    expect(await leases(b)).toHaveLength(0) // it lapsed long ago, and no second one was queued or granted
+    expect((await b.read({ kind: 'history', resource: 'a' })).value).toHaveLength(1)
+    expect(a.hash()).toBe(b.hash())
+  })
+})
+
+describe('refusals', () => {
+  test('many refusals at once cost at most two reads, and nothing is written', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using a = await rig.open({ line })
+    await using b = await rig.open()
+    granted(await b.propose(acquire('ann', 'a')))
+    await rig.clock.settle()
+    const entries = (await rig.raw()).length
+    let reads = 0
+    const store = MemoryStore.prototype
+    const read = store.read
+    store.read = function (...args) {
+      if (args[1]?.wait === undefined) reads++
+      return read.apply(this, args)
+    }
+    try {
+      const answers = await Promise.all(Array.from({ length: 500 }, (_, i) => a.propose(acquire(`h${i}`, 'a'))))
+      for (const answer of answers) expect(answer).toMatchObject({ kind: 'refused', code: 'HELD' })
+    } finally {
+      store.read = read
+    }
+    expect(reads).toBeLessThanOrEqual(2)
+    expect((await rig.raw()).length).toBe(entries)
+  })
+
+  test('a refusal was true when it was asked for: a release that another acknowledged before is seen', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using a = await rig.open({ line })
+    await using b = await rig.open()
+    const lease = granted(await b.propose(acquire('ann', 'a')))
+    await rig.clock.settle()
+    line.ways.read.push(0, 1_000, 0, 0, 0, 0) // the tail hears of the release a second late
+    await b.propose({ kind: 'release', lease: lease.lease })
+    const answer = fate(a.propose(acquire('bob', 'a')))
+    await rig.clock.advance(3_000)
+    expect(answer.value?.kind).toBe('granted')
+  })
+})
