@@ -59,6 +59,15 @@ describe('nobody is refused on a guess', () => {
     world.queue('b', 'a')
   })
 
+  test('a stranger cannot make a cycle of what is not its own', () => {
+    const world = new World()
+    const [us, them] = [world.key('us', 'acquire:'), world.key('them', 'acquire:')]
+    const [a, b] = [world.acquire('a', 'x', { key: us }), world.acquire('b', 'y', { key: us })]
+    world.queue('stranger', 'x', { key: them, holding: [b.lease, 99] })
+    world.queue('a', 'y', { key: us, holding: [a.lease] })
+    world.refused(world.ask('b', 'x', { key: us, wait: true, holding: [b.lease] }), 'DEADLOCK')
+  })
+
   test('a waiter content with any of several may be served another way', () => {
     const { world, leases, wait } = holding('a', 'b', 'c')
     world.queue('a', ['b', 'c'], { any: 1, holding: [leases.get('a')!] })

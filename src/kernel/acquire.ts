@@ -154,6 +154,7 @@ interface Plan {
   readonly wants: readonly Wanted[]
   readonly rank: number
   readonly parent: Lease | undefined
+  readonly holding: readonly number[]
   /** What it gets now; undefined: it waits. */
   readonly chosen: readonly Wanted[] | undefined
 }
@@ -194,14 +195,19 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   const over = overQuota(state, command.holder, wants)
   if (over !== undefined) return over
 
+  // Only what is the asker's own: to declare that one keeps a stranger's lease would refuse others a wait.
+  const holding = [...new Set(command.holding)].filter(id => {
+    const kept = findLease(state, id)
+    return kept !== undefined && mayTouch(state, key, kept)
+  })
   const rank = rankOf(state, command, wants)
   const chosen = command.steal === undefined ? choose(state, wants, command.any ?? 0, rank, state.nextLease) : undefined
   if (chosen === undefined) {
     if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
-    const refused = cannotWait(state, command, wants, rank)
+    const refused = cannotWait(state, command, wants, rank, holding)
     if (refused !== undefined) return refused
   }
-  return { wants, rank, parent, chosen }
+  return { wants, rank, parent, holding, chosen }
 }
 
 /** Whether a lease, or one that it hangs on, holds something of this. */
@@ -211,7 +217,13 @@ function holdsAny(lease: Lease, wants: readonly Wanted[]): boolean {
   return false
 }
 
-function cannotWait(state: State, { holding = [], any, steal }: Acquire, wants: readonly Wanted[], rank: number): Refused | undefined {
+function cannotWait(
+  state: State,
+  { any, steal }: Acquire,
+  wants: readonly Wanted[],
+  rank: number,
+  holding: readonly number[],
+): Refused | undefined {
   for (const want of wants) {
     const resource = state.resources.get(want.resource)
     const most = rule(state, want.resource, 'waiters')
@@ -247,7 +259,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   const status = chosen === undefined ? WAITING : LIVE
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
   effects.timer(lease, TERM)
-  keepRare(state, lease, command, plan, wants)
+  keepRare(state, lease, command, plan)
   if (parent !== undefined) {
     touch(state, parent)
     const rare = rareOf(parent)
@@ -271,7 +283,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
 }
 
-function keepRare(state: State, lease: Lease, command: Acquire, { parent }: Plan, wants: readonly Wanted[]): void {
+function keepRare(state: State, lease: Lease, command: Acquire, { parent, wants, holding }: Plan): void {
   let grace = command.grace ?? 0
   let maxLife = command.maxLife ?? 0
   if (state.policies.size > 0) {
@@ -282,7 +294,6 @@ function keepRare(state: State, lease: Lease, command: Acquire, { parent }: Plan
     }
   }
   const { any = 0, priority = 0, labels = [] } = command
-  const holding = [...new Set(command.holding)]
   if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0 && parent === undefined)
     return
   Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels, parent })
