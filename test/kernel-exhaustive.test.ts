@@ -83,7 +83,11 @@ const settings: Record<string, Setting> = {
     before: [{ kind: 'policy', prefix: 'x', rules: { capacity: 3, queue: 'fit' } }],
     length: 5,
     letters: {
-      ...common,
+      'release 1': common['release 1']!,
+      'release 2': common['release 2']!,
+      'due 1': common['due 1']!,
+      'due 3': common['due 3']!,
+      'revoke 1': common['revoke 1']!,
       'A two of x': take('A', ['x:2']),
       'B three of x wait': take('B', ['x:3'], { wait: true }),
       'A one of x, y wait': take('A', ['x', 'y'], { wait: true }),
@@ -135,7 +139,7 @@ function follow(told: ReadonlyMap<string, string>, events: readonly Event[], pat
   return now
 }
 
-describe('every sequence of commands', () => {
+describe('every sequence of commands', { timeout: 120_000 }, () => {
   test.each(Object.entries(settings))('%s', (name, { before, letters, length }) => {
     const start = found(0)
     for (const command of before) apply(start, { command }, { events: [], timer: () => undefined })

@@ -64,7 +64,7 @@ function essence(state: State): string {
   return stateHash(copy)
 }
 
-describe('whatever is asked', () => {
+describe('whatever is asked', { timeout: 120_000 }, () => {
   test('every invariant holds after every command', () => {
     fc.assert(
       fc.property(seeds, seed => {
@@ -126,7 +126,7 @@ describe('whatever is asked', () => {
   })
 })
 
-describe('snapshots', () => {
+describe('snapshots', { timeout: 120_000 }, () => {
   test('a snapshot at any cut and the rest of the log are the whole log', () => {
     fc.assert(
       fc.property(seeds, seed => {

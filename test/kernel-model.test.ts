@@ -57,7 +57,7 @@ function holds(state: State): string[] {
     .sort()
 }
 
-describe('the kernel does what a naive model of it does', () => {
+describe('the kernel does what a naive model of it does', { timeout: 120_000 }, () => {
   test.each([0, 700])('with a lock-delay of %d ms', lockDelay => {
     fc.assert(
       fc.property(fc.array(step, { minLength: 1, maxLength: 60, size: 'max' }), steps => {
