@@ -1,12 +1,13 @@
 /** Policies, keys, fences, and what concerns the log as a whole. */
 import { type CreateKey, type Fence, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from './command.ts'
-import { type Effects, emit, startQuiet } from './effects.ts'
+import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
 import { allowed, badRules, badScopes, isAdmin, TTL_LIMIT } from './policy.ts'
+import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
-import { type Resource, type State, WAITING } from './state.ts'
+import { type Resource, type State, touch, WAITING } from './state.ts'
 
 const MOST_FENCES = 100_000
 const MOST_KEYS = 10_000
@@ -27,6 +28,7 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   for (const lease of state.leases.values())
     if (lease.status === WAITING)
       for (const want of lease.rare!.wants) if (under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+  for (const resource of freed) pressHolders(state, effects, resource)
   settle(state, effects, freed)
   return done()
 }
@@ -97,6 +99,11 @@ export function generation(state: State, effects: Effects, { lease, token, revis
   // A quiet that runs already is not cut short by a second loss.
   const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)
+  // Renewals may be among what was lost: nobody can know when a term began, so each begins again.
+  for (const held of state.leases.values()) {
+    touch(state, held)
+    restartTerm(state, effects, held, held.term)
+  }
   emit(state, effects, 'generation', undefined, { cause: 'the log lost entries' })
   return done()
 }

@@ -620,9 +620,13 @@ export class Replica implements Lessor {
 
   /** What was proposed here before is applied, and the log has been read to its end as of now. */
   async #atTheEnd(): Promise<void> {
+    const asked = this.#seq
     await this.#allSettled()
     this.#mustBeOpen()
-    if (!this.#owned) await this.#toTheEnd()
+    if (!this.#owned) return this.#toTheEnd()
+    // An owner's end of the log is what it wrote itself; while the fate of that is unknown, so is the end.
+    if (this.#flight !== undefined && !this.#flight.settled && this.#flight.seq <= asked)
+      throw new LeaseError('UNAVAILABLE', 'the store has not answered yet: nothing can be said about the end of the log; ask again')
   }
 
   /** What was proposed here so far is settled in that order: when the last of it is, all is. */
