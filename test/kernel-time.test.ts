@@ -253,6 +253,24 @@ describe('a maximum hold while others wait', () => {
     expect(timerOf(world.lease(lease)!, HOLD)).toMatchObject({ epoch: 2 })
   })
 
+  test('counts for a suspect as well: when it recovers, it is not free of it', () => {
+    const world = new World()
+    world.policy('x', { maxHold: 2_000 })
+    const { lease } = world.acquire('a', 'x', { grace: 1_000 })
+    world.due(lease)
+    world.queue('b', 'x')
+    world.renew(lease)
+    expect(timerOf(world.lease(lease)!, HOLD)).toMatchObject({ duration: 2_000 })
+  })
+
+  test('begins at once when a policy brings it while someone waits', () => {
+    const world = new World()
+    const { lease } = world.acquire('a', 'x')
+    world.queue('b', 'x')
+    world.policy('x', { maxHold: 2_000 })
+    expect(timerOf(world.lease(lease)!, HOLD)).toMatchObject({ duration: 2_000 })
+  })
+
   test('someone who waits for another thing of the holder, which has no such limit, does not count', () => {
     const world = new World()
     world.policy('x', { maxHold: 1_000 })

@@ -3,7 +3,7 @@ import type { Want } from './command.ts'
 import type { Effects } from './effects.ts'
 import { emit, startTimer } from './effects.ts'
 import { rule } from './policy.ts'
-import { CAP, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch } from './state.ts'
+import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch } from './state.ts'
 
 export type Wanted = Required<Want>
 
@@ -104,11 +104,11 @@ export function joinQueues(state: State, lease: Lease): void {
 }
 
 /** Someone waits: holders that a policy limits to so long while others wait begin to count. */
-function pressHolders(state: State, effects: Effects, resource: Resource): void {
+export function pressHolders(state: State, effects: Effects, resource: Resource): void {
   const maxHold = rule(state, resource.name, 'maxHold')
   if (maxHold === 0) return
   for (const { lease } of resource.grants) {
-    if (lease.status !== LIVE || lease.rare?.timers?.[HOLD] !== undefined) continue
+    if (lease.status === FROZEN || lease.rare?.timers?.[HOLD] !== undefined) continue
     touch(state, lease)
     startTimer(state, effects, lease, HOLD, maxHold)
   }
