@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { agedOf, QUIET } from '../src/kernel/state.ts'
+import { agedOf, QUIET, SLOTS } from '../src/kernel/state.ts'
 import { World } from './kernel/world.ts'
 
 const generation = { kind: 'generation', lease: 100, token: 200, revision: 300, quiet: 5_000 } as const
@@ -52,6 +52,18 @@ describe('after a log lost entries', () => {
     world.do({ ...generation, quiet: 60_000 })
     world.do({ ...generation, quiet: 1 })
     expect(world.state.quiet).toMatchObject({ duration: 60_000, epoch: 2 })
+  })
+
+  test('every term begins again: the renewal that it began with may be among what was lost', () => {
+    const world = new World()
+    const [held, frozen] = [world.acquire('a', 'x'), world.acquire('a', 'y')]
+    world.do({ kind: 'revoke', target: { lease: frozen.lease } })
+    world.do({ kind: 'aged', marks: [held, frozen].map(({ lease }) => ({ timer: lease * SLOTS, epoch: 1, ms: 9_000 })) })
+    world.do(generation)
+    for (const { lease } of [held, frozen]) {
+      expect(world.lease(lease)).toMatchObject({ epoch: 2, aged: 0, term: 10_000 })
+      expect(world.do({ kind: 'due', timer: lease * SLOTS, epoch: 1 })).toMatchObject({ kind: 'nothing' })
+    }
   })
 
   test('a log that never granted anything needs no quiet', () => {
