@@ -1,32 +1,452 @@
-import { expect, test } from 'vitest'
-import { Replica } from '../src/replica/replica.ts'
-import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
-import { ManualClock } from '../src/testing/manual-clock.ts'
+import { describe, expect, test } from 'vitest'
+import { decodeBatch } from '../src/kernel/batch.ts'
+import type { Replica } from '../src/replica/replica.ts'
+import { acquire, fate, granted, Line, leases, queued, Rig, renew } from './replica/rig.ts'
 
-test('a replica that only finds a lease sees it lapse', async () => {
-  const clock = new ManualClock()
-  const log = new MemoryLog({ clock })
-  const open = () => Replica.open(new MemoryStore({ log, clock }), { clock })
-  {
-    await using first = await open()
-    await first.propose({ kind: 'acquire', holder: 'ann', ttl: 1_000, wants: [{ resource: 'a' }] })
+const TTL = 10_000
+
+/** Moves the clock by small steps until the lease is gone; how long that took. */
+async function timeUntilGone(rig: Rig, replica: Replica, lease: number, { within, step = 5 }: { within: number; step?: number }) {
+  for (let ms = 0; ms <= within; ms += step) {
+    if ((await replica.read({ kind: 'lease', lease })).value === undefined) return ms
+    await rig.clock.advance(step)
   }
-  await using second = await open()
-  await clock.advance(1_100)
-  expect((await second.read({ kind: 'summary' })).value.leases).toBe(0)
+  return expect.fail(`lease ${lease} was still there after ${within} ms`)
+}
+
+for (const owned of [false, true]) {
+  describe(`a lease under a replica on a log that is ${owned ? 'owned' : 'shared'}`, () => {
+    test('lapses not before its ttl, and at most 20 ms after', async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      for (const ttl of [100, 101, 777, 1_000, 3_333, 29_999]) {
+        await rig.clock.advance(7.3)
+        const { lease } = granted(await replica.propose(acquire('ann', `a/${ttl}`, { ttl })))
+        await rig.clock.advance(ttl - 0.5)
+        expect((await replica.read({ kind: 'lease', lease })).value?.status).toBe('live')
+        await rig.clock.advance(20.5)
+        expect((await replica.read({ kind: 'lease', lease })).value).toBe(undefined)
+      }
+      expect(replica.timing.lateness).toBeLessThan(20)
+    })
+
+    test('counts from its last renewal', async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+      for (let i = 0; i < 20; i++) {
+        await rig.clock.advance(TTL * 0.9)
+        expect(await renew(replica, lease)).toEqual([TTL])
+      }
+      const gone = await timeUntilGone(rig, replica, lease, { within: TTL + 50 })
+      expect(gone).toBeGreaterThanOrEqual(TTL)
+    })
+
+    test('many that lapse at once are all gone in time', async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      await using other = owned ? undefined : await rig.open()
+      await Promise.all(Array.from({ length: 3_000 }, (_, i) => replica.propose(acquire('ann', `a/${i}`, { ttl: 1_000 }))))
+      await rig.clock.advance(999)
+      expect((await replica.read({ kind: 'summary' })).value.leases).toBe(3_000)
+      await rig.clock.advance(51)
+      expect((await replica.read({ kind: 'summary' })).value.leases).toBe(0)
+      await other?.read({ kind: 'summary' })
+    })
+
+    test('steps of the wall clock change nothing', async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+      const renewed = granted(await replica.propose(acquire('bob', 'b', { ttl: TTL })))
+      for (const step of [1e9, -2e9, 3e10, -1.7e12]) {
+        rig.clock.stepWall(step)
+        await rig.clock.advance(TTL / 5)
+        expect(await renew(replica, renewed.lease)).toEqual([TTL])
+      }
+      expect(await leases(replica)).toEqual(['ann', 'bob'])
+      const gone = await timeUntilGone(rig, replica, lease, { within: TTL })
+      expect(gone).toBeGreaterThanOrEqual(TTL / 5)
+      expect(gone).toBeLessThan(TTL / 5 + 30)
+    })
+
+    test('a stall is nobody’s fault: what waits is read first, and the stall is added to every timer', async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      const kept = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+      const left = granted(await replica.propose(acquire('bob', 'b', { ttl: TTL })))
+      await rig.clock.advance(4_000)
+      rig.clock.stall(30_000)
+      // It waited in the socket all the while; overdue timers have fired already.
+      const answer = replica.propose({ kind: 'renew', leases: [kept.lease] })
+      await rig.clock.settle()
+      expect(await answer).toMatchObject({ ttls: [TTL] })
+      expect(replica.timing.stalls).toBe(1)
+      expect(replica.timing.stalled).toBeGreaterThan(29_500)
+      expect(replica.timing.stalled).toBeLessThanOrEqual(30_250)
+      await rig.clock.advance(5_000)
+      expect(await leases(replica)).toEqual(['ann', 'bob'])
+      const gone = await timeUntilGone(rig, replica, left.lease, { within: 2_000 })
+      expect(gone).toBeLessThan(1_300)
+      expect(await leases(replica)).toEqual(['ann'])
+    })
+
+    test('closing leaves no timer', async () => {
+      const rig = new Rig()
+      const replica = await rig.open({ owned })
+      await replica.propose({ kind: 'policy', prefix: 'a', rules: { aging: 1_000, maxHold: 5_000, grace: 500 } })
+      for (let i = 0; i < 100; i++) granted(await replica.propose(acquire('ann', `a/${i}`, { ttl: 1_000, maxLife: 9_000 })))
+      queued(await replica.propose(acquire('bob', 'a/0', { wait: true })))
+      await rig.clock.advance(300)
+      await replica[Symbol.asyncDispose]()
+      expect(rig.clock.waiting).toBe(0)
+    })
+  })
+}
+
+test('an entry that waits in the log is read before anything is judged, also after a stall', async () => {
+  const rig = new Rig()
+  await using a = await rig.open()
+  const other = new Line()
+  await using b = await rig.open({ line: other })
+  const { lease } = granted(await a.propose(acquire('ann', 'a', { ttl: TTL })))
+  await rig.clock.advance(TTL - 100)
+  // The renewal is in the log, and neither of them has been told when its timers fire.
+  await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
+  rig.clock.stall(5_000)
+  await rig.clock.settle()
+  expect(await leases(a)).toEqual(['ann'])
+  expect(await rig.commands('due')).toEqual([])
+  await rig.clock.advance(TTL + 100)
+  expect(await leases(b)).toEqual([])
 })
 
-test('what was overdue when a replica came is not put down to a stall', async () => {
-  const clock = new ManualClock()
-  const log = new MemoryLog({ clock })
-  const open = () => Replica.open(new MemoryStore({ log, clock }), { clock })
-  {
-    await using first = await open()
-    await first.propose({ kind: 'acquire', holder: 'ann', ttl: 1_000, wants: [{ resource: 'a' }] })
-  }
-  await clock.advance(5_000)
-  await using second = await open()
-  await clock.advance(20)
-  expect((await second.read({ kind: 'summary' })).value.leases).toBe(0)
-  expect(second.timing.stalls).toBe(0)
+test('a mass lapse that waits for its turn leaves no timer when the replica closes', async () => {
+  const rig = new Rig()
+  const replicas = [await rig.open(), await rig.open(), await rig.open()]
+  for (const replica of replicas)
+    await Promise.all(
+      Array.from({ length: 50 }, (_, i) => replica.propose(acquire('ann', `${replicas.indexOf(replica)}/${i}`, { ttl: 1_000 }))),
+    )
+  await rig.clock.advance(1_002)
+  for (const replica of replicas) await replica[Symbol.asyncDispose]()
+  expect(rig.clock.waiting).toBe(0)
 })
+
+describe('a replica that comes later', () => {
+  test('counts what it only found', async () => {
+    const rig = new Rig({ ages: false })
+    const first = await rig.open()
+    granted(await first.propose(acquire('ann', 'a', { ttl: 1_000 })))
+    await first[Symbol.asyncDispose]()
+    await using second = await rig.open()
+    await rig.clock.advance(1_020)
+    expect(await leases(second)).toEqual([])
+  })
+
+  test('takes nothing that was overdue when it came for a stall', async () => {
+    const rig = new Rig()
+    const first = await rig.open()
+    granted(await first.propose(acquire('ann', 'a', { ttl: 1_000 })))
+    await first[Symbol.asyncDispose]()
+    await rig.clock.advance(5_000)
+    await using second = await rig.open()
+    await rig.clock.advance(20)
+    expect(await leases(second)).toEqual([])
+    expect(second.timing.stalls).toBe(0)
+  })
+
+  test('knows the age of the entries of a shared log, and is not early by it', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    const first = await rig.open({ line })
+    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+    await rig.clock.advance(3_000)
+    expect(await renew(first, lease)).toEqual([TTL])
+    await rig.clock.advance(4_000)
+    rig.kill(line)
+    await using second = await rig.open()
+    const gone = await timeUntilGone(rig, second, lease, { within: TTL })
+    expect(gone).toBeGreaterThanOrEqual(TTL - 4_000)
+    expect(gone).toBeLessThan(TTL - 4_000 + 30)
+  })
+
+  test('knows the age of a snapshot of a shared log, and is not early by it', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    const first = await rig.open({ line, snapshotEntries: 5 })
+    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+    await rig.clock.advance(2_000)
+    expect(await renew(first, lease)).toEqual([TTL])
+    for (let i = 0; i < 8; i++) {
+      await rig.clock.advance(100)
+      await first.propose(acquire('bob', `b/${i}`))
+    }
+    expect(first.seen.snapshots).toBe(1)
+    await rig.clock.advance(3_200)
+    rig.kill(line)
+    await using second = await rig.open()
+    const gone = await timeUntilGone(rig, second, lease, { within: TTL })
+    expect(gone).toBeGreaterThanOrEqual(TTL - 4_000)
+    expect(gone).toBeLessThan(TTL - 3_000) // what passed between the renewal and the snapshot may be lost, no more
+  })
+
+  for (const next of ['shared', 'owned'] as const) {
+    test(`does not take the age of an owner’s entries for the age of its leases: they may have been renewed in memory (${next})`, async () => {
+      const rig = new Rig()
+      const line = new Line()
+      const owner = await rig.open({ owned: true, line, snapshotEntries: 8 })
+      const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: TTL })))
+      expect(await renew(owner, lease)).toEqual([TTL]) // logged: it confirms the grant
+      for (let i = 0; i < 8; i++) granted(await owner.propose(acquire('bob', `b/${i}`)))
+      for (let i = 0; i < 6; i++) {
+        await rig.clock.advance(5_000)
+        expect(await renew(owner, lease)).toEqual([TTL])
+      }
+      expect((await rig.commands('renew')).length).toBe(1)
+      expect(owner.seen).toMatchObject({ memoryRenewals: 6, snapshots: 1 })
+      rig.kill(line)
+      await using second = await rig.open({ owned: next === 'owned' })
+      const gone = await timeUntilGone(rig, second, lease, { within: 2 * TTL })
+      expect(gone).toBeGreaterThanOrEqual(TTL)
+      expect(gone).toBeLessThan(TTL + 30)
+    })
+  }
+})
+
+describe('short lives make nothing immortal', () => {
+  const cases: readonly { what: string; owned: boolean; ages: boolean; life: number; leave: 'killed' | 'closed'; within: number }[] = [
+    { what: 'replicas of 0.4 ttl', owned: false, ages: false, life: 4_000, leave: 'killed', within: 2 * TTL },
+    { what: 'replicas of 0.4 ttl', owned: false, ages: false, life: 4_000, leave: 'closed', within: 2 * TTL },
+    { what: 'replicas of 0.4 ttl where ages are known', owned: false, ages: true, life: 4_000, leave: 'killed', within: TTL + 50 },
+    { what: 'replicas of 50 ms where ages are known', owned: false, ages: true, life: 50, leave: 'killed', within: 1.5 * TTL },
+    { what: 'owners of 2 s', owned: true, ages: false, life: 2_000, leave: 'killed', within: 3 * TTL },
+    { what: 'owners of 2 s', owned: true, ages: false, life: 2_000, leave: 'closed', within: 3 * TTL },
+    { what: 'owners of 300 ms where ages are known', owned: true, ages: true, life: 300, leave: 'killed', within: 2 * TTL },
+    { what: 'owners of 2 s where ages are known', owned: true, ages: true, life: 2_000, leave: 'killed', within: 2 * TTL },
+  ]
+  for (const { what, owned, ages, life, leave, within } of cases) {
+    test(`${what}, ${leave}: what is abandoned is gone within ${within} ms, what is renewed never is`, async () => {
+      const rig = new Rig({ ages })
+      let line = new Line()
+      let replica = await rig.open({ owned, line, snapshotEntries: 7 })
+      const left = granted(await replica.propose(acquire('left', 'a', { ttl: TTL })))
+      const kept = granted(await replica.propose(acquire('kept', 'b', { ttl: TTL })))
+      await renew(replica, left.lease, kept.lease)
+      const began = rig.clock.now()
+      let renewed = began
+      let gone: number | undefined
+      while (gone === undefined || rig.clock.now() < began + 4 * TTL) {
+        await rig.clock.advance(life)
+        const holders = await leases(replica)
+        expect(holders).toContain('kept')
+        if (!holders.includes('left')) gone ??= rig.clock.now() - began
+        else expect(rig.clock.now() - began).toBeLessThan(within)
+        if (rig.clock.now() - renewed >= TTL * 0.4) {
+          expect(await renew(replica, kept.lease)).toEqual([TTL])
+          renewed = rig.clock.now()
+        }
+        if (leave === 'killed') rig.kill(line)
+        else await replica[Symbol.asyncDispose]()
+        line = new Line()
+        replica = await rig.open({ owned, line, snapshotEntries: 7 })
+      }
+      expect(gone).toBeGreaterThanOrEqual(TTL)
+      await replica[Symbol.asyncDispose]()
+    })
+  }
+
+  test('a frozen lease and a quiet log thaw as well', async () => {
+    const rig = new Rig({ ages: false })
+    let line = new Line()
+    let replica = await rig.open({ owned: true, line })
+    const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+    await replica.propose({ kind: 'revoke', target: { lease } })
+    await replica.propose({ kind: 'generation', lease: 0, token: 0, revision: 0, quiet: TTL })
+    for (let i = 0; i < 15; i++) {
+      await rig.clock.advance(2_000)
+      rig.kill(line)
+      line = new Line()
+      replica = await rig.open({ owned: true, line })
+    }
+    await rig.clock.advance(20)
+    expect((await replica.read({ kind: 'summary' })).value).toMatchObject({ leases: 0, frozen: 0, quiet: false })
+    await replica[Symbol.asyncDispose]()
+  })
+})
+
+describe('renewals kept in memory', () => {
+  test('are not appended, and the first one, which confirms the grant, is', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using owner = await rig.open({ owned: true, line })
+    const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: 60_000 })))
+    expect(await renew(owner, lease)).toEqual([60_000])
+    const { length } = line.sent
+    for (let i = 0; i < 50; i++) {
+      await rig.clock.advance(5_000)
+      expect(await renew(owner, lease)).toEqual([60_000])
+    }
+    expect(line.sent.length).toBe(length)
+    expect(owner.seen.memoryRenewals).toBe(50)
+  })
+
+  test('a shared replica keeps none', async () => {
+    const rig = new Rig()
+    await using replica = await rig.open()
+    const { lease } = granted(await replica.propose(acquire('ann', 'a')))
+    for (let i = 0; i < 5; i++) await renew(replica, lease)
+    expect((await rig.commands('renew')).length).toBe(5)
+  })
+
+  test('the first after a restart is logged before it is acknowledged', async () => {
+    const rig = new Rig()
+    const first = await rig.open({ owned: true })
+    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+    await renew(first, lease)
+    await renew(first, lease)
+    await first[Symbol.asyncDispose]()
+    const line = new Line()
+    await using second = await rig.open({ owned: true, line })
+    line.ways.append.push(500)
+    const answer = fate(renew(second, lease))
+    await rig.clock.advance(499)
+    expect(answer.settled).toBe(false)
+    await rig.clock.advance(1)
+    expect(answer.value).toEqual([TTL])
+    expect((await rig.commands('renew')).length).toBe(2)
+    await renew(second, lease)
+    expect((await rig.commands('renew')).length).toBe(2)
+  })
+
+  test('the first after a mark is logged before it is acknowledged, also while the mark is under way', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using owner = await rig.open({ owned: true, line })
+    const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: TTL })))
+    await renew(owner, lease)
+    await rig.clock.advance(TTL * 0.6)
+    expect(await rig.commands('aged')).toEqual([])
+    line.ways.append.push(300)
+    await rig.clock.advance(TTL * 0.03)
+    const answer = fate(renew(owner, lease))
+    await rig.clock.settle()
+    expect(answer.settled).toBe(false)
+    await rig.clock.advance(400)
+    expect(answer.value).toEqual([TTL])
+    expect((await rig.commands('aged')).length).toBe(1)
+    expect((await rig.commands('renew')).length).toBe(2)
+    await renew(owner, lease)
+    expect((await rig.commands('renew')).length).toBe(2)
+    const gone = await timeUntilGone(rig, owner, lease, { within: TTL + 50 })
+    expect(gone).toBeGreaterThanOrEqual(TTL)
+  })
+
+  test('none is acknowledged while a due is under way, however long that takes', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using owner = await rig.open({ owned: true, line, patience: 2_000 })
+    const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: TTL })))
+    await renew(owner, lease)
+    await rig.clock.advance(TTL - 100)
+    line.ways.append.push(60_000)
+    await rig.clock.advance(120)
+    expect(decodedKinds(line.sent.at(-1)!)).toEqual(['due'])
+    const answers = []
+    for (let i = 0; i < 100; i++) {
+      answers.push(fate(owner.propose({ kind: 'renew', leases: [lease] })))
+      await rig.clock.advance(100)
+    }
+    for (const { value } of answers) expect(value).toBe(undefined) // it would be acknowledged, and then lapse
+    await rig.clock.advance(60_000)
+    expect(await leases(owner)).toEqual([])
+  })
+
+  test('whoever was renewed just before an owner was killed has its ttl from then on', async () => {
+    for (const snapshotEntries of [3, 10_000]) {
+      const rig = new Rig()
+      const line = new Line()
+      const first = await rig.open({ owned: true, line, snapshotEntries })
+      const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+      for (let i = 0; i < 30; i++) {
+        await rig.clock.advance(3_000)
+        expect(await renew(first, lease)).toEqual([TTL])
+      }
+      const sent = rig.clock.now()
+      rig.kill(line)
+      await rig.clock.advance(2_000)
+      await using second = await rig.open({ owned: true, snapshotEntries })
+      await rig.clock.advance(sent + TTL - 1 - rig.clock.now())
+      expect(await leases(second)).toEqual(['ann'])
+      await rig.clock.advance(2 * TTL)
+      expect(await leases(second)).toEqual([])
+    }
+  })
+})
+
+function decodedKinds(bytes: Uint8Array): string[] {
+  return decodeBatch(bytes).proposals.map(({ command }) => command.kind)
+}
+
+test('whatever happens to its replicas, no acknowledged renewal is cut short', async () => {
+  for (let seed = 1; seed <= 12; seed++) {
+    const random = chance(seed)
+    const rig = new Rig({ ages: seed % 2 === 0 })
+    let owned = seed % 3 > 0
+    let line = new Line()
+    const open = () => rig.open({ owned, line, snapshotEntries: 5 + random(20) })
+    let replica = await open()
+    const ttl = 1_000 + random(4_000)
+    /** When the last acknowledged renewal was sent. */
+    const held = new Map<number, number>()
+    const gone = new Set<number>()
+    for (let i = 0; i < 400; i++) {
+      const dice = random(20)
+      const sent = rig.clock.now()
+      if (dice === 0) {
+        if (random(2) === 0) rig.kill(line)
+        else await replica[Symbol.asyncDispose]()
+        if (random(4) === 0) owned = !owned
+        line = new Line()
+        replica = await open()
+      } else if (dice < 4 && held.size < 30) {
+        const outcome = granted(await replica.propose(acquire('ann', `a/${i}`, { ttl, grace: 0 })))
+        held.set(outcome.lease, sent)
+      } else if (dice < 14) {
+        for (const [lease] of [...held]) {
+          if (lease % 3 === 0 || random(2) === 0) continue // some are abandoned
+          const [left] = await renew(replica, lease)
+          if (left !== -1) held.set(lease, sent)
+        }
+      } else if (dice === 14) rig.clock.stall(random(3_000))
+      else if (dice === 15) rig.clock.stepWall(random(2_000_000) - 1_000_000)
+      await rig.clock.advance(random(ttl / 3))
+      await rig.clock.settle()
+      const now = rig.clock.now()
+      const there = new Set((await replica.read({ kind: 'leases' }, { consistent: true })).value.map(({ lease }) => lease))
+      for (const [lease, since] of held) {
+        if (there.has(lease)) {
+          expect(gone.has(lease)).toBe(false)
+          continue
+        }
+        expect(
+          now - since,
+          `seed ${seed}, step ${i}: lease ${lease} lapsed ${now - since} ms after its renewal was sent`,
+        ).toBeGreaterThanOrEqual(ttl)
+        held.delete(lease)
+        gone.add(lease)
+      }
+    }
+    await rig.clock.advance(4 * ttl)
+    expect((await replica.read({ kind: 'summary' })).value.leases, `seed ${seed}`).toBe(0)
+    await replica[Symbol.asyncDispose]()
+  }
+})
+
+function chance(seed: number): (below: number) => number {
+  let state = Math.imul(seed, 2_654_435_761)
+  return below => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0
+    return (state >>> 8) % Math.max(1, Math.floor(below))
+  }
+}

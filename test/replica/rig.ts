@@ -20,24 +20,28 @@ export class Line {
   /** How long each way of an append or a read takes, one way after the other; then no time at all. */
   readonly ways = { append: [] as number[], read: [] as number[] }
   readonly sent: Uint8Array[] = []
-  reads = 0
-  /** False: it reads slowly, so that it learns of its own entries by the answers of its appends. */
-  store: FaultyStore | undefined
+  /** The process at this end was killed: whatever it still does reaches nobody. */
+  dead = false
+  /** What the engine knows this end by. */
+  store: MemoryStore | undefined
 }
 
-export class Rig {
-  readonly clock: ManualClock
-  readonly log: MemoryLog
-  #seed = 100
+const NEVER = 1e12
 
-  constructor() {
-    this.clock = new ManualClock()
-    this.log = new MemoryLog({ clock: this.clock })
+export class Rig {
+  readonly clock = new ManualClock()
+  readonly log: MemoryLog
+  #owners = 0
+
+  /** `ages: false`: an engine that cannot say how old an entry is. */
+  constructor({ ages = true }: { readonly ages?: boolean } = {}) {
+    this.log = new MemoryLog({ clock: ages ? this.clock : new ManualClock({ seed: 2 }) })
   }
 
   store({ owned = false, line = new Line() }: { readonly owned?: boolean; readonly line?: Line } = {}): FaultyStore {
     const { clock, log } = this
-    const inner = new MemoryStore({ log, clock, ...(owned && { own: { name: `owner ${++this.#seed}` } }) })
+    const inner = new MemoryStore({ log, clock, ...(owned && { own: { name: `owner ${++this.#owners}` } }) })
+    line.store = inner
     return new FaultyStore(inner, {
       clock,
       append: entry => {
@@ -45,9 +49,8 @@ export class Rig {
         return line.faults.length > 0 ? line.faults.shift() : line.always
       },
       delay: call => {
-        if (call === 'snapshot') return 0
-        if (call === 'read') line.reads++
-        return line.ways[call].shift() ?? 0
+        if (line.dead) return NEVER
+        return call === 'snapshot' ? 0 : (line.ways[call].shift() ?? 0)
       },
     })
   }
@@ -55,6 +58,12 @@ export class Rig {
   open({ line, ...options }: ReplicaOptions & { readonly line?: Line } = {}): Promise<Replica> {
     const { owned = false } = options
     return Replica.open(this.store({ owned, ...(line && { line }) }), { clock: this.clock, ...options })
+  }
+
+  /** kill -9 of the process that `line` belongs to. */
+  kill(line: Line): void {
+    line.dead = true
+    this.log.dismiss(line.store!)
   }
 
   /** Every entry there is, decoded. */
