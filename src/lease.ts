@@ -89,6 +89,8 @@ export class Belief {
   /** The group it is renewed with, and the watch that brings its news: theirs to keep. */
   group: unknown
   news: unknown
+  /** Its handle may be collected: then it is released. */
+  registered = false
   jeopardised = false
   touched = false
   progress: number
@@ -98,7 +100,8 @@ export class Belief {
   cancelHold: (() => void) | undefined
   readonly #renewals: { readonly resolve: () => void; readonly reject: (error: unknown) => void }[] = []
 
-  #end: LeaseError | undefined
+  /** Made when first asked for: an error that nobody reads is the most expensive part of giving back. */
+  #end: LeaseError | (() => LeaseError) | undefined
   #signal: AbortController | undefined
   #jeopardy: AbortController | undefined
   #recalled: AbortController | undefined
@@ -148,7 +151,7 @@ export class Belief {
     this.jeopardised = false
     if (this.stage === 'told') this.stage = 'held'
     if (this.#jeopardy?.signal.aborted) this.#jeopardy = undefined
-    for (const { resolve } of this.#renewals.splice(0)) resolve()
+    if (this.#renewals.length > 0) for (const { resolve } of this.#renewals.splice(0)) resolve()
     return true
   }
 
@@ -177,19 +180,24 @@ export class Belief {
   }
 
   /** From here on no answer gives belief back. */
-  finish(reason: LeaseError): void {
+  finish(reason: LeaseError | (() => LeaseError)): void {
     if (this.stage === 'ended') return
     this.stage = 'ended'
     this.#end = reason
     this.cancelHold?.()
-    for (const { reject } of this.#renewals.splice(0)) reject(reason)
-    this.endanger()
-    this.#signal?.abort(reason)
+    if (this.#renewals.length > 0) for (const { reject } of this.#renewals.splice(0)) reject(this.end)
+    if (this.#jeopardy !== undefined) this.endanger()
+    this.#signal?.abort(this.end)
   }
 
   /** Why it is over, once it is. */
   get end(): LeaseError {
-    return this.#end ?? new LeaseError('GONE', `${this.name} was given back`, { facts: this.facts })
+    if (typeof this.#end === 'function') this.#end = this.#end()
+    return this.#end ?? this.gone('given back')
+  }
+
+  gone(how: string): LeaseError {
+    return new LeaseError('GONE', `${this.name} was ${how}`, { facts: this.facts })
   }
 
   get name(): string {
@@ -211,7 +219,7 @@ export class Belief {
   get jeopardy(): AbortSignal {
     if (this.#jeopardy === undefined) {
       this.#jeopardy = new AbortController()
-      if (this.jeopardised) {
+      if (this.jeopardised || this.stage === 'ended') {
         this.jeopardised = false
         this.endanger()
       }

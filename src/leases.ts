@@ -512,22 +512,22 @@ class News {
 
 /** One call of `acquire` while it is under way: what can end it from outside. */
 class Asking {
-  /** Rejects when it is called off. */
-  readonly stopped: Promise<never>
   /** What must be given back if it is called off now. */
   onStop: (() => void) | undefined
-  #reject!: (reason: unknown) => void
+  readonly #reject: (reason: unknown) => void
   #reason: { readonly value: unknown } | undefined
   #over = false
   readonly #cancel: (() => void) | undefined
   readonly #signal: AbortSignal | undefined
-  readonly #abort = () => this.stop(this.#signal!.reason)
+  readonly #abort: (() => void) | undefined
 
-  constructor(clock: Clock, signal: AbortSignal | undefined, wait: number, waited: () => LeaseError) {
-    this.stopped = new Promise((_, reject) => (this.#reject = reject))
-    this.stopped.catch(() => {})
+  constructor(reject: (reason: unknown) => void, clock: Clock, signal: AbortSignal | undefined, wait: number, waited: () => LeaseError) {
+    this.#reject = reject
     this.#signal = signal
-    signal?.addEventListener('abort', this.#abort, { once: true })
+    if (signal !== undefined) {
+      this.#abort = () => this.stop(signal.reason)
+      signal.addEventListener('abort', this.#abort, { once: true })
+    }
     if (wait > 0 && wait < Number.POSITIVE_INFINITY) this.#cancel = clock.after(wait, () => this.stop(waited()), { ref: true })
   }
 
@@ -547,7 +547,7 @@ class Asking {
   finish(): void {
     this.#over = true
     this.#cancel?.()
-    this.#signal?.removeEventListener('abort', this.#abort)
+    if (this.#abort !== undefined) this.#signal!.removeEventListener('abort', this.#abort)
   }
 }
 
@@ -747,38 +747,34 @@ export class Leases implements AsyncDisposable {
     const options = typeof second === 'function' ? {} : second
     const work = (typeof second === 'function' ? second : third) as (lease: Lease | null) => T | PromiseLike<T>
     if (typeof work !== 'function') throw new LeaseError('INVALID', 'request takes a function as its last argument')
-    const lease = options.ifAvailable === true ? await this.tryAcquire(names, options) : await this.acquire(names, options)
-    if (lease === undefined) return work(null)
+    const belief =
+      options.ifAvailable === true ? await this.#tryObtain(names, options) : await this.#obtain(names, options, waitOf(options))
+    if (belief === undefined) return work(null)
+    const lease = new Lease(belief)
     try {
-      return await this.#inside.run([...(this.#inside.getStore() ?? []), beliefOf(lease)], () => work(lease))
+      return await this.#inside.run([...(this.#inside.getStore() ?? []), belief], () => work(lease))
     } finally {
       // Not delivered, it lapses by itself; the outcome of the work is what the caller asked for.
-      await lease.release().catch(() => {})
+      await this.#release(belief).catch(() => {})
     }
   }
 
   /** All of the resources or none. Waits until granted unless `wait`, `ifAvailable` or `signal` say otherwise. */
-  acquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
-    const { wait = true, ifAvailable = false } = options
-    const ms = wait === true ? Number.POSITIVE_INFINITY : wait === false ? 0 : wait === Number.POSITIVE_INFINITY ? wait : undefined
-    return this.#obtain(names, options, ifAvailable ? 0 : ms)
+  async acquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
+    return this.#handle(await this.#obtain(names, options, options.ifAvailable === true ? 0 : waitOf(options)))
   }
 
   /** Undefined when it is held: that is an answer, not a failure. */
   async tryAcquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease | undefined> {
-    try {
-      return await this.#obtain(names, options, 0)
-    } catch (error) {
-      if (error instanceof LeaseError && error.code === 'HELD') return undefined
-      throw error
-    }
+    const belief = await this.#tryObtain(names, options)
+    return belief === undefined ? undefined : this.#handle(belief)
   }
 
   /** A lease on nothing: what others hang on. */
-  open(
+  async open(
     options: Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'any' | 'priority' | 'steal' | 'recall'> = {},
   ): Promise<Lease> {
-    return this.#obtain([], options, 0)
+    return this.#handle(await this.#obtain([], options, 0))
   }
 
   /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */
@@ -798,29 +794,46 @@ export class Leases implements AsyncDisposable {
     const told = { lease, resources: value.grants.map(({ resource }) => resource), tokens: value.grants.map(({ token }) => token) }
     const belief = new Belief(this.#keeper, lease, 'told', value.ttl, { holder: this.holder, ...asked })
     this.#beliefs.set(lease, belief)
-    await this.#confirm(belief, told)
-    return this.#handOut(belief, asked)
+    if (!(await this.#confirm(belief, told))) throw belief.end
+    return this.#handle(this.#handOut(belief, asked))
   }
 
-  /** `wait`: undefined when the options have it as a duration. */
-  async #obtain(names: string | readonly string[], options: AcquireOptions, wait: number | undefined): Promise<Lease> {
-    const { signal } = options
-    signal?.throwIfAborted()
-    this.#mustBeOpen()
-    const limit = wait ?? milliseconds(options.wait as Duration, 'wait')
-    const asked = this.#form(typeof names === 'string' ? [names] : names, options, limit > 0)
-    const began = this.clock.now()
-    const asking = new Asking(this.clock, signal, limit, () => this.#waited(asked, this.clock.now() - began))
-    this.#asking.add(asking)
+  async #tryObtain(names: string | readonly string[], options: AcquireOptions): Promise<Belief | undefined> {
     try {
-      return await Promise.race([this.#ask(asked, asking), asking.stopped])
-    } finally {
-      this.#asking.delete(asking)
-      asking.finish()
+      return await this.#obtain(names, options, 0)
+    } catch (error) {
+      if (error instanceof LeaseError && error.code === 'HELD') return undefined
+      throw error
     }
   }
 
-  async #ask(asked: Asked, asking: Asking): Promise<Lease> {
+  async #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+    const { signal } = options
+    signal?.throwIfAborted()
+    this.#mustBeOpen()
+    const asked = this.#form(typeof names === 'string' ? [names] : names, options, limit > 0)
+    const began = this.clock.now()
+    return new Promise((resolve, reject) => {
+      const asking = new Asking(reject, this.clock, signal, limit, () => this.#waited(asked, this.clock.now() - began))
+      this.#asking.add(asking)
+      const done = () => {
+        this.#asking.delete(asking)
+        asking.finish()
+      }
+      this.#ask(asked, asking).then(
+        belief => {
+          done()
+          resolve(belief)
+        },
+        error => {
+          done()
+          reject(error)
+        },
+      )
+    })
+  }
+
+  async #ask(asked: Asked, asking: Asking): Promise<Belief> {
     // The first lease makes the incarnation of all that follow.
     while (this.#incarnation === undefined && this.#introduction !== undefined) await this.#introduction
     for (;;) {
@@ -854,13 +867,14 @@ export class Leases implements AsyncDisposable {
       throw stopped
     }
     if (outcome.kind === 'queued') return this.#queue(belief, outcome, asked, asking)
-    if (this.#heartbeat.join(belief) <= 0) {
+    const left = this.#heartbeat.join(belief)
+    if (left <= 0) {
       this.#leave(belief)
       return undefined
     }
     // A long grant begins short; whoever renews by the clock lengthens it in good time, the others must do so now.
     const short = belief.term < asked.ttl && asked.strategy !== 'half' && asked.strategy !== 'continuous'
-    if (!short && belief.remaining() > belief.valid / 4) return belief
+    if (!short && left > belief.valid / 4) return belief
     return (await this.#confirm(belief, { ...outcome, lease: belief.id })) ? belief : undefined
   }
 
@@ -937,9 +951,7 @@ export class Leases implements AsyncDisposable {
     }
   }
 
-  #handOut(belief: Belief, { maxHold }: Pick<Asked, 'maxHold'>): Lease {
-    const lease = new Lease(belief)
-    this.#handles.register(lease, belief, belief)
+  #handOut(belief: Belief, { maxHold }: Pick<Asked, 'maxHold'>): Belief {
     belief.grantedAt = this.clock.now()
     belief.progress = belief.grantedAt
     if (maxHold < Number.POSITIVE_INFINITY)
@@ -947,6 +959,14 @@ export class Leases implements AsyncDisposable {
         this.#lose(belief, 'max-hold', `it was held for ${inWords(maxHold)}, as long as was allowed`, { ms: maxHold }),
       )
     publish('acquired', () => ({ ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
+    return belief
+  }
+
+  /** The handle of one that may be forgotten. */
+  #handle(belief: Belief): Lease {
+    const lease = new Lease(belief)
+    this.#handles.register(lease, belief, belief)
+    belief.registered = true
     return lease
   }
 
@@ -1210,7 +1230,7 @@ export class Leases implements AsyncDisposable {
     belief.news = undefined
     this.#beliefs.delete(belief.id)
     this.#waiters.delete(belief.id)
-    this.#handles.unregister(belief)
+    if (belief.registered) this.#handles.unregister(belief)
     belief.parent?.children?.delete(belief)
   }
 
@@ -1218,7 +1238,7 @@ export class Leases implements AsyncDisposable {
   #leave(belief: Belief): void {
     if (belief.stage === 'ended') return
     this.#forget(belief)
-    belief.finish(new LeaseError('GONE', `${belief.name} was given back`, { facts: belief.facts }))
+    belief.finish(() => belief.gone('given back'))
     this.#farewell(belief.id, belief.term).catch(() => {})
   }
 
@@ -1232,7 +1252,7 @@ export class Leases implements AsyncDisposable {
     // Stops believing before it sends, with all that hangs on it.
     this.#forget(belief)
     this.#endChildren(belief)
-    belief.finish(new LeaseError('GONE', `${belief.name} was released by its holder`, { facts: belief.facts }))
+    belief.finish(() => belief.gone('released by its holder'))
     belief.farewell = this.#farewell(belief.id, belief.term)
     publish('released', () => ({ ...belief.facts, resources: belief.resources, held: this.clock.now() - belief.grantedAt }))
     return belief.farewell
@@ -1283,7 +1303,7 @@ export class Leases implements AsyncDisposable {
     if (outcome.kind === 'done') {
       this.#forget(belief)
       this.#endChildren(belief)
-      belief.finish(new LeaseError('GONE', `${belief.name} was transferred to ${to}`, { facts: { ...belief.facts, to } }))
+      belief.finish(() => belief.gone(`transferred to ${to}`))
       publish('released', () => ({ ...belief.facts, resources: belief.resources, to, held: this.clock.now() - belief.grantedAt }))
       return outcome.id!
     }
@@ -1460,6 +1480,12 @@ export class Leases implements AsyncDisposable {
     await this.#within(250, this.lessor.read({ kind: 'summary' }, { consistent: true })).catch(() => {})
     await this.lessor[Symbol.asyncDispose]()
   }
+}
+
+/** How long to wait at most. */
+function waitOf({ wait = true }: AcquireOptions): number {
+  if (typeof wait === 'boolean') return wait ? Number.POSITIVE_INFINITY : 0
+  return wait === Number.POSITIVE_INFINITY ? wait : milliseconds(wait, 'wait')
 }
 
 /** The longest prefix by whole segments. */
