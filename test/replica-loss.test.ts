@@ -69,10 +69,11 @@ describe('a log that lost its tail', () => {
   for (const owned of [false, true]) {
     test(`whoever recovers it begins above all that the survivor saw, and is quiet for the longest ttl (${owned ? 'owned' : 'shared'})`, async () => {
       const rig = new Rig()
+      const first = await rig.open({ owned })
+      const kept = granted(await first.propose(acquire('ann', 'a', { ttl: 20_000 })))
+      queued(await first.propose(acquire('bob', 'a', { wait: true, ttl: 60_000 })))
+      await first[Symbol.asyncDispose]()
       const lost = await rig.open({ owned })
-      const kept = granted(await lost.propose(acquire('ann', 'a', { ttl: 20_000 })))
-      queued(await lost.propose(acquire('bob', 'a', { wait: true, ttl: 60_000 })))
-      await rig.clock.settle()
       const gone = granted(await lost.propose(acquire('eve', 'b', { ttl: 20_000 })))
       rig.log.loseTail(1)
       const { survivor } = lost
@@ -86,6 +87,7 @@ describe('a log that lost its tail', () => {
       await rig.clock.advance(1_000)
       await using replica = await opening
       await rig.clock.advance(4_000)
+      expect((await rig.commands('aged')).length).toBeLessThan(10)
       const { value } = await replica.read({ kind: 'summary' })
       expect(value.quiet).toBe(true)
       expect(value.nextToken).toBeGreaterThan(gone.tokens[0]!)
@@ -99,8 +101,6 @@ describe('a log that lost its tail', () => {
       expect(next.tokens[0]).toBeGreaterThan(gone.tokens[0]!)
       expect(next.lease).toBeGreaterThan(gone.lease)
       expect(next.revision).toBeGreaterThan(gone.revision)
-      const [holder] = (await replica.read({ kind: 'resource', resource: 'a' })).value.grants
-      if (holder !== undefined && holder.holder === 'bob') expect(holder.token).toBeGreaterThan(gone.tokens[0]!)
     })
   }
 

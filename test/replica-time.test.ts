@@ -122,15 +122,17 @@ test('an entry that waits in the log is read before anything is judged, also aft
 })
 
 test('a mass lapse that waits for its turn leaves no timer when the replica closes', async () => {
-  const rig = new Rig()
-  const replicas = [await rig.open(), await rig.open(), await rig.open()]
-  for (const replica of replicas)
-    await Promise.all(
-      Array.from({ length: 50 }, (_, i) => replica.propose(acquire('ann', `${replicas.indexOf(replica)}/${i}`, { ttl: 1_000 }))),
-    )
-  await rig.clock.advance(1_002)
-  for (const replica of replicas) await replica[Symbol.asyncDispose]()
-  expect(rig.clock.waiting).toBe(0)
+  for (const wait of [0, 5, 20, 40]) {
+    const rig = new Rig()
+    const replicas = [await rig.open(), await rig.open(), await rig.open()]
+    for (const [r, replica] of replicas.entries())
+      await Promise.all(Array.from({ length: 50 }, (_, i) => replica.propose(acquire('ann', `${r}/${i}`, { ttl: 1_000 }))))
+    await rig.clock.advance(995)
+    rig.clock.stall(6) // all of them look at the same moment
+    await rig.clock.advance(wait)
+    for (const replica of replicas) await replica[Symbol.asyncDispose]()
+    expect(rig.clock.waiting, `closed ${wait} ms after the lapse`).toBe(0)
+  }
 })
 
 describe('a replica that comes later', () => {

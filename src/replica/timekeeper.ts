@@ -89,6 +89,8 @@ export class Timekeeper {
   #expected = 0
   #beat = 0
   #judging = false
+  /** What calls off those who wait for their turn. */
+  readonly #turns = new Set<() => void>()
   #proposals = 0
   #stopped = false
   /** For metrics and tests: lateness of the last proposals, stalls seen. */
@@ -179,6 +181,10 @@ export class Timekeeper {
     } else if (countdown?.epoch !== quiet.epoch) {
       if (countdown !== undefined) this.#drop(countdown)
       this.#place(new Countdown(undefined, QUIET, quiet.epoch, this.#started(), this.#replaying))
+    } else {
+      this.#marked(countdown, agedOf(this.#state, quiet))
+      this.#wheel.set(countdown, this.#look(countdown))
+      this.#arm()
     }
   }
 
@@ -343,11 +349,13 @@ export class Timekeeper {
     if (due.length > FEW && this.#turn() > 0) {
       const wait = ++this.#proposals
       for (const countdown of due) countdown.busy = wait
-      this.#clock.after(this.#turn() * TURN, () => {
+      const cancel = this.#clock.after(this.#turn() * TURN, () => {
+        this.#turns.delete(cancel)
         const still = due.filter(countdown => countdown.busy === wait)
         for (const countdown of still) countdown.busy = 0
-        if (!this.#stopped) this.#proposeDue(still)
+        this.#proposeDue(still)
       })
+      this.#turns.add(cancel)
     } else this.#proposeDue(due)
     this.#proposeMarks(marks, now)
     if (this.#markTogetherDue(now)) this.#markTogether(now)
@@ -454,5 +462,7 @@ export class Timekeeper {
     this.#stopped = true
     this.#cancel?.()
     this.#cancel = undefined
+    for (const cancel of this.#turns) cancel()
+    this.#turns.clear()
   }
 }
