@@ -256,6 +256,10 @@ describe('limits', () => {
     world.refused(world.ask('a', 'gpu/3'), 'LIMIT', /a has 2 leases under gpu/)
     world.acquire('a', 'gpus')
     world.acquire('c', 'gpu/3')
+    world.acquire('c', 'gpu')
+    world.refused(world.ask('c', 'gpu/4'), 'LIMIT', /c has 2/)
+    world.policy('', { quota: 3 })
+    world.refused(world.ask('a', 'elsewhere'), 'LIMIT', /a has 3/)
   })
 
   test('so many waiters for one resource, and so many leases in all', () => {

@@ -29,7 +29,8 @@ describe('a policy', () => {
     expect([rule(world.state, 'x', 'capacity'), rule(world.state, 'x', 'lockDelay')]).toEqual([2, 0])
     expect(world.do({ kind: 'policy', prefix: 'x' })).toMatchObject({ kind: 'done' })
     expect(rule(world.state, 'x', 'capacity')).toBe(1)
-    world.refused(world.do({ kind: 'policy', prefix: 'x' }), 'NOT_FOUND')
+    world.refused(world.do({ kind: 'policy', prefix: 'x' }), 'NOT_FOUND', /for x/)
+    world.refused(world.do({ kind: 'policy', prefix: '' }), 'NOT_FOUND', /for everything/)
   })
 
   test('bounds the ttl of what is asked for, and never shortens one that was acknowledged', () => {
@@ -43,6 +44,8 @@ describe('a policy', () => {
     world.refused(world.ask('b', ['y', 'x/2'], { ttl: 999 }), 'INVALID')
     world.refused(world.ask('b', [], { ttl: 999, entries: [{ key: 'x/e', value: '' }] }), 'INVALID')
     world.acquire('b', 'x/2', { ttl: 5_000 })
+    world.policy('x/3', { ttlMin: 700, ttlMax: 700 })
+    world.acquire('b', 'x/3', { ttl: 700 })
   })
 
   test('is told to those who watch', () => {

@@ -4,7 +4,7 @@ import { cycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { end } from './end.ts'
 import { attach, badAttachment, entryRefusal } from './entry.ts'
-import { badName, badText } from './name.ts'
+import { badName, badText, under } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
 import { allowed, mayTouch, rule, ruledBy, TTL_LIMIT } from './policy.ts'
@@ -113,8 +113,10 @@ function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refu
 }
 
 function wantsUnder(lease: Lease, prefix: string): boolean {
-  const inside = (name: string) => prefix === '' || name === prefix || name.startsWith(`${prefix}/`)
-  return lease.grants.some(given => inside(given.resource.name)) || (lease.rare?.wants.some(want => inside(want.resource)) ?? false)
+  return (
+    lease.grants.some(given => under(prefix, given.resource.name)) ||
+    (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false)
+  )
 }
 
 function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): number {
