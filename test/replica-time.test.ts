@@ -258,6 +258,25 @@ describe('short lives make nothing immortal', () => {
     })
   }
 
+  for (const many of [1, 40])
+    test(`those who only try once and go take over ${many} abandoned leases soon after their ttl, and not before`, async () => {
+      const rig = new Rig()
+      const line = new Line()
+      const first = await rig.open({ line })
+      for (let i = 0; i < many; i++) granted(await first.propose(acquire('ann', `a/${i}`, { ttl: TTL })))
+      rig.kill(line)
+      const began = rig.clock.now()
+      for (;;) {
+        const attempt = await rig.open()
+        const { kind } = await attempt.propose(acquire('bob', 'a/0'))
+        await attempt[Symbol.asyncDispose]()
+        if (kind === 'granted') break
+        expect(rig.clock.now() - began).toBeLessThan(TTL + 100)
+        await rig.clock.advance(50)
+      }
+      expect(rig.clock.now() - began).toBeGreaterThanOrEqual(TTL)
+    })
+
   test('a frozen lease and a quiet log thaw as well', async () => {
     const rig = new Rig({ ages: false })
     let line = new Line()

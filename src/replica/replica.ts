@@ -200,7 +200,9 @@ export class Replica implements Lessor {
     if (survivor !== undefined) await this.#internal({ kind: 'generation', ...survivor })
     // Only now may anything be said to be due: before, a renewal may have been among what was lost.
     this.#keeper.caughtUp()
-    if (!this.#owned) this.#tailing = this.#tail()
+    if (this.#owned) return
+    this.#keeper.judgeFound()
+    this.#tailing = this.#tail()
   }
 
   #internal(command: Command): Promise<Outcome> {

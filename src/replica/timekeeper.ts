@@ -195,6 +195,15 @@ export class Timekeeper {
     this.#arm() // what was found runs, even if nothing new ever comes
   }
 
+  /**
+   * Says what was overdue already, at once and out of turn: a process that only looks in may be gone before any timer fires, and if all of
+   * them were like that nothing would ever lapse. All there is has just been read.
+   */
+  judgeFound(): void {
+    this.#judgeNow({ inTurn: false })
+    this.#arm()
+  }
+
   /** Takes over what a run or a mark for all says of those that it found. At start one look at the end is enough. */
   learnTogether(): void {
     if (this.#learned) return
@@ -336,7 +345,7 @@ export class Timekeeper {
     this.#cancel = this.#clock.after(BEAT, () => this.#fire())
   }
 
-  #judgeNow(): void {
+  #judgeNow({ inTurn = true }: { readonly inTurn?: boolean } = {}): void {
     const now = this.now()
     const due: Countdown[] = []
     const marks: Countdown[] = []
@@ -346,7 +355,7 @@ export class Timekeeper {
       else if (this.#look(countdown) <= now && marks.length < MOST_MARKS) marks.push(countdown)
       else this.#wheel.set(countdown, Math.max(this.#look(countdown), now + 1))
     }
-    if (due.length > FEW && this.#turn() > 0) {
+    if (inTurn && due.length > FEW && this.#turn() > 0) {
       const wait = ++this.#proposals
       for (const countdown of due) countdown.busy = wait
       const cancel = this.#clock.after(this.#turn() * TURN, () => {
