@@ -154,6 +154,23 @@ describe('snapshots', () => {
     expect(other.hash()).toBe(replica.hash())
   })
 
+  test('may be cut anywhere by the store that keeps them', async () => {
+    for (const size of [1, 7, 1_000, 1_000_000]) {
+      const rig = new Rig()
+      const line = new Line()
+      await using replica = await rig.open({ line, snapshotEntries: 10 })
+      const { store } = line
+      const keep = store!.snapshot.bind(store)
+      store!.snapshot = (at, bytes) => keep(at, piecesOf(size, bytes))
+      await Promise.all(Array.from({ length: 100 }, (_, i) => replica.propose(acquire(`holder-${i}`, `a/${i}`))))
+      for (let i = 0; i < 10; i++) granted(await replica.propose(acquire('ann', `b/${i}`)))
+      await rig.clock.settle()
+      expect(replica.seen.snapshots).toBe(1)
+      await using other = await rig.open()
+      expect(other.hash()).toBe(replica.hash())
+    }
+  })
+
   test('a replica behind the trimmed log begins from the snapshot, its watchers are told, and it answers again', async () => {
     const rig = new Rig()
     const line = new Line()
@@ -282,6 +299,13 @@ describe('entries that cannot be understood', () => {
     })
   }
 })
+
+async function* piecesOf(size: number, chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const all: Uint8Array[] = []
+  for await (const chunk of chunks) all.push(chunk)
+  const whole = Buffer.concat(all)
+  for (let at = 0; at < whole.length; at += size) yield whole.subarray(at, at + size)
+}
 
 function chance(seed: number): (below: number) => number {
   let state = seed * 2_654_435_761

@@ -21,6 +21,7 @@ import { findLease, found, type Lease, RULES, type Slot, type State } from '../k
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Appended, Entry, NotThere, Position, Profile, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
+import { framed, unframed } from './frame.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { view } from './view.ts'
 
@@ -215,7 +216,7 @@ export class Replica implements Lessor {
     const loader = new StateLoader()
     let state: State
     try {
-      for await (const chunk of snapshot.bytes) loader.add(chunk)
+      for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
       state = loader.finish()
     } catch (error) {
       throw this.#unreadable(error, `the snapshot at ${snapshot.position.index}`)
@@ -751,7 +752,7 @@ export class Replica implements Lessor {
       try {
         for (let slice = first; !slice.done; slice = chunks.next()) {
           if (closing.aborted) throw closing.reason
-          yield slice.value
+          yield framed(slice.value)
           await new Promise<void>(resolve => clock.soon(resolve))
         }
       } finally {
