@@ -1,0 +1,64 @@
+// A process to be killed: a replica on a file, on the built library. Does what it is told over IPC and tells what was acknowledged.
+import { systemClock } from '../../dist/clock.js'
+import { Replica } from '../../dist/replica/replica.js'
+import { FileStore } from '../../dist/store/file.js'
+
+let replica
+
+const calls = {
+  async open({ path, owned = false, snapshotEntries = 10_000 }) {
+    const store = new FileStore({ path, ...(owned && { own: { name: `process ${process.pid}` } }) })
+    replica = await Replica.open(store, { owned, snapshotEntries })
+  },
+
+  async propose(command) {
+    const sent = systemClock.now()
+    const outcome = await replica.propose(command)
+    return { outcome, sent, answered: systemClock.now() }
+  },
+
+  async holders() {
+    const { value } = await replica.read({ kind: 'leases' }, { consistent: true })
+    return { holders: value.map(({ holder }) => holder), now: systemClock.now() }
+  },
+
+  /** Acquires two things and an entry at once, confirms them, and lets go of every other one, for ever, in so many lines at once. */
+  async pour({ life, lines }) {
+    const pourOne = async line => {
+      for (let n = 0; ; n++) {
+        const name = `${life}/${line}/${n}`
+        const outcome = await replica.propose({
+          kind: 'acquire',
+          holder: name,
+          ttl: 3_600_000,
+          wants: [{ resource: `a/${name}` }, { resource: `b/${name}` }],
+          entries: [{ key: `e/${name}`, value: name }],
+        })
+        tell('granted', name, outcome.lease, outcome.tokens)
+        const { ttls } = await replica.propose({ kind: 'renew', leases: [outcome.lease] })
+        if (ttls[0] === 3_600_000) tell('renewed', name, outcome.lease)
+        if (n % 2 === 0) continue
+        tell('releasing', name, outcome.lease)
+        const released = await replica.propose({ kind: 'release', lease: outcome.lease })
+        if (released.kind === 'done') tell('released', name, outcome.lease)
+      }
+    }
+    await Promise.all(Array.from({ length: lines }, (_, line) => pourOne(line)))
+  },
+
+  async close() {
+    await replica[Symbol.asyncDispose]()
+  },
+}
+
+function tell(...what) {
+  process.send(['told', ...what])
+}
+
+process.on('message', ([id, call, ...args]) => {
+  calls[call](...args).then(
+    value => process.connected && process.send([id, true, value]),
+    error => process.connected && process.send([id, false, { code: error.code, message: error.message }]),
+  )
+})
+process.on('disconnect', () => process.exit())
