@@ -157,12 +157,14 @@ export class Client implements Door {
   readonly #site: Site
   readonly #machine: Machine
   readonly #hosts: readonly Host[]
+  readonly #life: number
   #at = 0
 
   constructor(site: Site, machine: Machine, hosts: readonly Host[]) {
     this.#site = site
     this.#machine = machine
     this.#hosts = hosts
+    this.#life = machine.life
   }
 
   /** One message there, one back, or nothing for `timeout`. */
@@ -174,7 +176,7 @@ export class Client implements Door {
   ): Promise<{ readonly answer: T } | { readonly error: unknown } | undefined> {
     const { world, wire } = this.#site
     return new Promise(resolve => {
-      const cancel = world.later(timeout, () => resolve(undefined), this.#machine, true)
+      const cancel = world.later(timeout, () => resolve(undefined), this.#machine, true, this.#life)
       const there = wire.out(this.#machine)
       if (there === undefined) return
       const reply = (result: { readonly answer: T } | { readonly error: unknown }) => {
@@ -187,6 +189,8 @@ export class Client implements Door {
             resolve(result)
           },
           this.#machine,
+          false,
+          this.#life,
         )
       }
       world.later(there, () => {
@@ -227,13 +231,13 @@ export class Client implements Door {
       if (!(error instanceof LeaseError)) throw error
       if (error.code === 'UNKNOWN' || error.code === 'DIVERGED') unsure = true
       this.#at++
-      await new Promise<void>(resolve => this.#site.world.later(30, resolve, this.#machine, true))
+      await new Promise<void>(resolve => this.#site.world.later(30, resolve, this.#machine, true, this.#life))
     }
     throw new LeaseError(unsure ? 'UNKNOWN' : 'UNAVAILABLE', 'no server answered')
   }
 
   #arrives(host: Host, command: Command): void {
-    if (command.kind !== 'renew' || !host.machine.alive || host.machine.stalledSince === undefined) return
+    if (command.kind !== 'renew' || command.waiting === true || !host.machine.alive || host.machine.stalledSince === undefined) return
     for (const lease of command.leases) host.arrivedWhileStalled.set(lease, this.#site.world.now)
   }
 

@@ -58,7 +58,14 @@ export class Referee {
   commands = 0
   /** Told of each lapse, with the true time at which it was proposed. */
   onLapse: (lease: number, sentAt: number) => void = () => {}
+  /** Entries were lost and the survivors have not spoken yet: if they died now, nobody would know. */
+  mourning = false
   #sentAt = 0
+  readonly #appliedEntries = new Set<string>()
+  readonly #terms = new Map<number, number>()
+  readonly #lastRenewal = new Map<number, number>()
+  /** In a world without stalls and losses, how late a lapse may be. */
+  lateness = Number.POSITIVE_INFINITY
 
   constructor(world: World) {
     this.#world = world
@@ -104,6 +111,11 @@ export class Referee {
       events.length = 0
     })
     if (judge && applied.kind === 'applied') this.commands += batch.proposals.length
+    if (applied.kind === 'applied') {
+      const name = `${batch.proposer}:${batch.seq}`
+      if (judge && this.#appliedEntries.has(name)) this.#world.violate('S24', `entry ${name} was applied twice`)
+      this.#appliedEntries.add(name)
+    }
     if (judge && this.#entries.length % 64 === 0) this.checkWhole()
   }
 
@@ -112,11 +124,17 @@ export class Referee {
     for (const event of events) {
       world.note(`${event.type} ${event.lease} ${event.resource ?? event.key ?? ''} ${event.token ?? ''} ${event.cause ?? ''}`)
       if (event.type === 'granted') this.#judgeGrant(event)
+      if (event.type === 'generation') this.mourning = false
       if (event.type === 'queued') this.#ranks.set(event.lease, findLease(this.#state, event.lease)?.rare?.rank ?? 0)
       if (event.type === 'lapsed' || event.type === 'suspected') this.#judgeLapse(event)
       if (ENDS.has(event.type)) this.#judgeEnd(event, command)
     }
     if (outcome.kind === 'granted') this.#granted.set(outcome.lease, outcome.tokens)
+    if (outcome.kind === 'granted' || outcome.kind === 'queued') {
+      this.#lastRenewal.set(outcome.lease, world.now)
+      this.#terms.set(outcome.lease, outcome.ttl)
+    }
+    if (command.kind === 'renew') for (const lease of command.leases) this.#lastRenewal.set(lease, world.now)
     if (events.length > 0) this.#judgeWaiters(events, command)
   }
 
@@ -124,7 +142,8 @@ export class Referee {
     const world = this.#world
     if (this.ended.has(lease)) world.violate('S6', `lease ${lease} was granted ${resource} after it had ended`)
     if (resource === undefined || token === undefined) return
-    if (token <= this.#lastToken) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
+    // Before survivors have spoken, a late copy of a lost entry may grant again what it had granted; nobody is told of that.
+    if (token <= this.#lastToken && !this.mourning) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
     this.#lastToken = Math.max(this.#lastToken, token)
     this.#granted.set(lease, [...(this.#granted.get(lease) ?? []), token])
     const there = this.#state.resources.get(resource)
@@ -164,6 +183,13 @@ export class Referee {
 
   #judgeLapse({ lease, type }: Event): void {
     this.onLapse(lease, this.#sentAt)
+    const last = this.#lastRenewal.get(lease)
+    const term = this.#terms.get(lease)
+    if (last !== undefined && term !== undefined && this.#world.now > last + term * (1 + RHO) + this.lateness)
+      this.#world.violate(
+        'S5',
+        `lease ${lease} ${type} only ${Math.round(this.#world.now - last)} ms after its last renewal, with a term of ${term} ms`,
+      )
     const ack = this.#acks.get(lease)
     if (ack === undefined || this.ended.has(lease)) return
     const earliest = ack.sent + ack.term / (1 + RHO)
@@ -192,6 +218,7 @@ export class Referee {
   }
 
   #judgeOperation(name: string, outcome: Outcome): void {
+    this.#world.note(`operation ${name} ${outcome.kind}`)
     if (this.#failed.has(name) && outcome.kind !== 'refused')
       this.#world.violate('S12', `${name} was reported as certainly not done, and was done`)
     const text = JSON.stringify(outcome)
@@ -224,11 +251,13 @@ export class Referee {
   /** The engine forgot its last entries. What rests on them never happened; survivors must say so before anything is decided. */
   lose(count: number): void {
     this.losses++
+    this.mourning = true
     this.#entries.splice(this.#entries.length - count, count)
     this.#state = found()
     this.#revisions = []
     this.#place.clear()
     this.#answers.clear()
+    this.#appliedEntries.clear()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
     for (const { index, bytes } of this.#entries) this.#apply(index, bytes, false)
   }
@@ -278,12 +307,14 @@ export class Referee {
   }
 
   failed(name: string): void {
+    this.#world.note(`failed ${name}`)
     this.#failed.add(name)
   }
 
   // What holders believe
 
   believes(belief: Belief): void {
+    if (!belief.holds()) return // the answer came after its time
     for (const { resource, units, shared, token } of belief.grants) {
       let all = this.#beliefs.get(resource)
       if (all === undefined) {

@@ -63,6 +63,7 @@ export class WiredStore implements Store {
   readonly #machine: Machine
   readonly #inner: MemoryStore
   readonly #ages: boolean
+  readonly #life: number
   #epoch = -1
   #closed = false
 
@@ -76,6 +77,7 @@ export class WiredStore implements Store {
     this.#wire = wire
     this.#machine = machine
     this.#ages = ages
+    this.#life = machine.life
     this.#inner = new MemoryStore({ log, ...(own !== undefined && { own }) })
     this.profile = { ...this.#inner.profile, store: 'simulated', ages }
   }
@@ -95,13 +97,19 @@ export class WiredStore implements Store {
         then()
       }
       const stop = () => finish(() => reject(wait?.reason))
-      const cancel = world.later(TIMEOUT, () => finish(() => reject(new LeaseError('UNKNOWN', 'no answer'))), this.#machine, true)
+      const cancel = world.later(
+        TIMEOUT,
+        () => finish(() => reject(new LeaseError('UNKNOWN', 'no answer'))),
+        this.#machine,
+        true,
+        this.#life,
+      )
       wait?.addEventListener('abort', stop, { once: true })
       if (there === undefined) return
       world.later(there, () => {
         const answer = what()
         const back = this.#wire.back(this.#machine)
-        if (back !== undefined) world.later(back, () => finish(() => resolve(answer)), this.#machine)
+        if (back !== undefined) world.later(back, () => finish(() => resolve(answer)), this.#machine, false, this.#life)
       })
     })
   }
@@ -117,6 +125,7 @@ export class WiredStore implements Store {
 
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
+    if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
     const sentAt = world.now
     const put = () => {
       this.#log.sentAt = sentAt
@@ -126,7 +135,8 @@ export class WiredStore implements Store {
       world.fault('an entry arrives twice')
       world.later(this.#wire.delay() * world.dice.whole(1, 40), put)
     }
-    const appended = await this.#call(put)
+    this.#machine.appending++
+    const appended = await this.#call(put).finally(() => this.#machine.appending--)
     return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(entry => this.#aged(entry)) } : appended
   }
 
@@ -137,7 +147,7 @@ export class WiredStore implements Store {
       if (read.kind === 'entries' && read.entries.length > 0)
         return { kind: 'entries', entries: read.entries.map(entry => this.#aged(entry)) }
       if (wait === undefined || read.kind !== 'entries') return read
-      await new Promise<void>(resolve => this.#wire.world.later(20, resolve, this.#machine))
+      await new Promise<void>(resolve => this.#wire.world.later(20, resolve, this.#machine, false, this.#life))
     }
   }
 
@@ -145,7 +155,7 @@ export class WiredStore implements Store {
     const chunks: Uint8Array[] = []
     for await (const chunk of bytes) {
       chunks.push(chunk.slice())
-      await new Promise<void>(resolve => this.#wire.world.later(this.#wire.delay(), resolve, this.#machine))
+      await new Promise<void>(resolve => this.#wire.world.later(this.#wire.delay(), resolve, this.#machine, false, this.#life))
     }
     return this.#call(() => {
       if (at.index <= (this.#log.snapshot?.position.index ?? 0) || this.#log.find(at) !== undefined) return 'older'

@@ -103,23 +103,13 @@ export class World {
     this.#violation ??= new Violation(invariant, message)
   }
 
-  /** Happens to a machine, and not at all if that has died by then; to nobody in particular when left out. */
-  later(ms: number, then: () => void, machine?: Machine, timer = false): () => void {
-    const happening: Happening = {
-      at: this.now + Math.max(0, ms),
-      order: this.#order++,
-      machine,
-      life: machine?.life ?? 0,
-      timer,
-      run: then,
-    }
+  /** Happens to a machine in its present life, and not at all if that is over by then; to nobody in particular when left out. */
+  later(ms: number, then: () => void, machine?: Machine, timer = false, life = machine?.life ?? 0): () => void {
     let off = false
-    this.#push({
-      ...happening,
-      run: () => {
-        if (!off) then()
-      },
-    })
+    const run = () => {
+      if (!off) then()
+    }
+    this.#push({ at: this.now + Math.max(0, ms), order: this.#order++, machine, life, timer, run })
     return () => {
       off = true
     }
@@ -142,6 +132,7 @@ export class World {
       if (this.#violation !== undefined) throw this.#violation
     }
     this.now = Math.max(this.now, end)
+    if (this.#violation !== undefined) throw this.#violation
   }
 
   #before(a: Happening, b: Happening): boolean {
@@ -193,7 +184,9 @@ export class Machine {
   #deferred: Happening[] = []
   /** While it stood still, since when; undefined while it runs. */
   stalledSince: number | undefined
-  lastStall: { readonly from: number; readonly to: number } = { from: -1, to: -1 }
+  lastStall = { from: -1, to: -1, appending: false }
+  /** Appends of this machine that are under way. */
+  appending = 0
 
   constructor(world: World, name: string, rate: number) {
     this.world = world
@@ -232,9 +225,10 @@ export class Machine {
     this.#stalledUntil = this.world.now + ms
     const { life } = this
     const timersFirst = this.dice.chance(0.7)
+    const appending = this.appending > 0
     this.world.later(ms, () => {
       if (this.life !== life || this.stalledSince === undefined) return
-      this.lastStall = { from: this.stalledSince, to: this.world.now }
+      this.lastStall = { from: this.stalledSince, to: this.world.now, appending }
       this.stalledSince = undefined
       const waiting = this.#deferred
       this.#deferred = []
@@ -269,6 +263,7 @@ export class Machine {
     this.life++
     this.#deferred = []
     this.stalledSince = undefined
+    this.appending = 0
   }
 
   revive(): void {
@@ -284,9 +279,12 @@ export class Machine {
 
 class MachineClock implements Clock {
   readonly #machine: Machine
+  /** Code of a life that is over may still hold on to its clock; nothing that it asks for happens. */
+  readonly #life: number
 
   constructor(machine: Machine) {
     this.#machine = machine
+    this.#life = machine.life
   }
 
   now(): number {
@@ -314,10 +312,10 @@ class MachineClock implements Clock {
   }
 
   after(ms: number, then: () => void): () => void {
-    return this.#machine.world.later(ms / this.#machine.rate, then, this.#machine, true)
+    return this.#machine.world.later(ms / this.#machine.rate, then, this.#machine, true, this.#life)
   }
 
   soon(then: () => void): void {
-    this.#machine.world.later(0, then, this.#machine)
+    this.#machine.world.later(0, then, this.#machine, false, this.#life)
   }
 }
