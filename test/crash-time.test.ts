@@ -1,3 +1,6 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { pause, systemClock } from '../src/clock.ts'
 import type { Acquire } from '../src/kernel/command.ts'
@@ -74,4 +77,37 @@ test('short-lived processes that each try once take over what a killed one left,
     expect(granted(won).tokens[0]).toBeGreaterThan(token)
     expect(attempts.length).toBeGreaterThan(1)
   }
+})
+
+test('a process that has closed its replicas, or never does, comes to its end by itself', async () => {
+  await using place = await folder()
+  const script = `
+    import { Replica } from './dist/replica/replica.js'
+    import { FileStore } from './dist/store/file.js'
+    import { MemoryStore } from './dist/store/memory.js'
+    const acquire = { kind: 'acquire', holder: 'ann', ttl: 1000, wants: [{ resource: 'a' }] }
+    for (const owned of [false, true]) {
+      const own = owned ? { own: { name: 'test' } } : {}
+      for (const store of [new MemoryStore(own), new FileStore({ path: process.argv[1], ...own })]) {
+        const replica = await Replica.open(store, { owned })
+        await replica.propose(acquire)
+        await replica[Symbol.asyncDispose]()
+      }
+    }
+    for (const store of [new MemoryStore(), new FileStore({ path: process.argv[1] })]) await (await Replica.open(store)).propose(acquire)
+    console.log('the end')
+  `
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', script, place.path], {
+    cwd: fileURLToPath(new URL('..', import.meta.url)),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  let said = ''
+  child.stdout.on('data', bytes => {
+    said += bytes
+  })
+  const late = setTimeout(() => child.kill('SIGKILL'), 20_000)
+  const [code] = await once(child, 'exit')
+  clearTimeout(late)
+  expect(said).toBe('the end\n')
+  expect(code).toBe(0)
 })

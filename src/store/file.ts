@@ -168,7 +168,8 @@ export class FileStore implements Store {
   }
 
   #start(): Worker {
-    const worker = new Worker(workerFile(), { workerData: this.#options })
+    // How this process was started (`--input-type`, a loader) is no business of the thread.
+    const worker = new Worker(workerFile(), { workerData: this.#options, execArgv: [] })
     worker.unref()
     worker.on('message', ([id, done, value]: Answer) => {
       const pending = this.#settled(id)
