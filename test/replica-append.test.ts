@@ -234,6 +234,29 @@ describe('entries that come too late', () => {
   })
 })
 
+test('an entry that stands in the log, but within what a snapshot made its proposer skip, is told UNKNOWN and not left waiting', async () => {
+  const rig = new Rig()
+  const line = new Line()
+  await using a = await rig.open({ line })
+  await using b = await rig.open({ snapshotEntries: 1_200 })
+  const lease = granted(await b.propose(acquire('bob', 'b', { ttl: 60_000 })))
+  await rig.clock.settle()
+  const pour = async (count: number) => {
+    for (let i = 0; i < count; i++) await b.propose({ kind: 'renew', leases: [lease.lease] })
+  }
+  line.ways.read.push(...Array(10).fill(5_000)) // it hears nothing for a while
+  await pour(1_100)
+  line.ways.append.push(0, 1_000)
+  const answer = fate(a.propose(acquire('ann', 'a')))
+  await until(() => line.sent.length === 1)
+  await pour(2_500)
+  expect(a.seen.resent).toBe(0)
+  await rig.clock.advance(30_000)
+  expect(a.seen.reloads).toBeGreaterThan(0)
+  expect(answer.error?.code).toBe('UNKNOWN')
+  expect((await b.read({ kind: 'history', resource: 'a' })).value.map(({ holder }) => holder)).toEqual(['ann'])
+})
+
 describe('refusals', () => {
   test('many refusals at once cost at most two reads, and nothing is written', async () => {
     const rig = new Rig()

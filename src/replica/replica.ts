@@ -16,6 +16,7 @@ import { malformed } from '../kernel/form.ts'
 import { NAME_BYTES, under, utf8Length } from '../kernel/name.ts'
 import { GONE, type Outcome, type Renewed } from '../kernel/outcome.ts'
 import { mayTouch } from '../kernel/policy.ts'
+import { MOST_RENEWALS } from '../kernel/renew.ts'
 import { StateLoader, saveState, stateHash } from '../kernel/snapshot.ts'
 import { findLease, found, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
@@ -397,7 +398,7 @@ export class Replica implements Lessor {
     this.#mustBeOpen()
     const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
     if (wrong !== undefined) return { kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} }
-    if (command.kind === 'renew' && command.waiting !== true && this.#owned && op === undefined)
+    if (command.kind === 'renew' && command.waiting !== true && this.#owned && op === undefined && command.leases.length <= MOST_RENEWALS)
       return this.#renew(command.leases, key, signal)
     const proposal: Proposal = op === undefined ? { command, key } : { command, key, op }
     if (op?.again !== true && this.#looksRefused(command)) {

@@ -147,6 +147,14 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await renew(lessor, c.lease, a.lease), [7_000, 5_000])
   },
 
+  'more renewals than one command takes are refused, all of them': async log => {
+    const lessor = await log.open()
+    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    assert.deepEqual(await renew(lessor, lease.lease), [LONG])
+    refused('LIMIT', await lessor.propose({ kind: 'renew', leases: Array<number>(10_001).fill(lease.lease) }))
+    assert.equal(ttls(await lessor.propose({ kind: 'renew', leases: Array<number>(10_000).fill(lease.lease) })).length, 10_000)
+  },
+
   'renewing only those that wait leaves a lease alone that was granted meanwhile': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'])))
@@ -1103,28 +1111,32 @@ function createKey(name: string, allow: readonly Scope[]): Command {
   return { kind: 'key', name, hash: name.charCodeAt(0).toString(16).padEnd(64, '0'), allow }
 }
 
+function shown(value: unknown): string {
+  return (JSON.stringify(value) ?? String(value)).slice(0, 500)
+}
+
 function granted(outcome: Outcome): Granted {
-  assert.ok(outcome.kind === 'granted', `expected a grant, got ${JSON.stringify(outcome)}`)
+  assert.ok(outcome.kind === 'granted', `expected a grant, got ${shown(outcome)}`)
   return outcome
 }
 
 function queued(outcome: Outcome): Queued {
-  assert.ok(outcome.kind === 'queued', `expected to wait, got ${JSON.stringify(outcome)}`)
+  assert.ok(outcome.kind === 'queued', `expected to wait, got ${shown(outcome)}`)
   return outcome
 }
 
 function done(outcome: Outcome): Done {
-  assert.ok(outcome.kind === 'done', `expected it to be done, got ${JSON.stringify(outcome)}`)
+  assert.ok(outcome.kind === 'done', `expected it to be done, got ${shown(outcome)}`)
   return outcome
 }
 
 function refused(code: RefusalCode, outcome: Outcome): Refused {
-  assert.ok(outcome.kind === 'refused' && outcome.code === code, `expected ${code}, got ${JSON.stringify(outcome)}`)
+  assert.ok(outcome.kind === 'refused' && outcome.code === code, `expected ${code}, got ${shown(outcome)}`)
   return outcome
 }
 
 function ttls(outcome: Outcome): readonly number[] {
-  assert.ok(outcome.kind === 'renewed', `expected a renewal, got ${JSON.stringify(outcome)}`)
+  assert.ok(outcome.kind === 'renewed', `expected a renewal, got ${shown(outcome)}`)
   return outcome.ttls
 }
 
@@ -1154,7 +1166,7 @@ async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<voi
     assert.equal(error.code, code, error.message)
     return
   }
-  assert.fail(`expected ${code}, got ${JSON.stringify(found)}`)
+  assert.fail(`expected ${code}, got ${shown(found)}`)
 }
 
 async function within<T>(promise: PromiseLike<T>): Promise<T> {
