@@ -30,6 +30,8 @@ const PULSE = 1_000
 const JUMP = 500
 /** A timer that is so late means that the loop stood still, and that answers may be waiting to be read. */
 const LATE = 10
+/** What is left after rounding is nothing: a timer set for it would fire at the same moment again and again. */
+const INSTANT = 0.01
 const SHORTEST_RETRY = 20
 const LONGEST_RETRY = 1_000
 /** Renewals of one group that may be without an answer at a time. */
@@ -217,8 +219,8 @@ class Heartbeat {
     const uptime = this.#clock.uptime()
     for (const belief of [...group.members]) {
       const left = belief.left(now, uptime)
-      if (left <= 0) this.expire(belief, now, uptime)
-      else if (left <= group.valid / 4) belief.endanger()
+      if (left <= INSTANT) this.expire(belief, now, uptime)
+      else if (left <= group.valid / 4 + INSTANT) belief.endanger()
     }
     this.#survey(group, now, uptime)
   }
