@@ -157,7 +157,10 @@ export interface Lessor extends AsyncDisposable {
   /** Fires when this lessor will never answer again, with the reason: closed, disowned, diverged. */
   readonly signal: AbortSignal
 
-  /** Throws `UNAVAILABLE` when certainly not done, `UNKNOWN` when nobody can know, `DIVERGED` when the log lost its tail. */
+  /**
+   * Throws `UNAVAILABLE` when certainly not done, `UNKNOWN` when nobody can know, `DIVERGED` when the log lost its tail. The command belongs
+   * to the lessor from here on: it must not be changed.
+   */
   propose(command: Command, options?: ProposeOptions): Promise<Outcome>
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
   /** One array per revision. A gap is told by an array with one event of type `resync`: read anew, then go on from its revision. */

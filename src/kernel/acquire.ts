@@ -56,7 +56,8 @@ function malformed(command: Acquire): string | undefined {
 }
 
 function badWants(wants: readonly Want[]): string | undefined {
-  for (const [i, want] of wants.entries()) {
+  for (let i = 0; i < wants.length; i++) {
+    const want = wants[i]!
     const bad = badName(want.resource)
     if (bad !== undefined) return `the resource's name "${String(want.resource).slice(0, 64)}" ${bad}`
     if (!whole(want.units, 1, Number.MAX_SAFE_INTEGER)) return `units of ${want.resource} must be a whole number above 0, not ${want.units}`
@@ -88,14 +89,23 @@ function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
 function badTtl(state: State, command: Acquire): string | undefined {
   const { ttl, wants, entries = [] } = command
   if (!Number.isSafeInteger(ttl) || ttl < 1) return `ttl must be a whole number of milliseconds above 0, not ${String(ttl)}`
-  const names = wants.length + entries.length === 0 ? [''] : [...wants.map(want => want.resource), ...entries.map(entry => entry.key)]
-  for (const name of names) {
-    const low = rule(state, name, 'ttlMin')
-    const high = rule(state, name, 'ttlMax')
-    if (ttl < low || ttl > high)
-      return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
+  if (wants.length + entries.length === 0) return outside(state, ttl, '')
+  for (const { resource } of wants) {
+    const wrong = outside(state, ttl, resource)
+    if (wrong !== undefined) return wrong
+  }
+  for (const { key } of entries) {
+    const wrong = outside(state, ttl, key)
+    if (wrong !== undefined) return wrong
   }
   return undefined
+}
+
+function outside(state: State, ttl: number, name: string): string | undefined {
+  const low = rule(state, name, 'ttlMin')
+  const high = rule(state, name, 'ttlMax')
+  if (ttl >= low && ttl <= high) return undefined
+  return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
 }
 
 function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refused | undefined {

@@ -40,24 +40,24 @@ const HISTORY_LENGTH = 8
 
 function remember(state: State, grant: Grant, cause: string, by: string): void {
   const { name } = grant.resource
-  const before = state.history.get(name)
-  const past = {
-    lease: grant.lease.id,
-    holder: grant.lease.holder.name,
-    token: grant.token,
-    since: grant.lease.since,
-    until: state.wall,
-    cause,
-    by,
-    revision: state.revision + 1,
+  let past = state.history.get(name)
+  if (past === undefined) {
+    past = []
+    state.history.set(name, past)
+    if (state.history.size > HISTORY_NAMES) for (const oldest of state.history.keys()) if (state.history.delete(oldest)) break
   }
-  if (before === undefined) {
-    state.history.set(name, [past])
-    if (state.history.size > HISTORY_NAMES) for (const oldest of state.history.keys()) return void state.history.delete(oldest)
-    return
-  }
-  state.history.delete(name) // to the end of the line: the names that ended longest ago are forgotten first
-  state.history.set(name, before.length < HISTORY_LENGTH ? [...before, past] : [...before.slice(1), past])
+  // The record of the oldest is written over: one grant after another on one name should leave nothing to collect.
+  const record =
+    past.length < HISTORY_LENGTH ? { lease: 0, holder: '', token: 0, since: 0, until: 0, cause: '', by: '', revision: 0 } : past.shift()!
+  record.lease = grant.lease.id
+  record.holder = grant.lease.holder.name
+  record.token = grant.token
+  record.since = grant.lease.since
+  record.until = state.wall
+  record.cause = cause
+  record.by = by
+  record.revision = state.revision + 1
+  past.push(record)
 }
 
 function removeGrant(grant: Grant, freed: Set<Resource>): void {

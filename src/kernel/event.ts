@@ -39,12 +39,20 @@ export interface Event {
   readonly at: number
 }
 
-/** The last events, so that a watch can go on after revision r, or learn that it must begin anew. */
+/** Answers carry at most so many revisions; whoever is further behind asks again from where that ended. */
+const MOST_REVISIONS = 1_024
+
+/**
+ * The last events, so that a watch can go on after revision r, or learn that it must begin anew.
+ *
+ * A ring of records that are written over: events come by the hundred thousand a second, and keeping each of them as an object of its own
+ * for a while made the garbage collector the dearest part of a grant.
+ */
 export class RecentEvents {
   readonly #limit: number
-  #revisions: Event[][] = []
-  #first = 0
-  #events = 0
+  readonly #ring: Kept[] = []
+  /** The oldest, once the ring is full. */
+  #oldest = 0
   #forgotten: number
 
   /** `start`: the revision of the state one begins with; what came before is not known here. */
@@ -53,32 +61,84 @@ export class RecentEvents {
     this.#limit = limit
   }
 
-  push(events: Event[]): void {
-    this.#revisions.push(events)
-    this.#events += events.length
-    while (this.#events > this.#limit && this.#first < this.#revisions.length) {
-      const oldest = this.#revisions[this.#first]!
-      this.#events -= oldest.length
-      this.#forgotten = oldest[0]!.revision
-      this.#revisions[this.#first++] = []
-    }
-    // Drop what was forgotten only now and then: shifting an array for every event would cost its length each time.
-    if (this.#first > 1_024 && this.#first * 2 > this.#revisions.length) {
-      this.#revisions = this.#revisions.slice(this.#first)
-      this.#first = 0
+  /** All events of one revision. */
+  push(events: readonly Event[]): void {
+    for (const event of events) {
+      if (this.#ring.length < this.#limit) {
+        this.#ring.push(new Kept(event))
+        continue
+      }
+      const slot = this.#ring[this.#oldest]!
+      // What is left of its revision is no longer whole: all of it is forgotten.
+      this.#forgotten = Math.max(this.#forgotten, slot.revision)
+      slot.write(event)
+      this.#oldest = (this.#oldest + 1) % this.#limit
     }
   }
 
   /** One array per revision after `revision`, oldest first; undefined when some of them are no longer known: resync. */
   after(revision: number): readonly Event[][] | undefined {
     if (revision < this.#forgotten) return undefined
-    let low = this.#first
-    let high = this.#revisions.length
+    let low = 0
+    let high = this.#ring.length
     while (low < high) {
       const middle = (low + high) >>> 1
-      if (this.#revisions[middle]![0]!.revision > revision) high = middle
+      if (this.#at(middle).revision > revision) high = middle
       else low = middle + 1
     }
-    return this.#revisions.slice(low)
+    const revisions: Event[][] = []
+    let last: Event[] = []
+    for (let i = low; i < this.#ring.length; i++) {
+      const event = this.#at(i).read()
+      if (last.length > 0 && last[0]!.revision === event.revision) last.push(event)
+      else {
+        if (revisions.length === MOST_REVISIONS) break
+        last = [event]
+        revisions.push(last)
+      }
+    }
+    return revisions
+  }
+
+  #at(i: number): Kept {
+    return this.#ring[(this.#oldest + i) % this.#ring.length]!
+  }
+}
+
+/** An event as the ring keeps it. Numbers stay numbers (0 for none), so that writing over them makes no garbage. */
+class Kept {
+  revision = 0
+  lease = 0
+  token = 0
+  at = 0
+  type: EventType = 'resync'
+  holder: string | undefined
+  resource: string | undefined
+  key: string | undefined
+  value: string | undefined
+  cause: string | undefined
+  by: string | undefined
+
+  constructor(event: Event) {
+    this.write(event)
+  }
+
+  write(event: Event): void {
+    this.revision = event.revision
+    this.lease = event.lease
+    this.token = event.token ?? 0
+    this.at = event.at
+    this.type = event.type
+    this.holder = event.holder
+    this.resource = event.resource
+    this.key = event.key
+    this.value = event.value
+    this.cause = event.cause
+    this.by = event.by
+  }
+
+  read(): Event {
+    const { revision, type, lease, holder, resource, token, key, value, cause, by, at } = this
+    return { revision, type, lease, holder, resource, token: token === 0 ? undefined : token, key, value, cause, by, at }
   }
 }

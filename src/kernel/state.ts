@@ -119,14 +119,14 @@ export interface Attached {
 }
 
 export interface Past {
-  readonly lease: number
-  readonly holder: string
-  readonly token: number
-  readonly since: number
-  readonly until: number
-  readonly cause: string
-  readonly by: string
-  readonly revision: number
+  lease: number
+  holder: string
+  token: number
+  since: number
+  until: number
+  cause: string
+  by: string
+  revision: number
 }
 
 export interface Proposer {
@@ -170,7 +170,7 @@ export interface State {
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
   readonly holders: Map<string, Holder>
-  readonly history: Map<string, readonly Past[]>
+  readonly history: Map<string, Past[]>
   readonly fences: Map<string, number>
   readonly policies: Map<string, PolicyRules>
   readonly keys: Map<number, Key>

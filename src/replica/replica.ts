@@ -393,20 +393,31 @@ export class Replica implements Lessor {
 
   // Proposing
 
-  async propose(command: Command, { op, key = 0, signal }: ProposeOptions = {}): Promise<Outcome> {
+  propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
+    try {
+      return this.#propose(command, options)
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  /** Not async itself: the usual way is one promise from here to the answer. */
+  #propose(command: Command, { op, key = 0, signal }: ProposeOptions): Promise<Outcome> {
     signal?.throwIfAborted()
     this.#mustBeOpen()
     const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
-    if (wrong !== undefined) return { kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} }
+    if (wrong !== undefined)
+      return Promise.resolve({ kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} })
     if (command.kind === 'renew' && command.waiting !== true && this.#owned && op === undefined && command.leases.length <= MOST_RENEWALS)
       return this.#renew(command.leases, key, signal)
     const proposal: Proposal = op === undefined ? { command, key } : { command, key, op }
-    if (op?.again !== true && this.#looksRefused(command)) {
-      await orAborted(this.#atTheEnd(), signal)
-      const refused = answered(this.#state, proposal) ?? refusal(this.#state, proposal)
-      if (refused !== undefined) return refused
-    }
-    return this.#submit(proposal, signal)
+    return op?.again !== true && this.#looksRefused(command) ? this.#submitUnlessRefused(proposal, signal) : this.#submit(proposal, signal)
+  }
+
+  async #submitUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {
+    await orAborted(this.#atTheEnd(), signal)
+    const refused = answered(this.#state, proposal) ?? refusal(this.#state, proposal)
+    return refused ?? this.#submit(proposal, signal)
   }
 
   /** Cheap to ask, and never wrong in the one way that matters: what it lets pass is decided in the log. */

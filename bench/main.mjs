@@ -1,0 +1,34 @@
+// `npm run bench [-- NAME…] [--json]`: what Leasehold costs, side by side with the bare work beneath it, in one run.
+//
+// Machines are noisy: read the ratios. Run it alone on the machine.
+import { rmSync } from 'node:fs'
+import { parseArgs } from 'node:util'
+import { embedded } from './embedded.mjs'
+import { scratch } from './measure.mjs'
+import { memory } from './memory.mjs'
+
+const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
+const groups = { embedded, memory }
+const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
+const results = []
+
+/** One row: what, how much, of what, and what it is measured against. */
+function report(name, value, unit, { target = '', ratio = undefined, against = '' } = {}) {
+  results.push({ name, value, unit, target, ...(ratio !== undefined && { ratio: Number(ratio.toFixed(2)), against }) })
+  if (values.json) return
+  const shown = value >= 1_000 ? Math.round(value).toLocaleString('en') : value.toFixed(value < 10 ? 2 : 1)
+  const beside = ratio === undefined ? '' : `  ${ratio.toFixed(2)} × ${against}`
+  console.log(`${name.padEnd(62)} ${shown.padStart(12)} ${unit.padEnd(11)}${beside}${target === '' ? '' : `  (${target})`}`)
+}
+
+try {
+  for (const name of chosen) {
+    const group = groups[name]
+    if (group === undefined) throw new Error(`there is no benchmark ${name}; there are ${Object.keys(groups).join(', ')}`)
+    if (!values.json) console.log(`\n${name}`)
+    await group(report)
+  }
+} finally {
+  rmSync(scratch, { recursive: true, force: true })
+}
+if (values.json) console.log(JSON.stringify({ node: process.version, results }))
