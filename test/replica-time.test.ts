@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { turn } from '../src/clock.ts'
 import { decodeBatch } from '../src/kernel/batch.ts'
 import type { Replica } from '../src/replica/replica.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew } from './replica/rig.ts'
@@ -121,6 +122,35 @@ test('an entry that waits in the log is read before anything is judged, also aft
   expect(await leases(b)).toEqual([])
 })
 
+test('what waits to be read when a timer fires is read first: a renewal in a socket, an entry in the log', async () => {
+  for (const owned of [false, true]) {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ owned, line })
+    const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+    await renew(replica, lease)
+    await rig.clock.advance(TTL - 20)
+    const { length } = await rig.commands('due')
+    // Too short for a stall, long enough to be overdue; the loop comes to the socket after the timers.
+    const answer = turn().then(() => renew(replica, lease))
+    rig.clock.stall(60)
+    expect(await answer).toEqual([TTL])
+    await rig.clock.settle()
+    expect(await leases(replica)).toEqual(['ann'])
+    if (owned) expect((await rig.commands('due')).length).toBe(length)
+  }
+  const rig = new Rig()
+  const line = new Line()
+  await using replica = await rig.open({ line })
+  const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+  await rig.clock.advance(TTL - 20)
+  line.ways.read.push(1_000) // its tail is slow to tell
+  await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
+  await rig.clock.advance(100)
+  expect(await rig.commands('due')).toEqual([])
+  expect(await leases(replica)).toEqual(['ann'])
+})
+
 test('a mass lapse that waits for its turn leaves no timer when the replica closes', async () => {
   for (const wait of [0, 5, 20, 40]) {
     const rig = new Rig()
@@ -220,6 +250,8 @@ describe('short lives make nothing immortal', () => {
   const cases: readonly { what: string; owned: boolean; ages: boolean; life: number; leave: 'killed' | 'closed'; within: number }[] = [
     { what: 'replicas of 0.4 ttl', owned: false, ages: false, life: 4_000, leave: 'killed', within: 2 * TTL },
     { what: 'replicas of 0.4 ttl', owned: false, ages: false, life: 4_000, leave: 'closed', within: 2 * TTL },
+    { what: 'replicas of 300 ms', owned: false, ages: false, life: 300, leave: 'closed', within: 2 * TTL },
+    { what: 'owners of 300 ms', owned: true, ages: false, life: 300, leave: 'closed', within: 2 * TTL },
     { what: 'replicas of 0.4 ttl where ages are known', owned: false, ages: true, life: 4_000, leave: 'killed', within: TTL + 50 },
     { what: 'replicas of 50 ms where ages are known', owned: false, ages: true, life: 50, leave: 'killed', within: 1.5 * TTL },
     { what: 'owners of 2 s', owned: true, ages: false, life: 2_000, leave: 'killed', within: 3 * TTL },

@@ -838,7 +838,7 @@ export class Replica implements Lessor {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    if (!this.#closing.signal.aborted) this.#keeper.markBeforeLeaving()
+    if (!this.#closing.signal.aborted) this.#keeper.markBeforeLeaving(this.profile)
     this.#keeper.stop()
     this.#ticking?.()
     if (!this.#closing.signal.aborted) await Promise.race([this.#allSettled(), this.#pause(this.#patience)])

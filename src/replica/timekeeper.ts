@@ -450,8 +450,11 @@ export class Timekeeper {
     this.#propose({ kind: 'aged-together', run: run.number, ms: Math.floor(this.#runMarked) }, () => {})
   }
 
-  /** Before it goes: what this replica has counted and the log does not know yet. No renewal may be kept in memory after this. */
-  markBeforeLeaving(): void {
+  /**
+   * Before it goes: what this replica has counted and the log does not know yet. No renewal may be kept in memory after this. Where the next
+   * one learns the age of entries from the store, a little may be left out; where it does not, a row of short lives must add up.
+   */
+  markBeforeLeaving({ ages }: { readonly ages: boolean }): void {
     const now = this.now()
     if (this.#state.run.owned) {
       if (this.#cohort && now - this.#runZero - this.#runMarked >= 1) this.#markAll(now)
@@ -460,7 +463,7 @@ export class Timekeeper {
     const marks: { timer: number; epoch: number; ms: number }[] = []
     for (const countdown of this.#all()) {
       const ms = Math.floor(now - countdown.zero)
-      if (countdown.busy !== 0 || ms - countdown.known < MARK_STEP) continue
+      if (countdown.busy !== 0 || ms - countdown.known < (ages ? MARK_STEP : 1)) continue
       marks.push({ timer: this.#timerIdOf(countdown), epoch: countdown.epoch, ms })
       if (marks.length === MOST_MARKS) break
     }

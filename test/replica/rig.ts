@@ -31,10 +31,12 @@ const NEVER = 1e12
 export class Rig {
   readonly clock = new ManualClock()
   readonly log: MemoryLog
+  readonly #ages: boolean
   #owners = 0
 
   /** `ages: false`: an engine that cannot say how old an entry is. */
   constructor({ ages = true }: { readonly ages?: boolean } = {}) {
+    this.#ages = ages
     this.log = new MemoryLog({ clock: ages ? this.clock : new ManualClock({ seed: 2 }) })
   }
 
@@ -42,6 +44,7 @@ export class Rig {
     const { clock, log } = this
     const inner = new MemoryStore({ log, clock, ...(owned && { own: { name: `owner ${++this.#owners}` } }) })
     line.store = inner
+    Object.assign(inner.profile, { ages: this.#ages })
     return new FaultyStore(inner, {
       clock,
       append: entry => {
