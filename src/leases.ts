@@ -21,6 +21,11 @@ import type { Event } from './kernel/event.ts'
 import type { Granted, Outcome, Queued, Refused } from './kernel/outcome.ts'
 import { Belief, beliefOf, type Keeper, Lease, type Sent, type Strategy, since } from './lease.ts'
 import type { GrantView, Lessor, PastGrant, Query, ReadOptions, View, WaiterView } from './lessor.ts'
+import { Cache, type CacheOptions } from './recipe/cache.ts'
+import { Election, type ElectionOptions } from './recipe/election.ts'
+import { Lock } from './recipe/lock.ts'
+import { type Labels, Pool } from './recipe/pool.ts'
+import { Session, type SessionOptions } from './recipe/session.ts'
 
 /** Renewals that one message may carry. */
 const MOST = 10_000
@@ -1410,6 +1415,28 @@ export class Leases implements AsyncDisposable {
   #mustBeOpen(): void {
     if (this.#closed !== undefined) throw new LeaseError('UNAVAILABLE', 'these leases were closed')
     if (this.lessor.signal.aborted) throw this.lessor.signal.reason
+  }
+
+  // Recipes
+
+  lock(names: string | readonly string[], options?: ConstructorParameters<typeof Lock>[2]): Lock {
+    return new Lock(this, names, options)
+  }
+
+  election(name: string, options?: ElectionOptions): Election {
+    return new Election(this, name, options)
+  }
+
+  session(options?: SessionOptions): Promise<Session> {
+    return Session.begin(this, options)
+  }
+
+  cache<V>(prefix: string, options: CacheOptions<V>): Cache<V> {
+    return new Cache(this, prefix, options)
+  }
+
+  pool(name: string, options?: { readonly match?: Labels }): Pool {
+    return new Pool(this, name, options)
   }
 
   // Looking, and governing

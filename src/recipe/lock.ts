@@ -1,0 +1,48 @@
+import type { Lease } from '../lease.ts'
+import type { AcquireOptions, Leases } from '../leases.ts'
+
+/** A name, or several at once, that one holder has at a time; or many, as long as all of them only read. */
+export class Lock {
+  readonly #leases: Leases
+  readonly #names: readonly string[]
+  readonly #options: AcquireOptions
+
+  constructor(leases: Leases, names: string | readonly string[], options: Omit<AcquireOptions, 'mode' | 'signal'> = {}) {
+    this.#leases = leases
+    // One order for everyone: whoever locks several one after another elsewhere does not meet us the other way round.
+    this.#names = typeof names === 'string' ? [names] : [...names].sort()
+    this.#options = options
+  }
+
+  /** Alone. */
+  run<T>(work: (lease: Lease) => T | PromiseLike<T>, { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
+    return this.#leases.request(this.#names, this.#with('exclusive', signal), work)
+  }
+
+  /** Beside others that share it too. */
+  share<T>(work: (lease: Lease) => T | PromiseLike<T>, { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
+    return this.#leases.request(this.#names, this.#with('shared', signal), work)
+  }
+
+  /** To be disposed of by the caller. */
+  acquire({ mode = 'exclusive', signal }: Pick<AcquireOptions, 'mode' | 'signal'> = {}): Promise<Lease> {
+    return this.#leases.acquire(this.#names, this.#with(mode, signal))
+  }
+
+  tryAcquire({ mode = 'exclusive' }: Pick<AcquireOptions, 'mode'> = {}): Promise<Lease | undefined> {
+    return this.#leases.tryAcquire(this.#names, this.#with(mode, undefined))
+  }
+
+  /** Who has it, and who waits. */
+  async show(): Promise<{ readonly held: readonly string[]; readonly waiting: readonly string[] }> {
+    const views = await Promise.all(this.#names.map(resource => this.#leases.read({ kind: 'resource', resource }, { consistent: true })))
+    return {
+      held: [...new Set(views.flatMap(({ value }) => value.grants.map(({ holder }) => holder)))],
+      waiting: [...new Set(views.flatMap(({ value }) => value.queue.map(({ holder }) => holder)))],
+    }
+  }
+
+  #with(mode: 'exclusive' | 'shared', signal: AbortSignal | undefined): AcquireOptions {
+    return { ...this.#options, mode, ...(signal !== undefined && { signal }) }
+  }
+}

@@ -1,0 +1,91 @@
+import type { Duration } from '../duration.ts'
+import type { LeaseError } from '../errors.ts'
+import type { Lease } from '../lease.ts'
+import type { AcquireOptions, Leases } from '../leases.ts'
+
+export interface SessionOptions {
+  readonly ttl?: Duration
+  readonly renew?: AcquireOptions['renew']
+  readonly labels?: Readonly<Record<string, string>>
+  /** Ends with this one too: agents and their sub-agents. */
+  readonly parent?: Session
+  /** At the latest after so long, however active. */
+  readonly maxLife?: Duration
+}
+
+/** Someone who is there: a user, an agent, a job. Activity renews it; leases, entries and sessions that hang on it end with it, at once. */
+export class Session implements AsyncDisposable {
+  readonly #leases: Leases
+  readonly #lease: Lease
+  /** Resolves once, when it is over, with the reason. */
+  readonly ended: Promise<LeaseError>
+
+  private constructor(leases: Leases, lease: Lease) {
+    this.#leases = leases
+    this.#lease = lease
+    const { signal } = lease // and not the handle: a session that is forgotten must be collected
+    this.ended = new Promise(resolve => signal.addEventListener('abort', () => resolve(signal.reason), { once: true }))
+  }
+
+  static async begin(
+    leases: Leases,
+    { ttl = '20m', renew = 'on-activity', labels, parent, maxLife }: SessionOptions = {},
+  ): Promise<Session> {
+    const lease = await leases.open({
+      ttl,
+      renew,
+      ...(labels !== undefined && { labels }),
+      ...(parent !== undefined && { parent: parent.#lease }),
+      ...(maxLife !== undefined && { maxLife }),
+    })
+    return new Session(leases, lease)
+  }
+
+  get id(): number {
+    return this.#lease.id
+  }
+
+  get signal(): AbortSignal {
+    return this.#lease.signal
+  }
+
+  get active(): boolean {
+    return this.#lease.held
+  }
+
+  remaining(): number {
+    return this.#lease.remaining()
+  }
+
+  /** Someone is still there. Cheap: call it as often as you like. */
+  touch(): void {
+    this.#lease.touch()
+  }
+
+  /** Held for as long as the session lasts, or until it is released. */
+  acquire(names: string | readonly string[], options: Omit<AcquireOptions, 'parent'> = {}): Promise<Lease> {
+    return this.#leases.acquire(names, { ...options, parent: this.#lease })
+  }
+
+  /** A session within this one. */
+  begin(options: Omit<SessionOptions, 'parent'> = {}): Promise<Session> {
+    return Session.begin(this.#leases, { ...options, parent: this })
+  }
+
+  /** An entry that others can see for as long as the session lasts. */
+  put(key: string, value: string): Promise<void> {
+    return this.#lease.put(key, value)
+  }
+
+  delete(key: string): Promise<void> {
+    return this.#lease.delete(key)
+  }
+
+  end(): Promise<void> {
+    return this.#lease.release()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.end()
+  }
+}

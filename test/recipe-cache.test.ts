@@ -1,0 +1,133 @@
+import { expect, test } from 'vitest'
+import { silentLessor } from '../src/testing/in-memory.ts'
+import { everywhere } from './recipe-places.ts'
+
+function origin() {
+  const values = new Map<string, string>([['a', 'one']])
+  const seen = { loads: 0, saves: 0 }
+  return {
+    values,
+    seen,
+    load: async (key: string) => {
+      seen.loads++
+      return values.get(key)
+    },
+    save: async (key: string, value: string | undefined) => {
+      seen.saves++
+      values.set(key, value!)
+    },
+  }
+}
+
+everywhere('a value is loaded once, and read anew after a write by anyone', async ({ open }) => {
+  await using a = await open('a')
+  await using b = await open('b')
+  const source = origin()
+  await using mine = a.cache('config/', { ...source, ttl: '10s' })
+  await using theirs = b.cache('config/', { ...source, ttl: '10s' })
+  expect(await Promise.all([mine.get('a'), mine.get('a'), theirs.get('a')])).toEqual(['one', 'one', 'one'])
+  expect(source.seen.loads).toBe(2)
+  await theirs.write('a', 'two')
+  expect(await mine.get('a')).toBe('two')
+  expect(await theirs.get('a')).toBe('two')
+  expect(source.seen).toEqual({ loads: 4, saves: 1 })
+  expect(await mine.get('a')).toBe('two')
+  expect(source.seen.loads).toBe(4)
+})
+
+everywhere('no read is older than the last write completed before it, while many read and write', async ({ open }) => {
+  await using a = await open('a')
+  await using b = await open('b')
+  let stored = 0
+  let completed = 0
+  const options = {
+    load: async () => {
+      const value = stored
+      await Promise.resolve()
+      return value
+    },
+    save: (_: string, value: number) => {
+      stored = value
+    },
+    ttl: '5s',
+  }
+  await using mine = a.cache<number>('register', options)
+  await using theirs = b.cache<number>('register', options)
+  let reads = 0
+  let writing = true
+  const reader = async (cache: typeof mine) => {
+    while (writing) {
+      const before = completed
+      const value = await cache.get('x')
+      expect(value).toBeGreaterThanOrEqual(before)
+      if (++reads % 20 === 0) await new Promise(resolve => setImmediate(resolve))
+    }
+  }
+  const writer = async () => {
+    for (let i = 1; i <= 15; i++) {
+      await (i % 2 ? mine : theirs).write('x', i)
+      completed = i
+    }
+    writing = false
+  }
+  await Promise.all([reader(mine), reader(theirs), writer()])
+  expect(await mine.get('x')).toBe(15)
+  expect(reads).toBeGreaterThan(15)
+})
+
+test('a write waits for a reader that cannot be reached until its term is over, and no longer', async () => {
+  const a = silentLessor({ holder: 'a' })
+  const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
+  const source = origin()
+  const mine = a.leases.cache('config', { ...source, ttl: 10_000 })
+  const theirs = b.leases.cache('config', { ...source, ttl: 10_000 })
+  expect(await mine.get('a')).toBe('one')
+  a.lessor.stopAnswering()
+  let written = false
+  const writing = theirs.write('a', 'two').then(() => (written = true))
+  await a.clock.advance(9_800)
+  expect(written).toBe(false)
+  expect(await mine.get('a')).toBe('one') // the write is not completed: nobody knows of it
+  await a.clock.advance(400)
+  expect(written).toBe(true)
+  await writing
+  a.lessor.answer()
+  expect(await mine.get('a')).toBe('two')
+})
+
+test('a load that fails is told to whoever asked, and keeps nothing', async () => {
+  const { leases, clock } = silentLessor()
+  let fails = true
+  const cache = leases.cache('c', { load: async () => (fails ? Promise.reject(new Error('down')) : 'fine') })
+  await expect(cache.get('a')).rejects.toThrow('down')
+  fails = false
+  await clock.settle()
+  expect((await leases.query()).held).toEqual([])
+  expect(await cache.get('a')).toBe('fine')
+})
+
+test('the term follows the ratio of reads to writes: many reads a moderate term, many writes none', async () => {
+  const { leases, clock } = silentLessor()
+  const source = origin()
+  const cache = leases.cache('c', { ...source, ttl: 'auto' })
+  for (let i = 0; i < 100; i++) {
+    await cache.get('a')
+    await clock.advance(100)
+  }
+  expect(cache.term).toBeGreaterThanOrEqual(1_000)
+  expect(cache.term).toBeLessThan(5_000)
+  expect(source.seen.loads).toBeLessThan(15)
+  for (let i = 0; i < 300; i++) await cache.write('a', String(i))
+  expect(cache.term).toBe(0)
+  expect(await cache.get('a')).toBe('299')
+  await clock.settle()
+  expect((await leases.query()).held).toEqual([])
+})
+
+test('no more is kept than was allowed', async () => {
+  const { leases, clock } = silentLessor()
+  const cache = leases.cache('c', { load: async key => key, most: 3 })
+  for (const key of ['a', 'b', 'c', 'd', 'e']) await cache.get(key)
+  await clock.settle()
+  expect((await leases.query()).held.map(({ resource }) => resource)).toEqual(['c/c', 'c/d', 'c/e'])
+})

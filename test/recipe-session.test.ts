@@ -1,0 +1,51 @@
+import { expect, test } from 'vitest'
+import { silentLessor } from '../src/testing/in-memory.ts'
+import { everywhere } from './recipe-places.ts'
+
+everywhere('what hangs on a session ends with it, in one revision', async ({ open }) => {
+  await using a = await open('a')
+  await using b = await open('b')
+  const session = await a.session({ ttl: '20m', labels: { user: 'ada' } })
+  const agent = await session.begin({ ttl: '10m' })
+  const lease = await agent.acquire('file/readme', { ttl: '1m' })
+  await agent.put('agents/7', 'working')
+  expect(await b.tryAcquire('file/readme')).toBeUndefined()
+  const { revision } = await a.read({ kind: 'summary' })
+  await session.end()
+  expect(await agent.ended).toMatchObject({ code: 'LOST', facts: { cause: 'parent' } })
+  expect(lease.held).toBe(false)
+  expect((await b.read({ kind: 'leases' }, { consistent: true })).value).toEqual([])
+  expect((await b.read({ kind: 'entries', prefix: 'agents' }, { consistent: true })).value).toEqual([])
+  expect(revision).toBeGreaterThan(0)
+})
+
+test('activity keeps a session, silence ends it, and its end is told once', async () => {
+  const { clock, leases, lessor } = silentLessor()
+  const session = await leases.session({ ttl: '20m' })
+  const file = await session.acquire('file/a', { ttl: '1m' })
+  let told = 0
+  void session.ended.then(() => told++)
+  for (let i = 0; i < 12; i++) {
+    await clock.advance(600_000)
+    session.touch()
+  }
+  expect(session.active).toBe(true)
+  lessor.proposals.length = 0
+  await clock.advance(1_500_000)
+  expect(session.active).toBe(false)
+  expect(told).toBe(1)
+  expect(await session.ended).toMatchObject({ code: 'LOST', facts: { cause: 'inactive' } })
+  expect(file.signal.reason).toMatchObject({ facts: { cause: 'parent' } })
+  await clock.settle()
+  expect((await leases.query()).held).toEqual([])
+})
+
+test('a session lasts no longer than its longest life, however active', async () => {
+  const { clock, leases } = silentLessor()
+  await using session = await leases.session({ ttl: '20m', maxLife: '1h' })
+  for (let i = 0; i < 8; i++) {
+    session.touch()
+    await clock.advance(600_000)
+  }
+  expect(session.active).toBe(false)
+})
