@@ -338,6 +338,7 @@ class Heartbeat {
       .then(outcome => {
         if (outcome.kind !== 'renewed') throw refused(outcome)
         this.#answered(members, outcome.ttls, sent)
+        publish('renewed', () => ({ leases: members.length, ms: this.#clock.now() - sent.now }))
         settled(sent, true)
       })
       .catch((error: unknown) => {
@@ -1211,7 +1212,7 @@ export class Leases implements AsyncDisposable {
     const loss: Loss = { lease, resources, token: tokens[0] ?? 0, cause, message, at: this.clock.wall(), overlap }
     this.#losses.push(loss)
     if (this.#losses.length > RECORDED) this.#losses.shift()
-    publish('lost', () => ({ ...loss, holder: this.holder, reason: belief.end }))
+    publish('lost', () => ({ ...belief.facts, ...loss, reason: belief.end }))
   }
 
   #endChildren(belief: Belief): void {
