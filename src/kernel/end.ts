@@ -16,6 +16,7 @@ import {
   type Grant,
   type Lease,
   LIVE,
+  NO_GRANTS,
   type Resource,
   rareOf,
   SLOTS,
@@ -152,7 +153,7 @@ function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by
 
 function dropGrants(lease: Lease, freed: Set<Resource>): void {
   for (const grant of lease.grants) removeGrant(grant, freed)
-  lease.grants = []
+  lease.grants = NO_GRANTS
 }
 
 function lockDelay(state: State, lease: Lease): number {

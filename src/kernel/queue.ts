@@ -3,7 +3,7 @@ import type { Want } from './command.ts'
 import type { Effects } from './effects.ts'
 import { emit, startTimer } from './effects.ts'
 import { rule } from './policy.ts'
-import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch } from './state.ts'
+import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from './state.ts'
 
 export type Wanted = Required<Want>
 
@@ -67,8 +67,8 @@ export function grant(state: State, effects: Effects, lease: Lease, wants: reado
   for (const want of wants) {
     const resource = resourceOf(state, want.resource)
     const given = { lease, resource, units: want.shared ? 0 : want.units, shared: want.shared, token: state.nextToken++ }
-    resource.grants.push(given)
-    lease.grants.push(given)
+    resource.grants = withGrant(resource.grants, given)
+    lease.grants = withGrant(lease.grants, given)
     if (want.shared) resource.sharers++
     else resource.used += want.units
     emit(state, effects, 'granted', lease, { resource: want.resource, token: given.token })
@@ -93,8 +93,9 @@ export function joinQueues(state: State, lease: Lease): void {
   const { wants, rank, holding } = lease.rare!
   state.counts.waiting++
   for (const want of wants) {
-    const { queue } = resourceOf(state, want.resource)
-    queue.splice(place(queue, rank, lease.id), 0, lease)
+    const resource = resourceOf(state, want.resource)
+    if (resource.queue.length === 0) resource.queue = [lease]
+    else resource.queue.splice(place(resource.queue, rank, lease.id), 0, lease)
   }
   for (const kept of holding) {
     const waiters = state.keeping.get(kept)

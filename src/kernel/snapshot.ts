@@ -15,6 +15,7 @@ import {
   found,
   internHolder,
   type Lease,
+  NO_GRANTS,
   type Past,
   RULES,
   rareOf,
@@ -26,6 +27,7 @@ import {
   TERM,
   type Timer,
   WAITING,
+  withGrant,
 } from './state.ts'
 
 const MAGIC = 0x53
@@ -337,7 +339,7 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
     epoch,
     run,
     aged,
-    grants: [],
+    grants: NO_GRANTS,
     since,
     rare: undefined,
     alarm: undefined,
@@ -367,8 +369,8 @@ function link(state: State, lease: Lease, { grants, parent, entries }: LeaseRest
   for (const { resource: name, units, shared, token } of grants) {
     const resource = resourceOf(state, name)
     const grant = { lease, resource, units, shared, token }
-    lease.grants.push(grant)
-    resource.grants.push(grant)
+    lease.grants = withGrant(lease.grants, grant)
+    resource.grants = withGrant(resource.grants, grant)
     if (shared) resource.sharers++
     else resource.used += units
   }

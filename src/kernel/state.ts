@@ -104,7 +104,7 @@ export interface Lease {
 export interface Resource {
   readonly name: string
   /** In the order of their tokens. */
-  readonly grants: Grant[]
+  grants: Grant[]
   used: number
   sharers: number
   /** By rank, then by id: the same order in every queue, so that two who want the same two things never block each other. */
@@ -294,7 +294,7 @@ export function openLease(
     epoch: 1,
     run: state.run.number,
     aged: 0,
-    grants: [],
+    grants: NO_GRANTS,
     since: state.wall,
     rare: undefined,
     alarm: undefined,
@@ -314,10 +314,21 @@ export function dropLease(state: State, lease: Lease): void {
   if (lease.holder.leases === 0 && state.holders.get(lease.holder.name) === lease.holder) state.holders.delete(lease.holder.name)
 }
 
+/** Shared by all who have none, and never written to: a million leases should not keep a million empty lists, or lists with room to grow. */
+export const NO_GRANTS: Grant[] = []
+const NOBODY: Lease[] = []
+
+/** The list with `grant` at its end: a new one where there was none, exactly as large as it must be. */
+export function withGrant(grants: Grant[], grant: Grant): Grant[] {
+  if (grants.length === 0) return [grant]
+  grants.push(grant)
+  return grants
+}
+
 export function resourceOf(state: State, name: string): Resource {
   let resource = state.resources.get(name)
   if (resource === undefined) {
-    resource = { name, grants: [], used: 0, sharers: 0, queue: [] }
+    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NOBODY }
     state.resources.set(name, resource)
   }
   return resource

@@ -42,8 +42,6 @@ class Countdown implements Alarm {
   epoch: number
   /** When it began to run, on the wheel's time; only ever moved back within an epoch. */
   zero: number
-  /** How long the log already knows that it has run. */
-  known: number
   /**
    * The proposal about it that is under way, 0 when none is: until that very one is settled, its renewals go through the log. (An older
    * one that settles late must not open the door for a renewal in memory while the newer one can still end the lease.)
@@ -57,7 +55,6 @@ class Countdown implements Alarm {
     this.slot = slot
     this.epoch = epoch
     this.zero = zero
-    this.known = 0
     this.found = found
   }
 }
@@ -151,7 +148,6 @@ export class Timekeeper {
     if (countdown.epoch !== timer.epoch) {
       countdown.epoch = timer.epoch
       countdown.zero = this.#started()
-      countdown.known = 0
       countdown.busy = 0
       countdown.found = this.#replaying
     } else this.#marked(countdown, agedOf(this.#state, timer))
@@ -165,7 +161,6 @@ export class Timekeeper {
   }
 
   #marked(countdown: Countdown, aged: number): void {
-    countdown.known = Math.max(countdown.known, aged)
     countdown.zero = Math.min(countdown.zero, this.#moment - this.#age - aged)
   }
 
@@ -244,7 +239,6 @@ export class Timekeeper {
     // The first renewal after a restart, and the first after a mark, must be in the log before anyone relies on it.
     if (lease.aged > 0 || lease.run !== this.#state.run.number) return false
     countdown.zero = now
-    countdown.known = 0
     return true
   }
 
@@ -269,15 +263,20 @@ export class Timekeeper {
     if (run.owned && this.#cohort && countdown.found) return due // marked together with all the others
     // Renewals usually come at half of the term; only what stays silent beyond that is worth a mark.
     const first = countdown.found ? step : Math.max(step, (duration * 5) / 8)
-    const mark = countdown.zero + Math.max(first, countdown.known + step)
+    const mark = countdown.zero + Math.max(first, this.#known(countdown) + step)
     return mark < due ? mark : due
+  }
+
+  /** How long the log already knows that it has run. */
+  #known({ lease, slot }: Countdown): number {
+    if (lease !== undefined && slot === TERM) return agedOf(this.#state, lease)
+    const timer = lease === undefined ? this.#state.quiet : timerOf(lease, slot)
+    return timer === undefined ? 0 : agedOf(this.#state, timer)
   }
 
   #place(countdown: Countdown): void {
     if (countdown.lease !== undefined && countdown.slot === TERM) countdown.lease.alarm = countdown
     else this.#others.set(countdown.lease === undefined ? QUIET : timerId(countdown.lease, countdown.slot), countdown)
-    const timer = countdown.lease === undefined ? this.#state.quiet : timerOf(countdown.lease, countdown.slot)
-    countdown.known = timer === undefined ? 0 : agedOf(this.#state, timer)
     this.#wheel.set(countdown, this.#look(countdown))
     this.#arm()
   }
@@ -463,7 +462,7 @@ export class Timekeeper {
     const marks: { timer: number; epoch: number; ms: number }[] = []
     for (const countdown of this.#all()) {
       const ms = Math.floor(now - countdown.zero)
-      if (countdown.busy !== 0 || ms - countdown.known < (ages ? MARK_STEP : 1)) continue
+      if (countdown.busy !== 0 || ms - this.#known(countdown) < (ages ? MARK_STEP : 1)) continue
       marks.push({ timer: this.#timerIdOf(countdown), epoch: countdown.epoch, ms })
       if (marks.length === MOST_MARKS) break
     }
