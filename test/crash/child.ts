@@ -18,6 +18,7 @@ export interface Proposed {
 export class Child implements AsyncDisposable {
   readonly process: ChildProcess
   readonly #asked = new Map<number, { resolve: (value: never) => void; reject: (error: unknown) => void }>()
+  #questions = 0
   /** Called for everything the child tells of itself. */
   onTold: (...told: unknown[]) => void = () => {}
 
@@ -39,7 +40,7 @@ export class Child implements AsyncDisposable {
   }
 
   ask<T>(call: string, ...args: unknown[]): Promise<T> {
-    const id = this.#asked.size + Math.floor(performance.now() * 1_000)
+    const id = ++this.#questions
     return new Promise<T>((resolve, reject) => {
       this.#asked.set(id, { resolve, reject })
       this.process.send([id, call, ...args], error => error && reject(error))
