@@ -71,7 +71,7 @@ for (const owned of [false, true]) {
       expect(gone).toBeLessThan(TTL / 5 + 30)
     })
 
-    test('a stall is nobody’s fault: what waits is read first, and the stall is added to every timer', async () => {
+    test("a stall is nobody's fault: what waits is read first, and the stall is added to every timer", async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
       const kept = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
@@ -224,7 +224,7 @@ describe('a replica that comes later', () => {
   })
 
   for (const next of ['shared', 'owned'] as const) {
-    test(`does not take the age of an owner’s entries for the age of its leases: they may have been renewed in memory (${next})`, async () => {
+    test(`does not take the age of an owner's entries for the age of its leases: they may have been renewed in memory (${next})`, async () => {
       const rig = new Rig()
       const line = new Line()
       const owner = await rig.open({ owned: true, line, snapshotEntries: 8 })
