@@ -241,7 +241,10 @@ class Heartbeat {
 
   expire(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
     const { sent, strategy } = belief
-    const stalled = (belief.group as Group | undefined)?.kind === 'stalled'
+    const group = belief.group as Group | undefined
+    const stalled = group?.kind === 'stalled'
+    // Asked before overdue timers had a chance to fire: the stall is not noted yet.
+    if (group !== undefined) this.#noteStall(now - group.at)
     this.leave(belief)
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
@@ -882,7 +885,8 @@ export class Leases implements AsyncDisposable {
     }
     // A long grant begins short; whoever renews by the clock lengthens it in good time, the others must do so now.
     const short = belief.term < asked.ttl && asked.strategy !== 'half' && asked.strategy !== 'continuous'
-    if (!short && left > belief.valid / 4) return belief
+    const doubtful = sent.number <= this.#heartbeat.doubted // the wall clock jumped while it was under way
+    if (!short && !doubtful && left > belief.valid / 4) return belief
     return (await this.#confirm(belief, { ...outcome, lease: belief.id })) ? belief : undefined
   }
 

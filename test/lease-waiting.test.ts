@@ -266,6 +266,28 @@ test('a thief need not wait for one that hears of it', async () => {
   expect((lease.signal.reason as LeaseError).message).toMatch(/stolen by b/)
 })
 
+test('a holder is told politely that another waits, and nothing is taken from it', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const lease = await a!.acquire('k')
+  const { recalled } = lease
+  const asked = b!.acquire('k', { recall: true })
+  await here.clock.settle()
+  expect(recalled.aborted).toBe(true)
+  expect(recalled.reason).toMatchObject({ code: 'HELD', facts: { by: 'b' } })
+  await here.clock.advance(60_000)
+  expect(lease.held).toBe(true)
+  await lease.release()
+  await (await asked).release()
+
+  const late = await a!.acquire('other')
+  await b!.recall('other')
+  const signal = late.recalled
+  expect(signal.aborted).toBe(false)
+  await here.clock.settle()
+  expect(signal.aborted).toBe(true) // though it began to listen only afterwards
+})
+
 test('nested requests of one name are refused instead of waiting for themselves', async () => {
   await using here = world('a')
   const [a] = here.leases

@@ -153,6 +153,33 @@ describe('a lease in hand', () => {
     lessor.answer()
   })
 
+  test('counts the term in the answer to a renewal, should the lessor give less', async () => {
+    const { leases, lessor } = silentLessor()
+    await using lease = await leases.acquire('k', { ttl: 10_000, renew: 'manual' })
+    const propose = lessor.propose.bind(lessor)
+    vi.spyOn(lessor, 'propose').mockImplementation(async (command, options) => {
+      const outcome = await propose(command, options)
+      return outcome.kind === 'renewed' ? { ...outcome, ttls: [2_000] } : outcome
+    })
+    await lease.renew()
+    expect(lease.remaining()).toBe(1_980)
+    expect(lease.ttl).toBe(2_000)
+  })
+
+  test('acquired while the wall clock jumped is renewed before it is handed out', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    await using _other = await leases.acquire('other')
+    lessor.loseAnswers()
+    const asked = leases.acquire('k', { renew: 'manual' })
+    await clock.settle()
+    clock.stepWall(3_600_000)
+    await clock.advance(1_000) // the pulse sees it
+    lessor.answer()
+    await using lease = await asked
+    expect(lease.held).toBe(true)
+    expect(lease.remaining()).toBe(29_700)
+  })
+
   test('stays in hand for as long as the lessor answers', async () => {
     const { clock, leases } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 1_000 })
