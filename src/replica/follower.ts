@@ -1,0 +1,297 @@
+/**
+ * Follows the log: loads the newest snapshot, applies what comes after it, and keeps the last events for those who watch. It decides
+ * nothing; it only makes sure that what is decided rests on the log as it is.
+ */
+import type { Clock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import { understands } from '../kernel/apply.ts'
+import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/batch.ts'
+import { FromTheFuture } from '../kernel/bytes.ts'
+import type { Generation } from '../kernel/command.ts'
+import { type Event, RecentEvents } from '../kernel/event.ts'
+import { StateLoader, saveState } from '../kernel/snapshot.ts'
+import { found, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
+import type { Entry, NotThere, Position, Snapshot, Store } from '../store.ts'
+import { START } from '../store.ts'
+import { framed, unframed } from './frame.ts'
+import { isTransient } from './patience.ts'
+import type { Timekeeper } from './timekeeper.ts'
+
+/** How far the counters had come, and how long anyone may believe in what was lost. */
+export type Survivor = Omit<Generation, 'kind'>
+
+export interface FollowerOptions {
+  readonly clock: Clock
+  readonly proposer: number
+  readonly closing: AbortSignal
+  readonly keeper: () => Timekeeper
+  /** Events kept for watches that resume. */
+  readonly events: number
+  /** An entry of our own was applied. Whether someone waited for it. */
+  readonly own: (seq: number, applied: Applied) => boolean
+  /** The log cannot be followed any more. */
+  readonly broken: (error: unknown) => void
+}
+
+export class Follower {
+  readonly #store: Store
+  readonly #options: FollowerOptions
+  #state = found()
+  #position: Position = START
+  #recent: RecentEvents
+  readonly #effects: { readonly events: Event[]; timer(lease: Lease | undefined, slot: Slot): void }
+  /** Trails of the last entries: what a proposer says it had must be what we had. */
+  readonly #trails = new Uint32Array(WINDOW * 2)
+  #trailsFrom = 0
+  #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
+  #reloading: Promise<void> | undefined
+  readonly #onChange = new Set<() => void>()
+  #sinceSnapshot = { entries: 0, bytes: 0 }
+  /** For metrics and tests. */
+  readonly seen = { snapshots: 0, reloads: 0 }
+
+  constructor(store: Store, options: FollowerOptions) {
+    this.#store = store
+    this.#options = options
+    this.#recent = new RecentEvents(0, { limit: options.events })
+    this.#effects = { events: [], timer: (lease, slot) => options.keeper().timer(lease, slot) }
+  }
+
+  get state(): State {
+    return this.#state
+  }
+
+  get position(): Position {
+    return this.#position
+  }
+
+  /** What whoever recovers a log that lost entries must know of this replica. */
+  get survivor(): Survivor {
+    const { nextLease, nextToken, revision, longest } = this.#state
+    return { lease: nextLease, token: nextToken, revision, quiet: longest }
+  }
+
+  /** One array per revision after `revision`; undefined when that is no longer, or not yet, known here. */
+  after(revision: number): readonly Event[][] | undefined {
+    return revision > this.#state.revision ? undefined : this.#recent.after(revision)
+  }
+
+  // Loading
+
+  async start(snapshot: Snapshot | undefined): Promise<void> {
+    if (snapshot !== undefined) await this.#load(snapshot)
+    else this.#options.keeper().load(this.#state, 0)
+    while (await this.readOn()) {
+      // Until the end of the log.
+    }
+  }
+
+  async #load(snapshot: Snapshot): Promise<void> {
+    const loader = new StateLoader()
+    let state: State
+    try {
+      for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+      state = loader.finish()
+    } catch (error) {
+      throw unreadable(error, `the snapshot at ${snapshot.position.index}`)
+    }
+    if (state.index <= this.#state.index) return // entries came in while it was read: we are past it
+    this.#state = state
+    this.#position = snapshot.position
+    this.#recent = new RecentEvents(this.#state.revision, { limit: this.#options.events })
+    this.#trailsFrom = this.#state.index
+    this.#keepTrail()
+    this.#options.keeper().load(this.#state, snapshot.age)
+    this.#sinceSnapshot = { entries: 0, bytes: 0 }
+  }
+
+  /** Too far behind: what is missing is only in the snapshot. */
+  #reload(): Promise<void> {
+    this.#reloading ??= (async () => {
+      try {
+        const snapshot = await this.#store.newest()
+        if (snapshot === undefined) throw new LeaseError('DIVERGED', 'entries are gone from the log and there is no snapshot of them')
+        if (snapshot.position.index <= this.#state.index) return
+        this.seen.reloads++
+        await this.#load(snapshot)
+        this.#options.keeper().caughtUp()
+        this.wake()
+      } finally {
+        this.#reloading = undefined
+      }
+    })()
+    return this.#reloading
+  }
+
+  // Applying
+
+  /** Applies what follows. Whether there was anything. */
+  async readOn(wait?: AbortSignal): Promise<boolean> {
+    const read = await this.#store.read(this.#position, wait === undefined ? {} : { wait })
+    if (read.kind !== 'entries') return this.notThere(read)
+    this.applyAll(read.entries)
+    return read.entries.length > 0
+  }
+
+  async readUpTo(index: number): Promise<void> {
+    while (this.#state.index < index) await this.readOn()
+  }
+
+  async notThere(what: NotThere): Promise<true> {
+    if (what.kind === 'trimmed') {
+      await this.#reload()
+      return true
+    }
+    if (what.kind === 'disowned')
+      throw new LeaseError('UNAVAILABLE', `${what.by} has taken over the log: this process owns it no longer`, {
+        facts: { owner: what.by },
+      })
+    throw new LeaseError('DIVERGED', `the log lost entries that this process had seen: ${what.reason}; nothing can be decided on it`, {
+      facts: { ...this.survivor },
+    })
+  }
+
+  applyAll(entries: readonly Entry[]): void {
+    for (const entry of entries) if (entry.position.index > this.#state.index) this.apply(entry)
+  }
+
+  /** `own`: the batch that these bytes were made of, where that is at hand. */
+  apply({ position, bytes, age }: Entry, own?: Batch): void {
+    let batch: Batch
+    try {
+      batch = own ?? decodeBatch(bytes)
+    } catch (error) {
+      throw unreadable(error, `entry ${position.index}`)
+    }
+    this.#compareTrail(batch, position.index)
+    const keeper = this.#options.keeper()
+    keeper.entering(age)
+    const { events } = this.#effects
+    let changed = false
+    const applied = applyBatch(this.#state, position.index, batch, this.#effects, () => {
+      if (events.length === 0) return
+      this.#recent.push(events)
+      events.length = 0
+      changed = true
+    })
+    this.#position = position
+    this.#keepTrail()
+    this.#sinceSnapshot.entries++
+    this.#sinceSnapshot.bytes += bytes.length
+    if (!understands(this.#state))
+      throw new LeaseError(
+        'UNSUPPORTED',
+        `the log has been raised to rules version ${this.#state.rules}, this process knows ${RULES}: upgrade it`,
+      )
+    const answered = batch.proposer === this.#options.proposer && this.#options.own(batch.seq, applied)
+    if (!answered && own === undefined) keeper.learnTogether()
+    if (changed) this.wake()
+  }
+
+  #keepTrail(): void {
+    const slot = (this.#state.index % WINDOW) * 2
+    this.#trails[slot] = this.#state.trailA
+    this.#trails[slot + 1] = this.#state.trailB
+  }
+
+  /** Two replicas that applied the same entries and differ: one of them is broken, and nobody can say which. */
+  #compareTrail({ applied, trail, proposer }: Batch, index: number): void {
+    const here = this.#state.index
+    if (applied < this.#trailsFrom || applied > here || here - applied >= WINDOW || proposer === this.#options.proposer) return
+    const slot = (applied % WINDOW) * 2
+    if (this.#trails[slot] === trail[0] && this.#trails[slot + 1] === trail[1]) return
+    const message = `entry ${index} was proposed by a replica that decided otherwise up to entry ${applied}: compare versions`
+    throw new LeaseError('DIVERGED', message, { facts: { ...this.survivor } })
+  }
+
+  // The end of the log, and news
+
+  /** One barrier for all that ask: whoever comes while one is under way shares the next, since that begins after they asked. */
+  toTheEnd(): Promise<void> {
+    const running = this.#barrier
+    if (running === undefined) return this.#beginBarrier()
+    running.next ??= running.begun.then(
+      () => this.#beginBarrier(),
+      () => this.#beginBarrier(),
+    )
+    return running.next
+  }
+
+  #beginBarrier(): Promise<void> {
+    const begun = (async () => {
+      while (await this.readOn()) {
+        // Until the end of the log.
+      }
+    })().catch(error => {
+      if (!isTransient(error)) this.#options.broken(error)
+      throw error
+    })
+    const barrier = { begun, next: undefined }
+    this.#barrier = barrier
+    const done = () => {
+      if (this.#barrier === barrier && barrier.next === undefined) this.#barrier = undefined
+    }
+    begun.then(done, done)
+    return begun
+  }
+
+  /** Resolves when something was applied that a watcher could see, or when either signal fires. */
+  changed(signal: AbortSignal): Promise<void> {
+    const { closing } = this.#options
+    return new Promise(resolve => {
+      const wake = () => {
+        this.#onChange.delete(wake)
+        signal.removeEventListener('abort', wake)
+        closing.removeEventListener('abort', wake)
+        resolve()
+      }
+      this.#onChange.add(wake)
+      signal.addEventListener('abort', wake, { once: true })
+      closing.addEventListener('abort', wake, { once: true })
+    })
+  }
+
+  wake(): void {
+    for (const wake of this.#onChange) wake()
+  }
+
+  // Snapshots
+
+  snapshotDue(entries: number, bytes: number): boolean {
+    return this.#sinceSnapshot.entries >= entries || this.#sinceSnapshot.bytes >= bytes
+  }
+
+  /** Takes one in slices, while entries go on being applied. Replicas reach the mark together; the store keeps the first. */
+  async snapshot(): Promise<void> {
+    const at = this.#position
+    this.#sinceSnapshot = { entries: 0, bytes: 0 }
+    const chunks = saveState(this.#state)
+    const first = chunks.next()
+    const { clock, closing } = this.#options
+    async function* slices(): AsyncGenerator<Uint8Array> {
+      for (let slice = first; !slice.done; slice = chunks.next()) {
+        if (closing.aborted) throw closing.reason
+        yield framed(slice.value)
+        await new Promise<void>(resolve => clock.soon(resolve))
+      }
+    }
+    try {
+      if ((await this.#store.snapshot(at, slices())) === 'kept') this.seen.snapshots++
+    } catch (error) {
+      // The log is still whole without it; the next try comes when as much again has been written.
+      if (!isTransient(error) && !closing.aborted) this.#options.broken(error)
+    } finally {
+      chunks.return()
+    }
+  }
+}
+
+function unreadable(error: unknown, what: string): LeaseError {
+  if (error instanceof LeaseError) return error
+  const { message } = error as Error
+  if (error instanceof FromTheFuture)
+    return new LeaseError('UNSUPPORTED', `${what} was written by a newer version of leasehold (${message}): upgrade this process`, {
+      cause: error,
+    })
+  return new LeaseError('DIVERGED', `${what} is damaged (${message}): restore the log from a backup; nothing was changed`, { cause: error })
+}

@@ -1,0 +1,269 @@
+/**
+ * What waits to be written. One append is under way at a time and carries everything that piled up meanwhile. An append whose answer was
+ * lost is sent again byte for byte, until it is certain what became of it; whoever waits is told the truth, and never waits for ever.
+ */
+import type { Clock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/batch.ts'
+import type { Proposal } from '../kernel/command.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import type { Appended } from '../store.ts'
+import { isTransient, pauseUnless } from './patience.ts'
+
+/** An entry is at most so large: etcd takes 1.5 MiB, and a smaller one is durable sooner. */
+const ENTRY_BYTES = 512 * 1_024
+const RETRY_FIRST = 10
+const RETRY_LAST = 1_000
+
+export interface Waiting {
+  readonly proposal: Proposal
+  readonly settle: (outcome: Outcome) => void
+  readonly fail: (error: unknown) => void
+  /** Wants to know what became of it, however long that takes. */
+  readonly patient: boolean
+}
+
+/** An entry on its way into the log. */
+export interface Flight {
+  readonly seq: number
+  readonly bytes: Uint8Array
+  readonly batch: Batch
+  readonly waiting: Waiting[]
+  /** How often the log had been skipped through by a snapshot when this was made. */
+  readonly reloads: number
+  /** A copy is on its way. */
+  underWay: boolean
+  /** What became of an earlier copy was never told: it may be in the log. */
+  lost: boolean
+  settled: boolean
+}
+
+export interface OutboxOptions {
+  readonly clock: Clock
+  readonly patience: number
+  /** A number that no two proposers share. */
+  readonly proposer: number
+  readonly closing: AbortSignal
+  /** What has been applied here, for the head of an entry. */
+  readonly applied: () => Pick<Header, 'applied' | 'trail'>
+  /** How often a snapshot made us skip entries. */
+  readonly reloads: () => number
+  readonly append: (bytes: Uint8Array) => Promise<Appended>
+  /** Applies what an append brought. Whether the entry has been dealt with; else it is sent again. */
+  readonly arrived: (flight: Flight, appended: Appended) => Promise<boolean>
+  /** After each entry. */
+  readonly after: () => void
+  /** Nothing more can be written. */
+  readonly broken: (error: unknown) => void
+}
+
+export class Outbox {
+  readonly #options: OutboxOptions
+  readonly #clock: Clock
+  readonly #closing: AbortSignal
+  #seq = 0
+  #next = new BatchWriter()
+  #nextWaiting: Waiting[] = []
+  /** Full batches that wait behind the one under way. */
+  readonly #backlog: { readonly writer: BatchWriter; readonly waiting: Waiting[] }[] = []
+  #flight: Flight | undefined
+  #pumping = false
+  #pumpSoon = false
+  /** For metrics and tests. */
+  readonly seen = { appends: 0, commands: 0, resent: 0, voided: 0 }
+
+  constructor(options: OutboxOptions) {
+    this.#options = options
+    this.#clock = options.clock
+    this.#closing = options.closing
+  }
+
+  /** The number of the last entry that was made. */
+  get lastSeq(): number {
+    return this.#seq
+  }
+
+  /** Whether an entry made up to `seq` has not been dealt with. */
+  undecided(seq: number): boolean {
+    return this.#flight?.settled === false && this.#flight.seq <= seq
+  }
+
+  put(waiting: Waiting): void {
+    if (this.#closing.aborted) return waiting.fail(this.#closing.reason)
+    if (this.#next.bytes > ENTRY_BYTES) {
+      this.#backlog.push({ writer: this.#next, waiting: this.#nextWaiting })
+      this.#next = new BatchWriter()
+      this.#nextWaiting = []
+    }
+    this.#next.add(waiting.proposal)
+    this.#nextWaiting.push(waiting)
+    if (this.#pumping || this.#pumpSoon) return
+    // Everything asked for within this turn goes into one entry.
+    this.#pumpSoon = true
+    this.#clock.soon(() => {
+      this.#pumpSoon = false
+      void this.#pump()
+    })
+  }
+
+  async #pump(): Promise<void> {
+    if (this.#pumping) return
+    this.#pumping = true
+    try {
+      while (this.#nextWaiting.length > 0 || this.#backlog.length > 0) {
+        if (this.#closing.aborted) return
+        await this.#send(this.#take())
+        this.#options.after()
+        // A store that answers within the turn would otherwise keep everyone else from running: timers, sockets, snapshots.
+        await new Promise<void>(resolve => this.#clock.soon(resolve))
+      }
+    } catch (error) {
+      this.#options.broken(error)
+    } finally {
+      this.#pumping = false
+    }
+  }
+
+  #take(): Flight {
+    const { writer, waiting } = this.#backlog.shift() ?? { writer: this.#next, waiting: this.#nextWaiting }
+    if (writer === this.#next) {
+      this.#next = new BatchWriter()
+      this.#nextWaiting = []
+    }
+    const seq = ++this.#seq
+    const { proposer, applied, reloads } = this.#options
+    const wall = Math.max(0, Math.floor(this.#clock.wall()))
+    const { bytes, batch } = writer.take({ proposer, seq, ...applied(), wall })
+    this.seen.appends++
+    this.seen.commands += waiting.length
+    this.#flight = { seq, bytes, batch, waiting, reloads: reloads(), underWay: false, lost: false, settled: false }
+    return this.#flight
+  }
+
+  /** Appends until it is certain what became of it. Throws only what no further attempt can cure. */
+  async #send(flight: Flight): Promise<void> {
+    let pause = RETRY_FIRST
+    let impatient = () => {}
+    const wait = () => {
+      impatient = this.#clock.after(this.#options.patience, () => {
+        this.#tellUnknown(flight)
+        wait()
+      })
+    }
+    wait()
+    try {
+      for (;;) {
+        try {
+          if (await this.#options.arrived(flight, await this.#append(flight))) return
+        } catch (error) {
+          if (!isTransient(error)) throw error
+          if (this.#closing.aborted) return
+          if (flight.settled) return // seen in the log meanwhile: it was there
+          if (!flight.lost) return this.#reject(flight, error)
+        }
+        await pauseUnless(this.#clock, pause, this.#closing)
+        if (this.#closing.aborted || flight.settled) return
+        pause = Math.min(pause * 2, RETRY_LAST)
+        this.seen.resent++
+      }
+    } finally {
+      impatient()
+    }
+  }
+
+  async #append(flight: Flight): Promise<Appended> {
+    flight.underWay = true
+    try {
+      const appended = await this.#options.append(flight.bytes)
+      flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
+      return appended
+    } catch (error) {
+      flight.underWay = false
+      flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
+      throw error
+    }
+  }
+
+  // What became of an entry
+
+  /** An entry of ours was applied. Whether it was the one that is waited for. */
+  seenInLog(seq: number, applied: Applied): boolean {
+    const flight = this.#flight
+    if (flight === undefined || flight.seq !== seq || flight.settled) return false
+    flight.settled = true
+    if (applied.kind === 'applied') {
+      for (const [i, { settle }] of flight.waiting.entries()) settle(applied.outcomes[i]!)
+      return true
+    }
+    if (applied.kind === 'void') this.seen.voided++
+    // An earlier copy may have been done in what was skipped, so long ago that its proposer was forgotten since.
+    if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.tellSkipped(flight)
+    // Certainly not done, and too late to be. It goes into a new entry.
+    else for (const waiting of flight.waiting) this.put(waiting)
+    return true
+  }
+
+  /** It was applied, if it was, within what a snapshot made us skip: how it was answered is not known here. */
+  tellSkipped(flight: Flight): void {
+    this.#reject(flight, new LeaseError('UNKNOWN', 'this process fell too far behind to see how this was answered; it may have been done'))
+  }
+
+  #reject(flight: Flight, error: unknown): void {
+    flight.settled = true
+    for (const { fail } of flight.waiting) fail(error)
+  }
+
+  /**
+   * Nobody waits for ever: after so long, the truth is that it is not known. The entry itself is still being sent; what waits behind it
+   * never is.
+   */
+  #tellUnknown(flight: Flight): void {
+    const silence = `no answer from the store for ${this.#options.patience} ms`
+    const unknown = new LeaseError(
+      'UNKNOWN',
+      `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
+    )
+    if (!flight.settled) for (const { fail, patient } of flight.waiting) if (!patient) fail(unknown)
+    const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
+    for (const { fail } of this.#takeUnsent()) fail(unsent)
+  }
+
+  #takeUnsent(): readonly Waiting[] {
+    const unsent = [...this.#backlog.splice(0).flatMap(({ waiting }) => waiting), ...this.#nextWaiting]
+    this.#next = new BatchWriter()
+    this.#nextWaiting = []
+    return unsent
+  }
+
+  /** What was put here so far is settled in that order: when the last of it is, all is. */
+  async allSettled(): Promise<void> {
+    const sent = this.#flight?.settled === false ? this.#flight.waiting : undefined
+    const waiting = this.#nextWaiting.length > 0 ? this.#nextWaiting : (this.#backlog.at(-1)?.waiting ?? sent)
+    const last = waiting?.at(-1)
+    if (waiting === undefined || last === undefined) return
+    await new Promise<void>(resolve => {
+      waiting[waiting.length - 1] = {
+        ...last,
+        settle: outcome => {
+          last.settle(outcome)
+          resolve()
+        },
+        fail: error => {
+          last.fail(error)
+          resolve()
+        },
+      }
+    })
+  }
+
+  /** Nothing more will be sent: everyone who waits is told why. */
+  close(error: LeaseError): void {
+    if (this.#flight?.settled === false) {
+      const { lost, underWay } = this.#flight
+      // A copy may be in the log already.
+      const unknown = new LeaseError('UNKNOWN', `the replica stopped while this was under way: ${error.message}`, { cause: error })
+      this.#reject(this.#flight, lost || underWay ? unknown : error)
+    }
+    for (const { fail } of this.#takeUnsent()) fail(error)
+  }
+}
