@@ -1156,24 +1156,29 @@ export class Leases implements AsyncDisposable {
     return renewed
   }
 
-  /** The lessor says it has ended. Its units are frozen while we might believe, so there is time to ask why. */
+  /** The lessor says it has ended: believed in no more, from here on. What is frozen waits for us, so there is time to ask why. */
   async #gone(belief: Belief): Promise<void> {
     if (belief.stage === 'ended' || belief.stage === 'leaving') return
     this.#waiters.get(belief.id)?.settle(undefined)
     if (belief.stage === 'waiting') return
-    belief.hollow = Number.POSITIVE_INFINITY
+    const left = belief.remaining()
+    belief.stage = 'leaving'
+    this.#heartbeat.leave(belief)
     let past: PastGrant | undefined
     const [resource] = belief.resources
     if (resource !== undefined) {
-      const read = this.lessor.read({ kind: 'history', resource })
-      const history = await this.#within(Math.min(250, belief.remaining()), read).catch(() => undefined)
+      const history = await this.#within(Math.min(250, left), this.lessor.read({ kind: 'history', resource })).catch(() => undefined)
       past = history?.value.find(({ lease }) => lease === belief.id)
     }
-    this.#ended(belief, past?.cause ?? 'ended', past?.by ?? '')
+    this.#loseTo(belief, past?.cause ?? 'ended', past?.by ?? '')
   }
 
   #ended(belief: Belief, cause: string, by: string): void {
-    if (belief.stage === 'leaving') return // a farewell is under way: its answer says what became of it
+    // A farewell is under way, or someone asks already: the answer says what became of it.
+    if (belief.stage !== 'leaving') this.#loseTo(belief, cause, by)
+  }
+
+  #loseTo(belief: Belief, cause: string, by: string): void {
     const who = by === '' ? '' : cause === 'transferred' ? ` to ${by}` : ` by ${by}`
     this.#lose(belief, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
   }
@@ -1320,7 +1325,7 @@ export class Leases implements AsyncDisposable {
       return outcome.id!
     }
     if (outcome.kind === 'refused' && outcome.code === 'GONE') {
-      belief.stage = 'held'
+      belief.stage = 'told'
       await this.#gone(belief)
     } else await this.#resume(belief)
     throw refused(outcome)
@@ -1510,8 +1515,6 @@ export class Leases implements AsyncDisposable {
     await Promise.allSettled([...this.#beliefs.values()].map(belief => this.#release(belief)))
     this.#news.stop()
     this.#heartbeat.stop()
-    // A barrier: a lessor that has just answered may not be done with it yet.
-    await this.#within(250, this.lessor.read({ kind: 'summary' }, { consistent: true })).catch(() => {})
     await this.lessor[Symbol.asyncDispose]()
   }
 }

@@ -247,6 +247,22 @@ describe('a lease in hand', () => {
     expect(next.token).toBeGreaterThan(lease.token)
   })
 
+  test('is believed in no more from the moment the lessor says so, even before it is known why', async () => {
+    await using both = rivals()
+    const { a, b, clock } = both
+    await using lease = await a.leases.acquire('k', { ttl: 10_000, renew: 'manual' })
+    await b.leases.revoke({ lease: lease.id }, { by: 'operator' })
+    const read = vi.spyOn(a.lessor, 'read').mockImplementation(() => new Promise(() => {}))
+    const renewal = lease.renew()
+    const told = expect(renewal).rejects.toMatchObject({ code: 'LOST', facts: { cause: 'ended' } })
+    await clock.settle()
+    expect(read).toHaveBeenCalled()
+    expect(lease.held).toBe(false)
+    await clock.advance(250) // nobody can say why
+    await told
+    read.mockRestore()
+  })
+
   test('that has been held for a while hears of a revoke without waiting for its next renewal', async () => {
     await using both = rivals()
     const { a, b, clock } = both
