@@ -146,13 +146,23 @@ export class Follower {
       throw new LeaseError('UNAVAILABLE', `${what.by} has taken over the log: this process owns it no longer`, {
         facts: { owner: what.by },
       })
-    throw new LeaseError('DIVERGED', `the log lost entries that this process had seen: ${what.reason}; nothing can be decided on it`, {
+    throw this.#diverged(what.reason)
+  }
+
+  #diverged(reason: string): LeaseError {
+    return new LeaseError('DIVERGED', `the log lost entries that this process had seen: ${reason}; nothing can be decided on it`, {
       facts: { ...this.survivor },
     })
   }
 
   applyAll(entries: readonly Entry[]): void {
-    for (const entry of entries) if (entry.position.index > this.#state.index) this.apply(entry)
+    for (const entry of entries) {
+      const { index, nonce } = entry.position
+      if (index > this.#state.index) this.apply(entry)
+      // Asked for before we came to where we stand: the store could not compare that. (What was under way while the log lost its tail would
+      // otherwise be applied on top of what was lost, and nobody could tell afterwards.)
+      else if (index === this.#position.index && nonce !== this.#position.nonce) throw this.#diverged(`another entry stands at ${index}`)
+    }
   }
 
   /** `own`: the batch that these bytes were made of, where that is at hand. */
