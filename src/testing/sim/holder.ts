@@ -2,8 +2,9 @@
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Acquire, Command } from '../../kernel/command.ts'
+import type { Belief } from './beliefs.ts'
 import { type Door, pauseOn, type Site } from './party.ts'
-import { type Belief, operationName } from './referee.ts'
+import { operationName } from './referee.ts'
 import type { Dice, Machine } from './world.ts'
 
 /** The margin that a holder gives up for clocks whose rates differ. */
@@ -13,7 +14,15 @@ export interface Habits {
   readonly ttls: readonly number[]
   /** Renews without listening to the answers, as a raw client of a wire may. */
   readonly blind: boolean
+  /** The key that it has at the moment, when it has one: `x`, `p` and `e` are allowed, and nothing else. */
+  readonly ring?: { readonly key: number } | undefined
+  /** Sometimes asks for terms that nobody in a hurry would. */
+  readonly long: boolean
 }
+
+const LONG = 45_000
+/** How deep leases hang on leases. */
+const DEPTH = 3
 
 export class Holder {
   readonly name: string
@@ -26,7 +35,10 @@ export class Holder {
   readonly #life: number
   readonly #session: string
   #seq = 0
+  #key = 0
   #incarnation: number | undefined
+  /** Leases that it had, the last few: what a process that was replaced may still hold on to. */
+  readonly #had: number[] = []
   /** Leases handed over to this holder by another. */
   readonly #inbox: number[] = []
   peers: readonly Holder[] = []
@@ -48,6 +60,8 @@ export class Holder {
     while (!this.stopped && this.#machine.life === this.#life) {
       try {
         await pauseOn(this.#clock, this.#dice.between(5, 150))
+        this.#key = this.#habits.ring?.key ?? 0
+        if (this.#dice.chance(0.03)) await this.#intrude()
         const inherited = this.#inbox.shift()
         if (inherited !== undefined) await this.#inherit(inherited)
         else await this.#cycle()
@@ -62,9 +76,9 @@ export class Holder {
     const seq = ++this.#seq
     const op = { session: this.#session, seq, acked: 0 }
     try {
-      return await this.#door.propose(command, command.kind === 'renew' ? undefined : op)
+      return await this.#door.propose(command, command.kind === 'renew' ? undefined : op, this.#key)
     } catch (error) {
-      if (error instanceof LeaseError && error.code === 'UNAVAILABLE') this.#site.referee.failed(operationName(0, op))
+      if (error instanceof LeaseError && error.code === 'UNAVAILABLE') this.#site.referee.failed(operationName(this.#key, op))
       throw error
     }
   }
@@ -91,9 +105,45 @@ export class Holder {
       wants,
       ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }),
     }
-    if (wants.length === 0) return { ...base, entries: [{ key: `e/${this.name}/${dice.whole(0, 1)}`, value: `${this.#seq}` }] }
+    if (wants.length === 0) return { ...base, entries: [{ key: this.#entry(), value: `${this.#seq}` }], ...this.#asReplaced() }
     if (dice.chance(0.1)) return { ...base, wait: true, wants: [{ resource: 'x/2' }, { resource: 'x/3' }], any: 1 }
-    return { ...base, ...(wait && { wait }), ...(dice.chance(0.1) && wait && { recall: true }) }
+    if (dice.chance(0.03)) return { ...base, wait: true, steal: dice.chance(0.2) ? 'force' : 'after' }
+    if (this.#habits.long && dice.chance(0.03)) return { ...base, ttl: LONG, wants: [{ resource: 'l/0' }] }
+    return {
+      ...base,
+      ...(wait && { wait }),
+      ...(dice.chance(0.1) && wait && { recall: true }),
+      ...(dice.chance(0.15) && { priority: dice.whole(-1, 2) }),
+    }
+  }
+
+  #entry(): string {
+    return `e/${this.name}/${this.#dice.whole(0, 1)}`
+  }
+
+  /** Now and then, an earlier life of this holder that has not noticed that it was replaced. */
+  #asReplaced(): { readonly incarnation?: number } {
+    const past = this.#site.incarnations.get(this.name) ?? []
+    return past.length > 1 && this.#dice.chance(0.2) ? { incarnation: this.#dice.pick(past) } : {}
+  }
+
+  /** Tries what only the holder of a lease may do, with a key of its own. */
+  async #intrude(): Promise<void> {
+    const leases = [...this.#site.referee.state.leases.values()]
+    if (this.#key === 0 || leases.length === 0) return
+    const { id, key } = this.#dice.pick(leases)
+    if (key === this.#key) return
+    await this.#propose({ kind: 'renew', leases: [id] }).catch(ignoreLeaseErrors)
+    await this.#propose({ kind: 'release', lease: id }).catch(ignoreLeaseErrors)
+  }
+
+  #learn(lease: number, incarnation: number): void {
+    this.#had.push(lease)
+    if (this.#had.length > 4) this.#had.shift()
+    if (this.#incarnation !== undefined) return
+    this.#incarnation = incarnation
+    const past = this.#site.incarnations.get(this.name) ?? []
+    this.#site.incarnations.set(this.name, [...past.slice(-3), incarnation])
   }
 
   async #cycle(): Promise<void> {
@@ -103,7 +153,7 @@ export class Holder {
     const sent = held.mark(world.now)
     const outcome = await this.#propose(wish)
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') return
-    this.#incarnation ??= outcome.incarnation
+    this.#learn(outcome.lease, outcome.incarnation)
     held.lease = outcome.lease
     if (outcome.kind === 'queued') {
       if (!(await this.#waitFor(held, outcome.ttl))) return
@@ -115,9 +165,16 @@ export class Holder {
         return { resource, units: shared ? 0 : units, shared, token: outcome.tokens[i]! }
       })
       held.believe(sent, outcome.ttl)
-      referee.believes(held)
+      this.#believes(held)
     }
     await this.#hold(held)
+  }
+
+  /** It acts on what it has, and the resource looks at its token. */
+  #believes(held: Held): void {
+    const { referee } = this.#site
+    referee.believes(held)
+    for (const { resource, token } of held.grants) if (resource.startsWith('x/')) referee.writes(held, resource, token)
   }
 
   /** Keeps its place; believes only when a renewal that it sent after the news of its grant is acknowledged. */
@@ -143,7 +200,7 @@ export class Holder {
           if (ttl <= 0) return false
           referee.acknowledged(held.lease, sent.world, ttl)
           held.believe(sent, ttl)
-          if (held.holds()) referee.believes(held)
+          if (held.holds()) this.#believes(held)
           return true
         }
         if (view.status !== 'waiting') return false
@@ -167,14 +224,49 @@ export class Holder {
     else
       while (!this.stopped && this.#clock.now() < until && held.holds()) {
         await pauseOn(this.#clock, Math.max(5, held.remaining() / 2))
-        if (!held.holds()) break
+        if (this.stopped || !held.holds()) break
         await this.#renew(held)
       }
     await child
+    if (held.grants.length === 0) await this.#register(held)
+    else if (dice.chance(0.15)) await this.#wantMore(held)
+    if (dice.chance(0.05)) await this.#fence(held)
     const way = dice.unit()
     if (way < 0.25) return held.stop() // it dies without a word; its own clock tells it, the others learn from theirs
     if (way < 0.35 && held.grants.length > 0 && held.holds()) return this.#transfer(held)
     await this.#release(held)
+  }
+
+  /** Changes what hangs on its lease, or takes off what hung on one that it had. */
+  async #register(held: Held): Promise<void> {
+    const dice = this.#dice
+    if (dice.chance(0.3)) await this.#propose({ kind: 'put', lease: held.lease, key: this.#entry(), value: `${this.#seq}` })
+    if (dice.chance(0.2)) await this.#propose({ kind: 'delete', key: this.#entry(), lease: dice.pick(this.#had) })
+  }
+
+  /** Shows the kernel's own register its token, in time or not. */
+  async #fence(held: Held): Promise<void> {
+    const grant = held.grants.find(({ resource }) => resource.startsWith('x/'))
+    if (grant === undefined) return
+    await this.#propose({ kind: 'fence', resource: grant.resource, token: grant.token })
+  }
+
+  /** Waits for a second thing while it keeps the first, and says so: someone else may do the same the other way round. */
+  async #wantMore(first: Held): Promise<void> {
+    const resource = `x/${this.#dice.whole(0, 3)}`
+    const ttl = this.#dice.pick(this.#habits.ttls)
+    const wish: Acquire = { kind: 'acquire', holder: this.name, ttl, wants: [{ resource }], wait: true, holding: [first.lease] }
+    const outcome = await this.#propose(wish)
+    if (outcome.kind !== 'granted' && outcome.kind !== 'queued') return
+    const until = this.#clock.now() + this.#dice.between(100, 1_500)
+    while (!this.stopped && first.holds() && this.#clock.now() < until) {
+      await pauseOn(this.#clock, Math.max(5, Math.min(first.remaining(), ttl) / 2))
+      if (this.stopped || !first.holds()) break
+      await this.#renew(first)
+      await this.#propose({ kind: 'renew', leases: [outcome.lease], waiting: true })
+    }
+    this.#site.referee.givenUp.add(outcome.lease)
+    await this.#propose({ kind: 'release', lease: outcome.lease })
   }
 
   async #renew(held: Held): Promise<void> {
@@ -189,7 +281,7 @@ export class Holder {
       // Once lost by its own clock it stays lost: someone else may have been told so.
       if (!held.holds()) return
       held.believe(sent, ttl)
-      referee.believes(held)
+      this.#believes(held)
     } catch (error) {
       if (!(error instanceof LeaseError)) throw error
       await pauseOn(this.#clock, 20)
@@ -200,12 +292,12 @@ export class Holder {
   async #renewBlindly(held: Held, until: number): Promise<void> {
     held.stop()
     while (!this.stopped && this.#clock.now() < until) {
-      void this.#door.propose({ kind: 'renew', leases: [held.lease] }).catch(() => {})
+      void this.#door.propose({ kind: 'renew', leases: [held.lease] }, undefined, this.#key).catch(() => {})
       await pauseOn(this.#clock, 60)
     }
   }
 
-  async #child(parent: Held): Promise<void> {
+  async #child(parent: Held, depth = 1): Promise<void> {
     const { referee, world } = this.#site
     const child = new Held(this.name, this.#clock)
     const sent = child.mark(world.now)
@@ -217,12 +309,14 @@ export class Holder {
       child.grants = [{ resource, units: 1, shared: false, token: outcome.tokens[0]! }]
       referee.acknowledged(outcome.lease, sent.world, outcome.ttl)
       child.believe(sent, outcome.ttl)
-      referee.believes(child)
+      this.#believes(child)
+      const below = depth < DEPTH && this.#dice.chance(0.4) ? this.#child(child, depth + 1) : undefined
       const until = this.#clock.now() + this.#dice.between(50, 2_000)
       while (!this.stopped && child.holds() && this.#clock.now() < until) {
         await pauseOn(this.#clock, Math.max(5, child.remaining() / 2))
-        if (child.holds()) await this.#renew(child)
+        if (!this.stopped && child.holds()) await this.#renew(child)
       }
+      await below
       if (this.#dice.chance(0.5)) await this.#release(child)
     } catch (error) {
       if (!(error instanceof LeaseError)) throw error
@@ -233,6 +327,9 @@ export class Holder {
     held.stop()
     this.#site.referee.givenUp.add(held.lease)
     await this.#propose({ kind: 'release', lease: held.lease }).catch(ignoreLeaseErrors)
+    // Work that was still on its way when it stopped: the resource turns it away if someone else has been there since.
+    if (this.#dice.chance(0.2))
+      for (const { resource, token } of held.grants) if (resource.startsWith('x/')) this.#site.referee.writes(held, resource, token)
   }
 
   async #transfer(held: Held): Promise<void> {
@@ -240,7 +337,12 @@ export class Holder {
     held.stop()
     this.#site.referee.givenUp.add(held.lease)
     const outcome = await this.#propose({ kind: 'transfer', lease: held.lease, to: to.name, stopped: true })
-    if (outcome.kind === 'done' && outcome.id !== undefined) to.#inbox.push(outcome.id)
+    if (outcome.kind === 'done' && outcome.id !== undefined) to.receive(outcome.id)
+  }
+
+  /** Told of a lease that waits for it, or is its own already. */
+  receive(lease: number): void {
+    this.#inbox.push(lease)
   }
 
   /** A lease that another passed on: renewed first, believed then. */

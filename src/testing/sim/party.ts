@@ -5,7 +5,7 @@ import type { Command, Operation } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { LeaseView } from '../../lessor.ts'
 import { Replica, type Survivor } from '../../replica/replica.ts'
-import type { Referee } from './referee.ts'
+import { operationName, type Referee } from './referee.ts'
 import { type WatchedLog, type Wire, WiredStore } from './wire.ts'
 import type { Machine, World } from './world.ts'
 
@@ -15,12 +15,16 @@ export interface Site {
   readonly log: WatchedLog
   readonly wire: Wire
   readonly ages: boolean
+  /** Readers are told of new entries; else they poll. */
+  readonly push: boolean
   readonly snapshotEntries: number
+  /** The numbers that each holder's lives were given so far: a life that was replaced may not know it yet. */
+  readonly incarnations: Map<string, number[]>
 }
 
 /** What a holder needs of a lessor, near or far. */
 export interface Door {
-  propose(command: Command, op?: Operation): Promise<Outcome>
+  propose(command: Command, op?: Operation, key?: number): Promise<Outcome>
   lease(id: number): Promise<LeaseView | undefined>
 }
 
@@ -32,6 +36,8 @@ export class Host implements Door {
   replica: Replica | undefined
   readonly #stores = new Set<WiredStore>()
   #survivor: Survivor | undefined
+  /** The life that tries to open the store. */
+  #starting: number | undefined
   #watchedUpTo: number | undefined
   #watchLosses = 0
   /** Renewals that reached this machine while it stood still, by lease. */
@@ -47,11 +53,13 @@ export class Host implements Door {
   async start(): Promise<void> {
     const { machine } = this
     const { life } = machine
+    if (this.#starting === life) return
+    this.#starting = life
     const clock = machine.clock()
     const site = this.#site
     while (machine.alive && machine.life === life && this.replica === undefined) {
       const own = this.owned ? { name: machine.name } : undefined
-      const store = new WiredStore(site.log, site.wire, machine, { own, ages: site.ages })
+      const store = new WiredStore(site.log, site.wire, machine, { own, ages: site.ages, push: site.push })
       this.#stores.add(store)
       try {
         const replica = await Replica.open(store, {
@@ -64,6 +72,7 @@ export class Host implements Door {
         })
         this.#survivor = undefined
         this.replica = replica
+        site.referee.opened(machine.name, this.owned)
         this.#mind(replica, life)
       } catch (error) {
         this.#judgeFailure(error)
@@ -71,6 +80,7 @@ export class Host implements Door {
         await new Promise<void>(resolve => clock.after(50, resolve))
       }
     }
+    if (this.#starting === life) this.#starting = undefined
   }
 
   #judgeFailure(error: unknown): void {
@@ -87,6 +97,7 @@ export class Host implements Door {
       this.#judgeFailure(replica.signal.reason)
       if ((replica.signal.reason as LeaseError).code === 'DIVERGED') this.#survivor = replica.survivor
       this.replica = undefined
+      this.#site.referee.closed(machine.name)
       this.#letGo()
       void this.start()
     })
@@ -114,6 +125,7 @@ export class Host implements Door {
   /** kill -9. */
   crash(): void {
     this.replica = undefined
+    this.#site.referee.closed(this.machine.name)
     this.#letGo()
     this.#survivor = undefined
     this.machine.kill()
@@ -128,10 +140,11 @@ export class Host implements Door {
   async close(): Promise<void> {
     const { replica } = this
     this.replica = undefined
+    this.#site.referee.closed(this.machine.name)
     await replica?.[Symbol.asyncDispose]()
   }
 
-  async propose(command: Command, op?: Operation): Promise<Outcome> {
+  async propose(command: Command, op?: Operation, key = 0): Promise<Outcome> {
     const { referee } = this.#site
     const { replica } = this
     if (replica === undefined) throw new LeaseError('UNAVAILABLE', 'not ready')
@@ -139,8 +152,8 @@ export class Host implements Door {
     const losses = referee.losses
     // An owner answers renewals from what it has applied; whoever shares a log, from what the log says.
     const known = this.owned ? replica.index : referee.length
-    const outcome = await replica.propose(command, op === undefined ? {} : { op })
-    referee.answered(outcome, op, asked, losses)
+    const outcome = await replica.propose(command, op === undefined ? { key } : { op, key })
+    referee.answered(outcome, op && operationName(key, op), asked, losses)
     if (command.kind === 'renew' && outcome.kind === 'renewed')
       for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.renewed(lease, known, losses)
     return outcome
@@ -209,16 +222,16 @@ export class Client implements Door {
     })
   }
 
-  async propose(command: Command, op?: Operation): Promise<Outcome> {
+  async propose(command: Command, op?: Operation, key = 0): Promise<Outcome> {
     let unsure = false
     for (let attempt = 0; attempt < 5; attempt++) {
       const host = this.#hosts[this.#at % this.#hosts.length]!
       const again = op !== undefined && attempt > 0 ? { ...op, again: true } : op
       const result = await this.#ask(
         host,
-        () => host.propose(command, again),
+        () => host.propose(command, again, key),
         300,
-        () => this.#arrives(host, command),
+        () => this.#arrives(host, command, key),
       )
       if (result === undefined) {
         unsure = true
@@ -236,7 +249,8 @@ export class Client implements Door {
     throw new LeaseError(unsure ? 'UNKNOWN' : 'UNAVAILABLE', 'no server answered')
   }
 
-  #arrives(host: Host, command: Command): void {
+  #arrives(host: Host, command: Command, key: number): void {
+    if (key !== 0) return // it may have been revoked, and then the renewal keeps nothing alive
     if (command.kind !== 'renew' || command.waiting === true || !host.machine.alive || host.machine.stalledSince === undefined) return
     for (const lease of command.leases) host.arrivedWhileStalled.set(lease, this.#site.world.now)
   }

@@ -3,7 +3,7 @@
  * the moment it stands in the log, and what each holder believes.
  */
 import { applyBatch, decodeBatch } from '../../kernel/batch.ts'
-import type { Command, Operation } from '../../kernel/command.ts'
+import type { Command, Operation, Proposal, Scope } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import { badName } from '../../kernel/name.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
@@ -11,22 +11,31 @@ import { rule } from '../../kernel/policy.ts'
 import { stateHash } from '../../kernel/snapshot.ts'
 import { FROZEN, findLease, found, type Lease, type State, WAITING } from '../../kernel/state.ts'
 import type { Position } from '../../store.ts'
+import { type Belief, Beliefs } from './beliefs.ts'
+import { Waiters } from './waiters.ts'
 import type { Machine, World } from './world.ts'
 
 /** Clock rates in the world stay within this of each other. */
 export const RHO = 0.005
-
-export interface Belief {
-  readonly who: string
-  readonly lease: number
-  readonly grants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly token: number }[]
-  holds(): boolean
-}
+/** Until a holder has renewed once, its term is at most this. */
+const FIRST_TERM = 30_000
 
 interface Ended {
   readonly at: number
   readonly index: number
   readonly type: Event['type']
+}
+
+/** A server that may stand still: what reached it meanwhile, by lease, and when it last did. */
+export interface Server {
+  readonly arrivedWhileStalled: ReadonlyMap<number, number>
+  readonly machine: Pick<Machine, 'lastStall'>
+}
+
+/** An end that was announced for a lease: not before `soonest`, and by `latest` if the world is calm. */
+interface Announced {
+  readonly soonest: number
+  readonly latest: number
 }
 
 export function operationName(key: number, { session, seq }: Operation): string {
@@ -37,6 +46,9 @@ const ENDS = new Set<Event['type']>(['released', 'lapsed', 'revoked', 'transferr
 
 export class Referee {
   readonly #world: World
+  readonly #applyBatch: typeof applyBatch
+  readonly #waiters: Waiters
+  readonly #beliefs: Beliefs
   #state = found()
   readonly #entries: { readonly bytes: Uint8Array; readonly index: number }[] = []
   /** What watchers must see, in order. */
@@ -44,31 +56,38 @@ export class Referee {
   readonly #place = new Map<number, number>()
   #lastToken = 0
   readonly #granted = new Map<number, readonly number[]>()
-  readonly #ranks = new Map<number, number>()
   readonly ended = new Map<number, Ended>()
   readonly #acks = new Map<number, { readonly sent: number; readonly term: number }>()
   readonly #failed = new Set<string>()
   readonly #answers = new Map<string, string>()
-  readonly #beliefs = new Map<string, Set<Belief>>()
-  /** Leases whose holders were overruled by force: the one named exception to S1. */
-  readonly forced = new Set<number>()
   /** Leases that their own holder released or passed on. */
   readonly givenUp = new Set<number>()
   losses = 0
   commands = 0
-  /** Told of each lapse, with the true time at which it was proposed. */
-  onLapse: (lease: number, sentAt: number) => void = () => {}
+  /** The one whose stalls are judged, in a world where only one can lapse anything. */
+  server: Server | undefined
   /** Entries were lost and the survivors have not spoken yet: if they died now, nobody would know. */
   mourning = false
   #sentAt = 0
   readonly #appliedEntries = new Set<string>()
   readonly #terms = new Map<number, number>()
   readonly #lastRenewal = new Map<number, number>()
+  readonly #breaks = new Map<number, Announced>()
+  readonly #children = new Map<number, Set<number>>()
+  /** Who registered what. */
+  readonly #registered = new Map<string, { readonly holder: string; readonly incarnation: number; readonly lease: number }>()
+  readonly #fences = new Map<string, number>()
+  readonly #scopes = new Map<number, readonly Scope[]>()
+  readonly #users = new Map<string, boolean>()
   /** In a world without stalls and losses, how late a lapse may be. */
   lateness = Number.POSITIVE_INFINITY
 
-  constructor(world: World) {
+  constructor(world: World, { apply = applyBatch }: { readonly apply?: typeof applyBatch } = {}) {
     this.#world = world
+    this.#applyBatch = apply
+    const violate = (invariant: string, message: string) => world.violate(invariant, message)
+    this.#waiters = new Waiters(violate)
+    this.#beliefs = new Beliefs(violate)
   }
 
   get state(): State {
@@ -97,10 +116,12 @@ export class Referee {
     const events: Event[] = []
     let at = 0
     const before = { revision: state.revision }
-    const applied = applyBatch(state, index, batch, { events, timer() {} }, outcome => {
+    const applied = this.#applyBatch(state, index, batch, { events, timer() {} }, outcome => {
       const proposal = batch.proposals[at++]!
       if (proposal.op !== undefined) this.#judgeOperation(operationName(proposal.key ?? 0, proposal.op), outcome)
-      if (judge) this.#judgeCommand(proposal.command, outcome, events)
+      this.#waiters.follow(state, proposal.command, outcome)
+      if (judge) this.#judgeCommand(proposal, outcome, events)
+      this.#follow(proposal.command, outcome, events)
       if (events.length > 0) {
         if (state.revision !== before.revision + 1 && index > 1 && proposal.command.kind !== 'generation')
           this.#world.violate('S13', `revision ${state.revision} follows ${before.revision}`)
@@ -119,29 +140,127 @@ export class Referee {
     if (judge && this.#entries.length % 64 === 0) this.checkWhole()
   }
 
-  #judgeCommand(command: Command, outcome: Outcome, events: readonly Event[]): void {
+  #judgeCommand({ command, key = 0 }: Proposal, outcome: Outcome, events: readonly Event[]): void {
     const world = this.#world
     for (const event of events) {
       world.note(`${event.type} ${event.lease} ${event.resource ?? event.key ?? ''} ${event.token ?? ''} ${event.cause ?? ''}`)
-      if (event.type === 'granted') this.#judgeGrant(event)
+      if (event.type === 'granted') this.#judgeGrant(event, command)
       if (event.type === 'generation') this.mourning = false
-      if (event.type === 'queued') this.#ranks.set(event.lease, findLease(this.#state, event.lease)?.rare?.rank ?? 0)
       if (event.type === 'lapsed' || event.type === 'suspected') this.#judgeLapse(event)
+      if (event.type === 'revoked' && event.cause === 'break' && command.kind === 'due') this.#judgeBreak(event)
+      if (event.type === 'put') this.#judgePut(event)
       if (ENDS.has(event.type)) this.#judgeEnd(event, command)
     }
+    for (const event of events) {
+      if (event.type === 'deleted') this.#judgeDeleted(event, command)
+      if (ENDS.has(event.type) && this.ended.has(event.lease)) this.#judgeChildren(event)
+    }
     if (outcome.kind === 'granted') this.#granted.set(outcome.lease, outcome.tokens)
-    if (outcome.kind === 'granted' || outcome.kind === 'queued') {
+    if ((outcome.kind === 'granted' || outcome.kind === 'queued') && !this.#terms.has(outcome.lease)) {
       this.#lastRenewal.set(outcome.lease, world.now)
       this.#terms.set(outcome.lease, outcome.ttl)
+      if (outcome.ttl > FIRST_TERM) world.violate('S5', `lease ${outcome.lease} begins with a term of ${outcome.ttl} ms, unconfirmed`)
     }
-    if (command.kind === 'renew') for (const lease of command.leases) this.#lastRenewal.set(lease, world.now)
-    if (events.length > 0) this.#judgeWaiters(events, command)
+    if (command.kind === 'renew' && outcome.kind === 'renewed') this.#judgeRenewal(command.leases, outcome.ttls, key)
+    if (outcome.kind === 'fenced' && command.kind === 'fence' && command.token < (this.#fences.get(command.resource) ?? 0))
+      world.violate('S2', `${command.resource} accepted token ${command.token} after ${this.#fences.get(command.resource)}`)
+    this.#waiters.judge(this.#state, command, outcome, events)
   }
 
-  #judgeGrant({ lease, resource, token }: Event): void {
+  /** What later judgements rest on; also of entries that were judged before. */
+  #follow(command: Command, outcome: Outcome, events: readonly Event[]): void {
+    for (const { type, key, lease } of events) {
+      if (key === undefined) continue
+      const holder = findLease(this.#state, lease)?.holder
+      if (type === 'put' && holder !== undefined) this.#registered.set(key, { holder: holder.name, incarnation: holder.incarnation, lease })
+      if (type === 'deleted') this.#registered.delete(key)
+    }
+    if (outcome.kind === 'refused') return
+    if (command.kind === 'acquire' && command.parent !== undefined && (outcome.kind === 'granted' || outcome.kind === 'queued'))
+      this.#children.set(command.parent, (this.#children.get(command.parent) ?? new Set()).add(outcome.lease))
+    if (command.kind === 'acquire' && command.steal === 'force')
+      for (const { type, lease } of events) if (type === 'revoked' || type === 'thawed') this.forced.add(lease)
+    if (outcome.kind === 'fenced' && command.kind === 'fence')
+      this.#fences.set(command.resource, Math.max(command.token, this.#fences.get(command.resource) ?? 0))
+    if (command.kind === 'key' && outcome.kind === 'done' && outcome.id !== undefined) this.#scopes.set(outcome.id, command.allow)
+    if (command.kind === 'policy') this.#beliefs.allows(command.prefix, command.rules?.capacity ?? 1)
+    if (command.kind === 'unkey') this.#scopes.delete(command.id)
+    if (command.kind === 'break' && (command.after ?? 0) > 0) this.#announceBreak(command.resource, command.after!)
+  }
+
+  #announceBreak(resource: string, after: number): void {
+    const { now } = this.#world
+    for (const { lease } of this.#state.resources.get(resource)?.grants ?? []) {
+      if (lease.status === FROZEN) continue
+      const known = this.#breaks.get(lease.id)
+      this.#breaks.set(lease.id, {
+        soonest: Math.min(known?.soonest ?? Number.POSITIVE_INFINITY, now + after / (1 + RHO)),
+        latest: Math.min(known?.latest ?? Number.POSITIVE_INFINITY, now + after * (1 + RHO)),
+      })
+    }
+  }
+
+  #judgeBreak({ lease }: Event): void {
+    const announced = this.#breaks.get(lease)
+    if (announced !== undefined && this.#world.now < announced.soonest - 0.001)
+      this.#world.violate('S4', `lease ${lease} was broken ${Math.round(announced.soonest - this.#world.now)} ms before the delay was over`)
+  }
+
+  /** Where keys are in use, only the one that made a lease may act on it. */
+  #judgeRenewal(leases: readonly number[], ttls: readonly number[], key: number): void {
+    for (const [i, id] of leases.entries()) {
+      this.#lastRenewal.set(id, this.#world.now)
+      const lease = findLease(this.#state, id)
+      if (ttls[i]! > 0 && key !== 0 && lease !== undefined && lease.key !== key)
+        this.#world.violate('S7', `lease ${id} of key ${lease.key} was renewed with key ${key}`)
+    }
+  }
+
+  #judgePut({ key, lease: id }: Event): void {
+    const known = this.#registered.get(key!)
+    const holder = findLease(this.#state, id)?.holder
+    if (known === undefined || holder === undefined) return
+    if (known.holder !== holder.name) this.#world.violate('S7', `${holder.name} took the entry ${key} from ${known.holder}`)
+    else if (known.incarnation > holder.incarnation)
+      this.#world.violate('S18', `incarnation ${holder.incarnation} of ${holder.name} wrote ${key} over incarnation ${known.incarnation}`)
+  }
+
+  /** An entry goes when its lease does, or when whoever deletes it names the lease it hangs on. */
+  #judgeDeleted({ key, lease }: Event, command: Command): void {
+    if (command.kind === 'delete') {
+      if (command.lease !== undefined && command.lease !== lease)
+        this.#world.violate(
+          'S18',
+          `the entry ${key} of lease ${lease} was deleted for lease ${command.lease}, from which it was taken over`,
+        )
+    } else if (!this.ended.has(lease)) this.#world.violate('S18', `the entry ${key} of lease ${lease} went with the end of another`)
+  }
+
+  #judgeChildren({ lease, type }: Event): void {
+    for (const child of this.#children.get(lease) ?? [])
+      if (!this.ended.has(child)) this.#world.violate('S8', `lease ${child} outlives its parent ${lease}, which ${type}`)
+  }
+
+  #entitled(lease: Lease, resource: string): boolean {
+    if (lease.key === 0) return true
+    const scopes = this.#scopes.get(lease.key) ?? []
+    return scopes.some(
+      ({ verb, prefix }) => (verb === 'acquire' || verb === 'admin') && (prefix === '' || `${resource}/`.startsWith(`${prefix}/`)),
+    )
+  }
+
+  #judgeGrant({ lease, resource, token }: Event, command: Command): void {
     const world = this.#world
-    if (this.ended.has(lease)) world.violate('S6', `lease ${lease} was granted ${resource} after it had ended`)
+    const ended = this.ended.get(lease)
+    if (ended !== undefined)
+      world.violate(ended.type === 'withdrawn' ? 'S14' : 'S6', `lease ${lease} was granted ${resource} after it had ended: ${ended.type}`)
     if (resource === undefined || token === undefined) return
+    const holder = findLease(this.#state, lease)
+    if (holder !== undefined && !this.#entitled(holder, resource))
+      world.violate(
+        this.#waiters.wasQueued(lease) ? 'S14' : 'S25',
+        `lease ${lease} was granted ${resource}, and its key does not allow that`,
+      )
     // Before survivors have spoken, a late copy of a lost entry may grant again what it had granted; nobody is told of that.
     if (token <= this.#lastToken && !this.mourning) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
     this.#lastToken = Math.max(this.#lastToken, token)
@@ -150,39 +269,14 @@ export class Referee {
     if (there === undefined) return
     const capacity = rule(this.#state, resource, 'capacity')
     const units = there.grants.reduce((sum, grant) => sum + grant.units, 0)
-    if (units > capacity) world.violate('S15', `${units} of ${capacity} units of ${resource} are granted`)
+    // What is passed on was granted before: a shrink since then does not take it away.
+    if (units > capacity && command.kind !== 'transfer') world.violate('S15', `${units} of ${capacity} units of ${resource} are granted`)
     const shared = there.grants.filter(grant => grant.shared).length
     if (shared > 0 && shared < there.grants.length) world.violate('S15', `${resource} is granted shared and exclusively at once`)
   }
 
-  /** Nobody overtakes, nothing free waits, nobody is granted who had gone. */
-  #judgeWaiters(events: readonly Event[], command: Command): void {
-    for (const { type, lease, resource } of events) {
-      if (resource === undefined) continue
-      const there = this.#state.resources.get(resource)
-      const first = there?.queue[0]
-      if (there === undefined || first === undefined) continue
-      const wants = first.rare!.wants
-      const alone = wants.length === 1 && first.rare!.any === 0
-      if (
-        alone &&
-        there.grants.length === 0 &&
-        this.#state.quiet === undefined &&
-        wants[0]!.units <= rule(this.#state, resource, 'capacity')
-      )
-        this.#world.violate('L1', `${resource} is free and ${first.holder.name} waits for it`)
-      // An heir takes the giver's place, not one in the queue.
-      if (type !== 'granted' || command.kind === 'transfer' || rule(this.#state, resource, 'queue') !== 'fifo') continue
-      const granted = findLease(this.#state, lease)
-      if (granted === undefined || (granted.rare?.priority ?? 0) !== 0) continue
-      const rank = this.#ranks.get(lease) ?? 0
-      if (first.rare!.rank < rank || (first.rare!.rank === rank && first.id < lease))
-        this.#world.violate('S14', `${lease} was granted ${resource} before ${first.id}, which had waited longer`)
-    }
-  }
-
   #judgeLapse({ lease, type }: Event): void {
-    this.onLapse(lease, this.#sentAt)
+    this.#judgeStalledLapse(lease)
     const last = this.#lastRenewal.get(lease)
     const term = this.#terms.get(lease)
     if (last !== undefined && term !== undefined && this.#world.now > last + term * (1 + RHO) + this.lateness)
@@ -200,6 +294,18 @@ export class Referee {
       )
   }
 
+  /** S19: what reached a server while it stood still is read before anything is judged. */
+  #judgeStalledLapse(lease: number): void {
+    const arrived = this.server?.arrivedWhileStalled.get(lease)
+    if (this.server === undefined || arrived === undefined) return
+    // What was said to be due before the stall may still wait behind an append that was under way; that is not the stall's doing.
+    const { from, to, appending } = this.server.machine.lastStall
+    if (appending || arrived < from || arrived > to || this.#sentAt < to) return
+    const ttl = findLease(this.#state, lease)?.ttl ?? 300
+    if (this.#world.now < arrived + Math.min(ttl, 300) / (1 + RHO))
+      this.#world.violate('S19', `a renewal of ${lease} waited while the server stood still, and the lease lapsed when it woke`)
+  }
+
   #judgeEnd({ lease, type, resource }: Event, command: Command): void {
     const world = this.#world
     const ended = this.ended.get(lease)
@@ -210,6 +316,11 @@ export class Referee {
     if (type === 'released' && command.kind === 'release' && command.lease === lease && !this.givenUp.has(lease))
       world.violate('S7', `lease ${lease} was released by someone else`)
     this.ended.set(lease, { at: world.now, index: this.#state.index, type })
+    const announced = this.#breaks.get(lease)
+    if (announced !== undefined && world.now > announced.latest + this.lateness)
+      world.violate('S5', `lease ${lease} was broken ${Math.round(world.now - announced.latest)} ms too late`)
+    if (type === 'released' && still?.status === FROZEN)
+      world.violate('L1', `lease ${lease} was given back by its holder and is withheld all the same`)
     if (still !== undefined && still.status !== FROZEN) world.violate('S8', `lease ${lease} ${type} and is still there`)
     for (const entry of this.#state.entries.values())
       if (entry.lease.id === lease) world.violate('S8', `the entry ${entry.key} outlives lease ${lease}, which ${type}`)
@@ -246,6 +357,7 @@ export class Referee {
       for (const grant of resource.grants)
         if (findLease(state, grant.lease.id) !== grant.lease)
           world.violate('S8', `${resource.name} is held by lease ${grant.lease.id}, which is gone`)
+    for (const resource of state.resources.values()) this.#waiters.judgeFree(state, resource)
   }
 
   /** The engine forgot its last entries. What rests on them never happened; survivors must say so before anything is decided. */
@@ -258,6 +370,11 @@ export class Referee {
     this.#place.clear()
     this.#answers.clear()
     this.#appliedEntries.clear()
+    this.#registered.clear()
+    this.#children.clear()
+    this.#fences.clear()
+    this.#scopes.clear()
+    this.#waiters.forget()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
     for (const { index, bytes } of this.#entries) this.#apply(index, bytes, false)
   }
@@ -269,7 +386,7 @@ export class Referee {
   // What those who ask are told
 
   /** A replica has answered. `asked`: the log's revision when the question was put to it. */
-  answered(outcome: Outcome, op: Operation | undefined, asked: number, losses: number): void {
+  answered(outcome: Outcome, op: string | undefined, asked: number, losses: number): void {
     if (losses !== this.losses) return
     const world = this.#world
     // An owner that has not yet met the loss may still refuse from what it knows; that grants nobody anything.
@@ -282,7 +399,7 @@ export class Referee {
         world.violate(this.losses > 0 ? 'S24' : 'S9', `lease ${outcome.lease} was acknowledged, and is not in the log`)
     }
     // An operation that was sent before may be answered as it was then.
-    const fresh = op === undefined || !this.#answers.has(operationName(0, op))
+    const fresh = op === undefined || !this.#answers.has(op)
     if (fresh && outcome.kind === 'refused' && outcome.code === 'HELD' && outcome.revision < asked)
       world.violate('S10', `refused as of revision ${outcome.revision}, when the log was at ${asked}`)
   }
@@ -313,40 +430,31 @@ export class Referee {
 
   // What holders believe
 
+  get forced(): Set<number> {
+    return this.#beliefs.forced
+  }
+
   believes(belief: Belief): void {
-    if (!belief.holds()) return // the answer came after its time
-    for (const { resource, units, shared, token } of belief.grants) {
-      let all = this.#beliefs.get(resource)
-      if (all === undefined) {
-        all = new Set()
-        this.#beliefs.set(resource, all)
-      }
-      const others = [...all].filter(other => {
-        if (other !== belief && !other.holds()) all.delete(other)
-        return (
-          other !== belief &&
-          other.lease !== belief.lease &&
-          other.holds() &&
-          !this.forced.has(other.lease) &&
-          !this.forced.has(belief.lease)
-        )
-      })
-      all.add(belief)
-      const capacity = Math.max(1, rule(this.#state, resource, 'capacity'))
-      const sum = others.reduce(
-        (total, other) => total + (other.grants.find(grant => grant.resource === resource)?.units ?? 0),
-        shared ? 0 : units,
-      )
-      const mixed = others.find(other => other.grants.some(grant => grant.resource === resource && grant.shared !== shared))
-      if (sum > capacity || mixed !== undefined) {
-        const other = mixed ?? others[0]!
-        const how = this.ended.get(other.lease)
-        this.#world.violate(
-          'S1',
-          `${belief.who} (lease ${belief.lease}, token ${token}) and ${other.who} (lease ${other.lease}, ${how?.type ?? 'not ended'}) both believe they hold ${resource}`,
-        )
-      }
-    }
+    this.#beliefs.begins(belief, lease => this.ended.get(lease)?.type ?? 'not ended')
+  }
+
+  /** A holder, or one that was, shows a resource its token. Whether it got through. */
+  writes(belief: Belief, resource: string, token: number): boolean {
+    return this.#beliefs.writes(belief, resource, token)
+  }
+
+  // Who has the store
+
+  /** A process believes from now on that it uses the log, as its owner or not. */
+  opened(name: string, owned: boolean): void {
+    for (const [other, owner] of this.#users)
+      if (other !== name && (owned || owner))
+        this.#world.violate('S20', `${name} opened the log ${owned ? 'as its owner ' : ''}while ${other} ${owner ? 'owns' : 'uses'} it`)
+    this.#users.set(name, owned)
+  }
+
+  closed(name: string): void {
+    this.#users.delete(name)
   }
 
   // What watchers see
@@ -378,7 +486,13 @@ export class Referee {
     )
   }
 
-  sameState(machine: Machine, index: number, hash: () => string): void {
+  /** What was abandoned with this term was to be had again after so long. */
+  grantableAfter(ms: number, term: number, within: number): void {
+    if (ms > term * (1 + RHO) + within)
+      this.#world.violate('L2', `what was abandoned with a term of ${term} ms was granted again only after ${Math.round(ms)} ms`)
+  }
+
+  sameState(machine: Pick<Machine, 'name'>, index: number, hash: () => string): void {
     if (index === this.#state.index && hash() !== this.hash())
       this.#world.violate('S22', `${machine.name} has another state than the log at entry ${index}`)
   }

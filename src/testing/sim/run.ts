@@ -1,10 +1,11 @@
 /** One seed: a world is set up, lives through its faults under watch, heals, and must come to rest. */
 import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
+import type { Outcome } from '../../kernel/outcome.ts'
 import { Holder } from './holder.ts'
 import { Client, Host, type Site } from './party.ts'
 import { Referee, RHO } from './referee.ts'
-import { WatchedLog, Wire } from './wire.ts'
+import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, Violation, World } from './world.ts'
 
 export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm'] as const
@@ -29,6 +30,14 @@ export interface SeedOptions {
 }
 
 const LONGEST_TTL = 4_000
+/** After the chaos: how much later than its term a lease may be gone. */
+const AFTER_HEAL = 1_500
+/** What holders with a key may do. */
+const SCOPES = [
+  { verb: 'acquire', prefix: 'x' },
+  { verb: 'acquire', prefix: 'p' },
+  { verb: 'register', prefix: 'e' },
+] as const
 
 export async function runSeed(seed: number, { profile, trace, commands = 2_000, faults = 20 }: SeedOptions = {}): Promise<SeedResult> {
   const world = new World(seed, trace)
@@ -68,6 +77,9 @@ class Scene {
   /** Machines of holders that reach a server over the wire. */
   readonly #clients: Machine[] = []
   #holders: Holder[] = []
+  /** The key that some of the holders share at the moment. */
+  readonly #ring = { key: 0 }
+  #keys = 0
   #over = false
   #moving = false
 
@@ -92,9 +104,12 @@ class Scene {
       log,
       wire,
       ages: this.#dice.chance(0.5),
-      snapshotEntries: this.#dice.pick([40, 200, 1_000_000]),
+      push: this.#dice.chance(0.6),
+      // Whoever comes and goes all the time would spend its lives reading.
+      snapshotEntries: this.#dice.pick(profile === 'restless' || profile === 'moving' ? [40, 120, 300] : [40, 200, 1_000_000]),
+      incarnations: new Map(),
     }
-    this.referee.onLapse = (lease, sentAt) => this.#judgeStalledLapse(lease, sentAt)
+    wire.begins = (machine, moment) => this.#mayDie(machine, moment)
   }
 
   #rate(): number {
@@ -102,11 +117,12 @@ class Scene {
   }
 
   async begin(): Promise<void> {
-    const names = { embedded: 3, servers: 2, owned: 1, restless: 3, moving: 2, calm: 2 }[this.#profile]
+    const names = { embedded: 3, servers: 2, owned: 1, restless: 3, moving: 3, calm: 2 }[this.#profile]
     for (let i = 0; i < names; i++) {
-      const owned = this.#profile === 'owned' || (this.#profile === 'moving' && i === 0)
+      const owned = this.#profile === 'owned' || (this.#profile === 'moving' && i !== 1)
       this.#hosts.push(new Host(this.#site, this.#world.machine(`host${i}`, this.#rate()), owned))
     }
+    if (this.#profile === 'owned') this.referee.server = this.#hosts[0]
     void this.#hosts[0]!.start()
     await this.#world.run(this.#world.now + 100)
     if (this.#profile === 'moving') this.#move()
@@ -124,13 +140,17 @@ class Scene {
 
   /** Through whoever is there; false while nobody is. */
   async #ask(command: Command): Promise<boolean> {
-    const host = this.#dice.pick(this.#hosts)
+    return (await this.#outcome(command)) !== undefined
+  }
+
+  async #outcome(command: Command): Promise<Outcome | undefined> {
+    const there = this.#hosts.filter(host => host.replica !== undefined)
+    const host = this.#dice.pick(there.length > 0 ? there : this.#hosts)
     try {
-      await host.propose(command)
-      return true
+      return await host.propose(command)
     } catch (error) {
       if (!(error instanceof LeaseError)) throw error
-      return false
+      return undefined
     }
   }
 
@@ -140,11 +160,23 @@ class Scene {
     if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/2', rules: { maxLife: 1_500 } })
     if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/3', rules: { maxHold: 400 } })
     if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'e', rules: { grace: 300 } })
+    if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/0', rules: { aging: 700 } })
+    if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 's', rules: { queue: 'fit' } })
+    if (this.#dice.chance(0.5)) void this.#changeKey()
     for (const policy of policies) {
       void this.#hosts[0]!.propose(policy).catch(error => {
         if (!(error instanceof LeaseError)) throw error
       })
     }
+  }
+
+  /** Whoever has the old key may do nothing with it any more, wherever it stands in a queue. */
+  async #changeKey(): Promise<void> {
+    const old = this.#ring.key
+    if (old !== 0 && !(await this.#ask({ kind: 'unkey', id: old }))) return
+    const name = `key-${++this.#keys}`
+    if (!(await this.#ask({ kind: 'key', name, hash: String(this.#keys).padStart(64, '0'), allow: SCOPES }))) return
+    for (const { id, name: known } of this.referee.state.keys.values()) if (known === name) this.#ring.key = id
   }
 
   #settleHolders(machine: Machine): void {
@@ -153,33 +185,56 @@ class Scene {
     const ttls = this.#profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
     for (let i = 0; i < 4; i++) {
       const blind = this.#profile === 'owned' && i === 3
-      const holder = new Holder(this.#site, machine, door, `${machine.name}/${i}`, { ttls, blind })
+      const ring = i === 1 ? this.#ring : undefined
+      const holder = new Holder(this.#site, machine, door, `${machine.name}/${i}`, { ttls, blind, ring, long: this.#profile === 'calm' })
       this.#holders.push(holder)
       holder.peers = this.#holders
       void holder.live()
     }
   }
 
-  /** Operators revoke and break; policies change. */
+  /** Operators revoke, break and pass on; policies and keys change. */
   #operate(): void {
     this.#world.later(this.#dice.between(100, 700), () => {
       if (this.#over) return
       const dice = this.#dice
       const leases = [...this.referee.state.leases.values()]
-      const act = dice.whole(0, 5)
-      if (act < 2 && leases.length > 0) {
-        const lease = dice.pick(leases)
-        const force = dice.chance(0.15)
-        if (force) this.#force(lease.id)
-        void this.#ask({ kind: 'revoke', target: { lease: lease.id }, force, by: 'operator' })
-      } else if (act === 2)
-        void this.#ask({ kind: 'break', resource: `x/${dice.whole(0, 3)}`, after: dice.pick([0, 0, 100, 500]), by: 'operator' })
-      else if (act === 3 && this.#holders.length > 0)
+      const act = dice.whole(0, 9)
+      if (act < 3 && leases.length > 0) this.#revoke(dice.pick(leases).id)
+      else if (act < 5) this.#breakHold(`x/${dice.whole(0, 3)}`)
+      else if (act === 5 && this.#holders.length > 0)
         void this.#ask({ kind: 'revoke', target: { holder: dice.pick(this.#holders).name }, by: 'operator' })
-      else if (act === 4) void this.#ask({ kind: 'policy', prefix: `x/${dice.whole(0, 3)}`, rules: { lockDelay: dice.pick([0, 150]) } })
+      else if (act === 6) this.#changePolicy()
+      else if (act === 7 && leases.length > 0 && this.#holders.length > 0) void this.#passOn(dice.pick(leases).id, dice.pick(this.#holders))
+      else if (act === 8) void (dice.chance(0.3) ? this.#changeKey() : this.#ask({ kind: 'revoke', target: { prefix: 'x/2' } }))
       else void this.#ask({ kind: 'recall', resource: `x/${dice.whole(0, 3)}` })
       this.#operate()
     })
+  }
+
+  #revoke(lease: number): void {
+    const force = this.#dice.chance(0.15)
+    if (force) this.#force(lease)
+    void this.#ask({ kind: 'revoke', target: { lease }, force, by: 'operator' })
+  }
+
+  /** Often twice: whichever is due first counts. */
+  #breakHold(resource: string): void {
+    const { dice } = this.#world
+    for (const after of dice.chance(0.5) ? [dice.pick([0, 100, 500])] : [dice.pick([100, 300]), dice.pick([200, 1_200])])
+      void this.#ask({ kind: 'break', resource, after, by: 'operator' })
+  }
+
+  #changePolicy(): void {
+    const { dice } = this.#world
+    if (dice.chance(0.6)) void this.#ask({ kind: 'policy', prefix: `x/${dice.whole(0, 3)}`, rules: { lockDelay: dice.pick([0, 150]) } })
+    else void this.#ask({ kind: 'policy', prefix: 'p', rules: { capacity: dice.whole(1, 3), queue: dice.pick(['fifo', 'fit']) } })
+  }
+
+  /** Without asking the giver, who may believe for a while yet. */
+  async #passOn(lease: number, to: Holder): Promise<void> {
+    const outcome = await this.#outcome({ kind: 'transfer', lease, to: to.name })
+    if (outcome?.kind === 'done' && outcome.id !== undefined) to.receive(outcome.id)
   }
 
   /** Whoever is overruled by force, and all that hangs on it, is excepted from S1. */
@@ -212,6 +267,7 @@ class Scene {
       () => this.#crash(machine),
       () => this.#crash(dice.pick(this.#hosts).machine),
       () => this.#slow(),
+      () => this.#fillDisk(machine),
       () => this.#loseTail(),
     ]
     if (this.#profile === 'calm') dice.pick(gentle)()
@@ -253,13 +309,30 @@ class Scene {
     })
   }
 
+  #fillDisk(machine: Machine): void {
+    const { full } = this.#site.wire
+    this.#world.fault(`the disk of ${machine.name} is full`)
+    full.add(machine)
+    this.#world.later(this.#dice.pick([50, 400, 1_500]), () => full.delete(machine))
+  }
+
+  /** At any await a process may die; while it opens its store or writes a snapshot more often than elsewhere. */
+  #mayDie(machine: Machine, moment: Moment): void {
+    if (this.#profile === 'calm' || this.#over) return
+    const p = { opening: 0.03, snapshot: 0.02, appending: 0.0005, reading: 0.0002 }[moment]
+    if (!this.#dice.chance(p)) return
+    this.#world.later(this.#dice.between(0, this.#site.wire.weather.delay * 2), () => {
+      if (machine.alive && !this.#over) this.#crash(machine)
+    })
+  }
+
   #slow(): void {
     const { weather } = this.#site.wire
     const usual = weather.delay
     this.#world.fault('every message is slow')
     weather.delay = 60
     this.#world.later(this.#dice.pick([300, 1_200]), () => {
-      weather.delay = usual
+      if (!this.#over) weather.delay = usual
     })
   }
 
@@ -308,12 +381,17 @@ class Scene {
       const next = this.#hosts[(here + 1) % this.#hosts.length]!
       const leaving = this.#hosts[here]
       this.#moving = true
-      const go = () => {
-        this.#moving = false
+      const come = () => {
         if (!next.machine.alive) next.machine.revive()
         if (next.replica === undefined) void next.start()
       }
+      const go = () => {
+        this.#moving = false
+        come()
+      }
       this.#world.fault(`the log moves to ${next.machine.name}`)
+      // Impatient: it knocks while the other is still there, and must be kept out until that has gone.
+      if (leaving !== undefined && this.#dice.chance(0.3)) come()
       if (leaving === undefined) go()
       else if (this.#dice.chance(0.5)) {
         leaving.crash()
@@ -332,18 +410,6 @@ class Scene {
     })
   }
 
-  /** S19: what reached a server while it stood still is read before anything is judged. */
-  #judgeStalledLapse(lease: number, sentAt: number): void {
-    const host = this.#hosts[0]!
-    const arrived = host.arrivedWhileStalled.get(lease)
-    // What was said to be due before the stall may still wait behind an append that was under way; that is not the stall's doing.
-    const { from, to, appending } = host.machine.lastStall
-    if (this.#profile !== 'owned' || arrived === undefined || appending || arrived < from || arrived > to || sentAt < to) return
-    const ttl = [...this.referee.state.leases.values()].find(({ id }) => id === lease)?.ttl ?? 300
-    if (this.#world.now < arrived + Math.min(ttl, 300) / (1 + RHO))
-      this.#world.violate('S19', `a renewal of ${lease} waited while the server stood still, and the lease lapsed when it woke`)
-  }
-
   /** No more faults, no more renewals: everything must end by itself, however restless the replicas are. */
   async heal(): Promise<void> {
     const world = this.#world
@@ -352,6 +418,7 @@ class Scene {
     const { wire } = this.#site
     wire.deaf.clear()
     wire.mute.clear()
+    wire.full.clear()
     Object.assign(wire.weather, { delay: 1, loss: 0, doubled: 0 })
     const shortLives = this.#profile === 'restless' || (this.#profile === 'owned' && this.#dice.chance(0.5))
     // What stands still or sleeps comes back; then nobody renews any more, and the dead come to life to see it.
@@ -361,13 +428,33 @@ class Scene {
     else {
       if (this.#profile === 'moving') this.#bringBack(0)
       // Quiet after a loss lasts the longest term; whoever was queued then is granted, and lapses in its turn.
-      await world.run(world.now + LONGEST_TTL * (1 + RHO) * 3 + 8_000)
+      const end = world.now + Math.max(LONGEST_TTL * 3, this.referee.state.longest) * (1 + RHO) + 8_000
+      while (world.now < end && (this.referee.state.leases.size > 0 || this.referee.mourning)) await world.run(world.now + 500)
     }
     this.referee.checkWhole()
     this.referee.nothingIsLeft(`after ${shortLives ? 'a time of short lives' : 'a long calm'}`)
+    if (!shortLives) await this.#abandonOne()
     for (const host of this.#hosts)
       if (host.replica !== undefined) this.referee.sameState(host.machine, host.replica.index, () => host.replica!.hash())
     await world.run(world.now)
+  }
+
+  /** Nobody comes back for it, and whoever waits has it in time. */
+  async #abandonOne(): Promise<void> {
+    const world = this.#world
+    const ask = (holder: string) =>
+      this.#outcome({ kind: 'acquire', holder, ttl: 700, wants: [{ resource: 'probe' }], wait: true }).then(outcome => outcome?.kind)
+    const first = ask('abandoner')
+    const since = world.now
+    await world.run(world.now + 500)
+    if ((await settledOr(first)) !== 'granted') return world.violate('L1', 'after the chaos, what is free is not granted within 500 ms')
+    void ask('heir')
+    const until = since + 700 * (1 + RHO) + AFTER_HEAL + 100
+    const granted = () => this.referee.state.resources.get('probe')?.grants[0]?.lease.holder.name === 'heir'
+    while (!granted() && world.now < until) await world.run(world.now + 20)
+    this.referee.grantableAfter(world.now - since, 700, AFTER_HEAL)
+    await world.run(world.now + 700 * (1 + RHO) + AFTER_HEAL)
+    this.referee.nothingIsLeft('after the last holder has gone')
   }
 
   #bringBack(i: number): void {
@@ -390,4 +477,9 @@ class Scene {
     }
     await world.run(world.now + 1_200)
   }
+}
+
+/** What it has come to by now, without waiting for it. */
+function settledOr<T>(promise: Promise<T>): Promise<T | undefined> {
+  return Promise.race([promise, Promise.resolve(undefined)])
 }

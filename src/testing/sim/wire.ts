@@ -14,6 +14,13 @@ export interface Weather {
 }
 
 const TIMEOUT = 400
+/** So long an engine keeps a reader that waits for more. */
+const PARKED = 250
+/** Where an engine does not tell its readers of more, they look this often. */
+const POLL = 30
+
+/** Where a process can die in the middle of a call. */
+export type Moment = 'opening' | 'appending' | 'reading' | 'snapshot'
 
 export class Wire {
   readonly world: World
@@ -21,6 +28,10 @@ export class Wire {
   /** Machines cut off: their messages go nowhere, in one direction or both. */
   readonly deaf = new Set<Machine>()
   readonly mute = new Set<Machine>()
+  /** Machines whose disk is full: nothing can be written, and that is certain. */
+  readonly full = new Set<Machine>()
+  /** Told of every call that a process begins: it may not live to see it end. */
+  begins: (machine: Machine, moment: Moment) => void = () => {}
 
   constructor(world: World, weather: Weather) {
     this.world = world
@@ -47,11 +58,19 @@ export class Wire {
 export class WatchedLog extends MemoryLog {
   onAppend: (position: Position, bytes: Uint8Array, sentAt: number) => void = () => {}
   sentAt = 0
+  /** Readers at the engine who wait for more. */
+  readonly parked = new Set<() => void>()
 
   override append(bytes: Uint8Array, after: Position, epoch: number): Appended {
     const appended = super.append(bytes, after, epoch)
     if (appended.kind === 'appended' || appended.kind === 'behind') this.onAppend(appended.position, bytes, this.sentAt)
+    for (const wake of [...this.parked]) wake()
     return appended
+  }
+
+  override loseTail(count: number): void {
+    super.loseTail(count)
+    for (const wake of [...this.parked]) wake()
   }
 }
 
@@ -63,6 +82,7 @@ export class WiredStore implements Store {
   readonly #machine: Machine
   readonly #inner: MemoryStore
   readonly #ages: boolean
+  readonly #push: boolean
   readonly #life: number
   #epoch = -1
   #closed = false
@@ -71,22 +91,28 @@ export class WiredStore implements Store {
     log: WatchedLog,
     wire: Wire,
     machine: Machine,
-    { own, ages }: { readonly own?: { readonly name: string } | undefined; readonly ages: boolean },
+    { own, ages, push }: { readonly own?: { readonly name: string } | undefined; readonly ages: boolean; readonly push: boolean },
   ) {
     this.#log = log
     this.#wire = wire
     this.#machine = machine
     this.#ages = ages
+    this.#push = push
     this.#life = machine.life
     this.#inner = new MemoryStore({ log, ...(own !== undefined && { own }) })
-    this.profile = { ...this.#inner.profile, store: 'simulated', ages }
+    this.profile = { ...this.#inner.profile, store: 'simulated', ages, push }
   }
 
   /** There and back. A lost question was certainly not heard only if the caller can know that, which over a wire it never can. */
-  #call<T>(what: () => T, { wait }: { readonly wait?: AbortSignal | undefined } = {}): Promise<T> {
+  #call<T>(
+    moment: Moment,
+    what: () => T,
+    { wait, isNews = () => true }: { readonly wait?: AbortSignal | undefined; readonly isNews?: (answer: T) => boolean } = {},
+  ): Promise<T> {
     const { world } = this.#wire
     return new Promise((resolve, reject) => {
       if (this.#closed) return reject(new LeaseError('UNAVAILABLE', 'the store is closed'))
+      this.#wire.begins(this.#machine, moment)
       const there = this.#wire.out(this.#machine)
       let over = false
       const finish = (then: () => void) => {
@@ -106,18 +132,34 @@ export class WiredStore implements Store {
       )
       wait?.addEventListener('abort', stop, { once: true })
       if (there === undefined) return
-      world.later(there, () => {
-        const answer = what()
+      const reply = (answer: T) => {
         const back = this.#wire.back(this.#machine)
         if (back !== undefined) world.later(back, () => finish(() => resolve(answer)), this.#machine, false, this.#life)
+      }
+      world.later(there, () => {
+        const answer = what()
+        if (isNews(answer)) reply(answer)
+        else if (!over) this.#park(() => reply(what()))
       })
     })
+  }
+
+  /** At the engine, until there is more or the reader has waited long enough. */
+  #park(then: () => void): void {
+    const { parked } = this.#log
+    const wake = () => {
+      parked.delete(wake)
+      enough()
+      then()
+    }
+    const enough = this.#wire.world.later(PARKED, wake)
+    parked.add(wake)
   }
 
   async open(): Promise<Opened> {
     // Ownership of a file is a lock of the machine: there at once, gone with the process.
     this.#epoch = this.#log.admit(this.#inner)
-    return this.#call(() => {
+    return this.#call('opening', () => {
       const { snapshot, head } = this.#log
       return snapshot === undefined ? { head } : { snapshot: this.#aged(snapshot), head }
     })
@@ -126,6 +168,7 @@ export class WiredStore implements Store {
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
+    if (this.#wire.full.has(this.#machine)) throw new LeaseError('UNAVAILABLE', 'the disk is full')
     const sentAt = world.now
     const put = () => {
       this.#log.sentAt = sentAt
@@ -136,18 +179,19 @@ export class WiredStore implements Store {
       world.later(this.#wire.delay() * world.dice.whole(1, 40), put)
     }
     this.#machine.appending++
-    const appended = await this.#call(put).finally(() => this.#machine.appending--)
+    const appended = await this.#call('appending', put).finally(() => this.#machine.appending--)
     return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(entry => this.#aged(entry)) } : appended
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    const isNews = (read: Read) => wait === undefined || !this.#push || read.kind !== 'entries' || read.entries.length > 0
     for (;;) {
       wait?.throwIfAborted()
-      const read = await this.#call(() => this.#log.read(after, this.#epoch), { wait })
+      const read = await this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
       if (read.kind === 'entries' && read.entries.length > 0)
         return { kind: 'entries', entries: read.entries.map(entry => this.#aged(entry)) }
       if (wait === undefined || read.kind !== 'entries') return read
-      await new Promise<void>(resolve => this.#wire.world.later(20, resolve, this.#machine, false, this.#life))
+      if (!this.#push) await new Promise<void>(resolve => this.#wire.world.later(POLL, resolve, this.#machine, false, this.#life))
     }
   }
 
@@ -155,9 +199,10 @@ export class WiredStore implements Store {
     const chunks: Uint8Array[] = []
     for await (const chunk of bytes) {
       chunks.push(chunk.slice())
+      this.#wire.begins(this.#machine, 'snapshot')
       await new Promise<void>(resolve => this.#wire.world.later(this.#wire.delay(), resolve, this.#machine, false, this.#life))
     }
-    return this.#call(() => {
+    return this.#call('snapshot', () => {
       if (at.index <= (this.#log.snapshot?.position.index ?? 0) || this.#log.find(at) !== undefined) return 'older'
       this.#log.keep(at, chunks)
       return 'kept'
@@ -165,7 +210,7 @@ export class WiredStore implements Store {
   }
 
   async newest(): Promise<Snapshot | undefined> {
-    const snapshot = await this.#call(() => this.#log.snapshot)
+    const snapshot = await this.#call('reading', () => this.#log.snapshot)
     return snapshot === undefined ? undefined : this.#aged(snapshot)
   }
 

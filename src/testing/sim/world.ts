@@ -50,7 +50,17 @@ interface Happening {
   readonly machine: Machine | undefined
   readonly life: number
   readonly timer: boolean
+  /** Called off: it is passed over when its time comes. */
+  off: boolean
   readonly run: () => void
+}
+
+/** So many events between two turns of the real loop, which is when a promise that nobody caught is reported. */
+const EVENTS_PER_TURN = 64
+
+/** Whatever promises could settle has settled. Only from within one: ticks come after all of them, and cost less than a turn of the loop. */
+function settled(): Promise<void> {
+  return new Promise(resolve => process.nextTick(resolve))
 }
 
 /** A fact that must never be: the first one ends the run. */
@@ -105,13 +115,10 @@ export class World {
 
   /** Happens to a machine in its present life, and not at all if that is over by then; to nobody in particular when left out. */
   later(ms: number, then: () => void, machine?: Machine, timer = false, life = machine?.life ?? 0): () => void {
-    let off = false
-    const run = () => {
-      if (!off) then()
-    }
-    this.#push({ at: this.now + Math.max(0, ms), order: this.#order++, machine, life, timer, run })
+    const happening = { at: this.now + Math.max(0, ms), order: this.#order++, machine, life, timer, off: false, run: then }
+    this.#push(happening)
     return () => {
-      off = true
+      happening.off = true
     }
   }
 
@@ -120,6 +127,7 @@ export class World {
     await turn()
     for (let next = this.#heap[0]; next !== undefined && next.at <= end; next = this.#heap[0]) {
       this.#pop()
+      if (next.off) continue
       this.now = Math.max(this.now, next.at)
       const { machine } = next
       if (machine !== undefined) {
@@ -128,7 +136,7 @@ export class World {
       }
       this.events++
       next.run()
-      await turn()
+      await (this.events % EVENTS_PER_TURN === 0 ? turn() : settled())
       if (this.#violation !== undefined) throw this.#violation
     }
     this.now = Math.max(this.now, end)
@@ -234,7 +242,13 @@ export class Machine {
       this.#deferred = []
       const first = waiting.filter(({ timer }) => timer === timersFirst)
       const second = waiting.filter(({ timer }) => timer !== timersFirst)
-      for (const { run, timer } of [...first, ...second]) this.world.later(0, run, this, timer)
+      for (const happening of [...first, ...second]) {
+        const { run, timer } = happening
+        const still = () => {
+          if (!happening.off) run()
+        }
+        this.world.later(0, still, this, timer)
+      }
     })
   }
 
