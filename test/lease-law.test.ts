@@ -249,3 +249,36 @@ test('the signal fires before the lessor could lapse the lease, in every case of
     await replica[Symbol.asyncDispose]()
   }
 }, 600_000)
+
+test('after a stall the answers that wait are read before anything is given up', async () => {
+  const world = new ManualClock()
+  const replica = await Replica.open(new MemoryStore({ clock: world }), { clock: world })
+  const process = new Process(world, 1)
+  const lessor = new Far(replica, world, process)
+  const leases = new Leases(lessor, { clock: process, holder: 'a' })
+  const asking = leases.acquire('k', { ttl: 1_000 })
+  await world.advance(0)
+  const lease = await asking
+  const { signal } = lease
+  lessor.delay = 200
+  while (leases.seen.messages === 0) await world.advance(10)
+  let believed: boolean | undefined
+  process.stall(700, () => (believed = lease.remaining() > 0))
+  await world.advance(705)
+  expect(believed).toBe(false) // the clocks knew no better
+  expect(signal.aborted).toBe(true)
+
+  // The same, and nobody asks meanwhile: the renewal was answered in time, so nothing is lost.
+  lessor.delay = 0
+  const again = leases.acquire('l', { ttl: 1_000 })
+  await world.advance(0)
+  const kept = await again
+  lessor.delay = 200
+  const { messages } = leases.seen
+  while (leases.seen.messages === messages) await world.advance(10)
+  process.stall(700, () => {})
+  await world.advance(705)
+  expect(kept.signal.aborted).toBe(false)
+  expect(kept.held).toBe(true)
+  await replica[Symbol.asyncDispose]()
+})

@@ -455,6 +455,23 @@ describe('giving back', () => {
     expect(got.held).toBe(true)
   })
 
+  test('an operator may move a lease: its holder stops first, then whoever was meant has it', async () => {
+    await using both = rivals()
+    const { a, b, clock } = both
+    const lease = await a.leases.acquire('seat', { ttl: 10_000 })
+    const asked = b.leases.acquire('seat', { ttl: 10_000 })
+    await clock.advance(5_100)
+    const { pending } = await a.leases.query('seat')
+    const { incarnation } = pending[0]!
+    await a.lessor.propose({ kind: 'transfer', lease: lease.id, to: 'b', incarnation })
+    await using got = await asked
+    expect(lossOf(lease)).toMatchObject({ code: 'LOST', cause: 'transferred' })
+    expect(got.token).toBeGreaterThan(lease.token)
+    await clock.settle()
+    const { held, pending: left } = await a.leases.query('seat')
+    expect({ held: held.map(grant => grant.lease), left }).toEqual({ held: [got.id], left: [] })
+  })
+
   test('a transfer to one who does not wait is adopted by number', async () => {
     await using both = rivals()
     const { a, b } = both
