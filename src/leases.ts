@@ -749,7 +749,11 @@ export class Leases implements AsyncDisposable {
     options: AcquireOptions & { readonly ifAvailable: true },
     work: (lease: Lease | null) => T | PromiseLike<T>,
   ): Promise<T>
-  request<T>(names: string | readonly string[], options: AcquireOptions, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  request<T>(
+    names: string | readonly string[],
+    options: AcquireOptions & { readonly ifAvailable?: false },
+    work: (lease: Lease) => T | PromiseLike<T>,
+  ): Promise<T>
   async request<T>(
     names: string | readonly string[],
     second: AcquireOptions | ((lease: Lease) => T | PromiseLike<T>),

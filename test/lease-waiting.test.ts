@@ -54,6 +54,20 @@ test('a renewal that left before the news of the grant does not count, though it
   expect(lease.remaining()).toBe(8_910)
 })
 
+test('a confirming renewal that fails is sent again, and the place is not lost', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const held = await a!.acquire('k')
+  const asked = b!.acquire('k', { ttl: 10_000 })
+  await here.clock.settle()
+  const waiting = (await b!.query()).pending[0]!.lease
+  vi.spyOn(here.lessors[1]!, 'propose').mockRejectedValueOnce(new LeaseError('UNAVAILABLE', 'no route'))
+  await held.release()
+  await here.clock.advance(100)
+  await using lease = await asked
+  expect(lease.id).toBe(waiting)
+})
+
 test('those who wait are served in their order, higher priority first', async () => {
   await using here = world('a', 'b', 'c', 'd')
   const [a, b, c, d] = here.leases

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
 
@@ -93,6 +93,51 @@ test('a write waits for a reader that cannot be reached until its term is over, 
   await writing
   a.lessor.answer()
   expect(await mine.get('a')).toBe('two')
+})
+
+test('a value whose lease ran out while it was loaded is not served: a write may have been completed since', async () => {
+  const a = silentLessor({ holder: 'a' })
+  const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
+  const source = origin()
+  let arrive = () => {}
+  const slow = new Promise<void>(resolve => (arrive = resolve))
+  const load = async (key: string) => {
+    const value = await source.load(key)
+    if (source.seen.loads === 1) await slow
+    return value
+  }
+  const mine = a.leases.cache('config', { load, ttl: 1_000 })
+  const reading = mine.get('a')
+  await a.clock.settle()
+  a.lessor.stopAnswering()
+  await a.clock.advance(1_100)
+  await b.leases.cache('config', { ...source, ttl: 1_000 }).write('a', 'two')
+  arrive()
+  a.lessor.answer()
+  expect(await reading).toBe('two')
+})
+
+test('a recall that overtakes the grant it is about is heeded', async () => {
+  const a = silentLessor({ holder: 'a' })
+  const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
+  const source = origin()
+  const mine = a.leases.cache('config', { ...source, ttl: 20_000 })
+  await mine.get('other') // it listens
+  const propose = a.lessor.propose.bind(a.lessor)
+  let arrive = () => {}
+  const late = new Promise<void>(resolve => (arrive = resolve))
+  vi.spyOn(a.lessor, 'propose').mockImplementation(async (command, options) => {
+    const outcome = await propose(command, options)
+    if (command.kind === 'acquire') await late
+    return outcome
+  })
+  const reading = mine.get('a')
+  await a.clock.settle()
+  const writing = b.leases.cache('config', { ...source, ttl: 20_000 }).write('a', 'two')
+  await a.clock.settle()
+  arrive()
+  await writing // without waiting for the term
+  expect(await reading).toBe('two')
 })
 
 test('a load that fails is told to whoever asked, and keeps nothing', async () => {

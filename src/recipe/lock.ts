@@ -5,9 +5,9 @@ import type { AcquireOptions, Leases } from '../leases.ts'
 export class Lock {
   readonly #leases: Leases
   readonly #names: readonly string[]
-  readonly #options: AcquireOptions
+  readonly #options: Omit<AcquireOptions, 'ifAvailable'>
 
-  constructor(leases: Leases, names: string | readonly string[], options: Omit<AcquireOptions, 'mode' | 'signal'> = {}) {
+  constructor(leases: Leases, names: string | readonly string[], options: Omit<AcquireOptions, 'mode' | 'signal' | 'ifAvailable'> = {}) {
     this.#leases = leases
     // One order for everyone: whoever locks several one after another elsewhere does not meet us the other way round.
     this.#names = typeof names === 'string' ? [names] : [...names].sort()
@@ -42,7 +42,7 @@ export class Lock {
     }
   }
 
-  #with(mode: 'exclusive' | 'shared', signal: AbortSignal | undefined): AcquireOptions {
+  #with(mode: 'exclusive' | 'shared', signal: AbortSignal | undefined): Omit<AcquireOptions, 'ifAvailable'> {
     return { ...this.#options, mode, ...(signal !== undefined && { signal }) }
   }
 }
