@@ -89,6 +89,7 @@ export class Belief {
   /** The group it is renewed with, and the watch that brings its news: theirs to keep. */
   group: unknown
   news: unknown
+  listening = false
   /** Its handle may be collected: then it is released. */
   registered = false
   jeopardised = false

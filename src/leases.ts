@@ -695,6 +695,8 @@ export class Leases implements AsyncDisposable {
   #incarnation: number | undefined
   #introduction: Promise<unknown> | undefined
   #warned = false
+  /** Watches that are about to begin. */
+  #beginning = 0
   #closed: Promise<void> | undefined
 
   constructor(lessor: Lessor, options: LeasesOptions = {}) {
@@ -728,7 +730,7 @@ export class Leases implements AsyncDisposable {
       transfer: (belief, to, incarnation) => this.#transfer(belief, to, incarnation),
       put: async (belief, key, value) => void (await this.#changeOn(belief, { kind: 'put', lease: belief.id, key, value })),
       delete: async (belief, key) => void (await this.#changeOn(belief, { kind: 'delete', lease: belief.id, key })),
-      listen: belief => this.#listen(belief),
+      listen: belief => void this.#listen(belief),
       endangered: belief => publish('jeopardy', () => ({ ...belief.facts, remaining: belief.remaining() })),
     }
     setMaxListeners(0, lessor.signal) // every watch listens there, and there may be many
@@ -1076,20 +1078,21 @@ export class Leases implements AsyncDisposable {
     waiter.settle(told)
   }
 
-  /** A renewal, a resync or a late watch says that something happened: see what. */
-  async #check(belief: Belief): Promise<void> {
+  /** A renewal, a resync or a late watch says that something happened: see what. The revision it was seen at, if it could be. */
+  async #check(belief: Belief): Promise<number | undefined> {
     try {
-      const { value } = await this.lessor.read({ kind: 'lease', lease: belief.id }, { atLeast: belief.revision })
-      if (value === undefined || value.status === 'frozen') return void this.#gone(belief)
+      const { value, revision } = await this.lessor.read({ kind: 'lease', lease: belief.id }, { atLeast: belief.revision })
       const waiter = this.#waiters.get(belief.id)
-      if (value.recalled) belief.recall('')
-      if (waiter === undefined) return
+      if (value === undefined || value.status === 'frozen') void this.#gone(belief)
+      else if (value.recalled) belief.recall('')
+      if (waiter === undefined || value === undefined || value.status === 'frozen') return revision
       if (value.status !== 'waiting') {
         const { grants } = value
         waiter.settle({ lease: belief.id, resources: grants.map(grant => grant.resource), tokens: grants.map(({ token }) => token) })
       } else this.#placed(waiter, Math.max(...value.wants.map(({ position }) => position)))
+      return revision
     } catch {
-      // The next renewal brings the same news.
+      return undefined // the next renewal brings the same news
     }
   }
 
@@ -1137,17 +1140,25 @@ export class Leases implements AsyncDisposable {
     }
   }
 
-  #listen(belief: Belief): void {
-    if (belief.news !== undefined || belief.resources.length === 0 || belief.stage === 'ended') return
-    belief.news = this.#news.follow(commonPrefix(belief.resources), belief.revision)
-    void this.#check(belief) // it may have been recalled, or ended, before anyone listened
+  /** From now on, and not from its grant: what happened before is read, and a long history need not be told. */
+  async #listen(belief: Belief): Promise<void> {
+    if (belief.news !== undefined || belief.listening || belief.resources.length === 0) return
+    belief.listening = true
+    this.#beginning++
+    const revision = await this.#check(belief)
+    this.#beginning--
+    belief.listening = false
+    if (revision === undefined || belief.stage === 'ended' || belief.news !== undefined) return
+    const watch = this.#news.follow(commonPrefix(belief.resources), revision)
+    belief.news = watch
+    if (watch.revision > revision) await this.#check(belief) // others had it open, and it was past that already
   }
 
   /** Those that are held for long hear of a revoke at once, as far as a few watches go. */
   #listenTo(beliefs: readonly Belief[]): void {
     for (const belief of beliefs) {
-      if (this.#news.size >= MOST_WATCHES) return
-      if (belief.stage === 'held' && belief.resources.length === 1) this.#listen(belief)
+      if (this.#news.size + this.#beginning >= MOST_WATCHES) return
+      if (belief.stage === 'held' && belief.resources.length === 1) void this.#listen(belief)
     }
   }
 
