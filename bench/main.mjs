@@ -4,11 +4,12 @@
 import { rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { embedded } from './embedded.mjs'
+import { holder } from './holder.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory }
+const groups = { embedded, memory, holder }
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

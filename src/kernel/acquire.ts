@@ -1,5 +1,5 @@
 /** Acquiring: everything that can be wrong is found before anything changes. */
-import type { Acquire, Attachment, Proposal, Want } from './command.ts'
+import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from './command.ts'
 import { cycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { end } from './end.ts'
@@ -26,9 +26,6 @@ import {
   WAITING,
 } from './state.ts'
 
-const MOST_WANTS = 256
-const MOST_ENTRIES = 64
-const MOST_LABELS = 32
 /** Without aging a point of priority outweighs any time spent waiting. */
 const PRIORITY = 1e9
 

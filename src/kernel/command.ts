@@ -3,6 +3,11 @@
  * Optional fields left out mean what their comment says; the encoding keeps only what was given.
  */
 
+/** What one lease may ask for. */
+export const MOST_WANTS = 256
+export const MOST_ENTRIES = 64
+export const MOST_LABELS = 32
+
 /** Units of one resource. Shared grants exclude exclusive ones and not each other; they take no units. */
 export interface Want {
   readonly resource: string

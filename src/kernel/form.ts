@@ -2,7 +2,7 @@
  * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
-import { type Command, VERBS } from './command.ts'
+import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, VERBS } from './command.ts'
 import { utf8Length } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
@@ -34,10 +34,11 @@ function describe(value: unknown): string {
   return typeof value === 'object' ? 'an object' : typeof value === 'string' ? `"${value.slice(0, 32)}"` : String(value)
 }
 
-function list(each: Check): Check {
+/** What no rule could accept need not be written to a log first. */
+function list(each: Check, most = 100_000): Check {
   return value => {
     if (!Array.isArray(value)) return `must be a list, not ${describe(value)}`
-    if (value.length > 100_000) return 'is too long a list'
+    if (value.length > most) return `has ${value.length} items, and at most ${most} are allowed`
     for (const item of value) {
       const wrong = each(item)
       if (wrong !== undefined) return `has an item that ${wrong}`
@@ -89,14 +90,14 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
     holder: text,
     'incarnation?': positive,
     ttl: number,
-    wants: list(fields({ resource: text, 'units?': positive, 'shared?': yesNo })),
+    wants: list(fields({ resource: text, 'units?': positive, 'shared?': yesNo }), MOST_WANTS),
     'any?': positive,
     'wait?': yesNo,
     'priority?': signed,
-    'entries?': list(fields({ key: text, value: text })),
+    'entries?': list(fields({ key: text, value: text }), MOST_ENTRIES),
     'parent?': positive,
-    'labels?': list(pair),
-    'holding?': list(number),
+    'labels?': list(pair, MOST_LABELS),
+    'holding?': list(number, MOST_WANTS),
     'grace?': number,
     'maxLife?': positive,
     'steal?': choice(['after', 'force']),

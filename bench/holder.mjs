@@ -1,0 +1,81 @@
+// The holder's side: what a lease in hand costs beyond the lessor's work, on `memory:`.
+import { connect } from '../dist/index.js'
+import { percentile, seconds, using } from './measure.mjs'
+
+/** Microseconds for one round of `each`, one at a time. */
+async function microseconds(each, forSeconds = 1.5) {
+  for (let i = 0; i < 500; i++) await each(i)
+  const began = seconds()
+  let done = 0
+  while (seconds() - began < forSeconds) await each(done++)
+  return ((seconds() - began) / done) * 1e6
+}
+
+async function requests(report) {
+  await using(connect('memory:bench-request'), async leases => {
+    const { lessor } = leases
+    const bare = []
+    const ours = []
+    for (let turn = 0; turn < 3; turn++) {
+      bare.push(
+        await microseconds(async () => {
+          const granted = await lessor.propose({ kind: 'acquire', holder: 'bare', ttl: 30_000, wants: [{ resource: 'bare' }] })
+          await lessor.propose({ kind: 'release', lease: granted.lease })
+        }),
+      )
+      ours.push(await microseconds(() => leases.request('ours', () => {})))
+    }
+    const middle = list =>
+      percentile(
+        list.sort((a, b) => a - b),
+        0.5,
+      )
+    report('request on a free name, beyond acquire and release', middle(ours) - middle(bare), 'µs', { target: 'under 20' })
+  })
+}
+
+async function handOver(report) {
+  await using(connect('memory:bench-hand-over'), async leases => {
+    const took = []
+    let holder = await leases.acquire('k')
+    for (let i = 0; i < 500; i++) {
+      const waiting = leases.acquire('k')
+      while ((await leases.lessor.read({ kind: 'resource', resource: 'k' })).value.queue.length === 0) await new Promise(setImmediate)
+      const began = seconds()
+      void holder.release()
+      holder = await waiting
+      took.push((seconds() - began) * 1_000)
+    }
+    await holder.release()
+    took.sort((a, b) => a - b)
+    report('from release to the next in the queue: p50', percentile(took, 0.5), 'ms', { target: 'under 2' })
+    report('from release to the next in the queue: p99', percentile(took, 0.99), 'ms')
+  })
+}
+
+async function renewing(report) {
+  const count = 100_000
+  await using(connect('memory:bench-renewing'), async leases => {
+    const held = []
+    for (let i = 0; i < count; i += 1_000)
+      held.push(...(await Promise.all(Array.from({ length: 1_000 }, (_, j) => leases.acquire(`n/${i + j}`, { ttl: '30s' })))))
+    const before = { ...leases.seen }
+    const cpu = process.cpuUsage()
+    const began = seconds()
+    await new Promise(resolve => setTimeout(resolve, 30_000))
+    const took = seconds() - began
+    const { user, system } = process.cpuUsage(cpu)
+    const { messages, renewals } = leases.seen
+    if (held.some(lease => lease.signal.aborted)) throw new Error('a lease was lost')
+    report('100,000 leases at ttl 30 s: of one core', (user + system) / 1e4 / took, '%', { target: 'under 5, replica included' })
+    report('100,000 leases at ttl 30 s: leases in a message', (renewals - before.renewals) / (messages - before.messages), 'leases', {
+      target: '10,000',
+    })
+  })
+}
+
+export async function holder(report) {
+  await requests(report)
+  await handOver(report)
+  await renewing(report)
+}
