@@ -1,6 +1,7 @@
 /** Leases for tests: time moves by hand, nothing sleeps, and the lessor can be made to fall silent. */
 
 import { setMaxListeners } from 'node:events'
+import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -81,8 +82,8 @@ export class SilentLessor implements Lessor {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.answer()
-    if (!this.#closing.signal.aborted) this.#closing.abort(new Error('closed'))
     await (await this.#replica)[Symbol.asyncDispose]()
+    if (!this.#closing.signal.aborted) this.#closing.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
   }
 
   #resume(): Promise<void> {

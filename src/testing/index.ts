@@ -1,4 +1,6 @@
-/** What tests of code that holds leases need: no sleeping, no server. */
+/** What tests of code that holds leases need, without sleeping and without a server; and what every store and every lessor must do. */
 export { MemoryLog } from '../store/memory.ts'
 export { SilentLessor, type SilentLessorOptions, silentLessor } from './in-memory.ts'
+export { type LessorFixture, lessorSuite } from './lessor-suite.ts'
 export { ManualClock, type ManualClockOptions } from './manual-clock.ts'
+export { type Sentence, type StoreFixture, storeSuite } from './store-suite.ts'
