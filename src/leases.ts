@@ -796,7 +796,7 @@ export class Leases implements AsyncDisposable {
 
   /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */
   async adopt(lease: number, options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'> = {}): Promise<Lease> {
-    const { value } = await this.lessor.read({ kind: 'lease', lease }, { consistent: true })
+    const { value } = await this.#within(PATIENCE, this.lessor.read({ kind: 'lease', lease }, { consistent: true }))
     if (value === undefined || value.status !== 'live')
       throw new LeaseError('GONE', `lease ${lease} has ended, or is not granted yet`, { facts: { lease } })
     if (value.holder !== this.holder || this.#beliefs.has(lease))
@@ -1081,7 +1081,8 @@ export class Leases implements AsyncDisposable {
   /** A renewal, a resync or a late watch says that something happened: see what. The revision it was seen at, if it could be. */
   async #check(belief: Belief): Promise<number | undefined> {
     try {
-      const { value, revision } = await this.lessor.read({ kind: 'lease', lease: belief.id }, { atLeast: belief.revision })
+      const asked = this.lessor.read({ kind: 'lease', lease: belief.id }, { atLeast: belief.revision })
+      const { value, revision } = await this.#within(PATIENCE, asked)
       const waiter = this.#waiters.get(belief.id)
       if (value === undefined || value.status === 'frozen') void this.#gone(belief)
       else if (value.recalled) belief.recall('')
@@ -1314,7 +1315,8 @@ export class Leases implements AsyncDisposable {
     const [resource] = belief.resources
     // Whoever waits under that name is the process that is meant.
     if (incarnation === undefined && resource !== undefined) {
-      const { value } = await this.lessor.read({ kind: 'resource', resource }, { consistent: true })
+      const asked = this.lessor.read({ kind: 'resource', resource }, { consistent: true })
+      const { value } = await this.#within(belief.remaining(), asked)
       incarnation = value.queue.find(({ holder }) => holder === to)?.incarnation
       if (!belief.held) throw belief.end
     }
