@@ -29,6 +29,10 @@ everywhere('one leads at a time, tokens grow from term to term, and everyone can
   const observing = (async () => {
     for await (const leader of c.election('scheduler').observe(stop.signal)) seen.push(leader?.holder)
   })()
+  const hasSeen = async (count: number) => {
+    while (seen.length < count) await new Promise(resolve => setImmediate(resolve))
+  }
+  await hasSeen(1) // nobody leads yet
   const campaign = (leases: typeof a) =>
     (async () => {
       let terms = 0
@@ -44,7 +48,7 @@ everywhere('one leads at a time, tokens grow from term to term, and everyone can
   expect(tokens).toHaveLength(6)
   expect([...tokens].sort((x, y) => x - y)).toEqual(tokens)
   expect(await c.election('scheduler').leader()).toBeUndefined()
-  while (seen.length < 7) await new Promise(resolve => setImmediate(resolve))
+  await hasSeen(7)
   stop.abort()
   await observing
   expect(new Set(seen)).toEqual(new Set([undefined, 'a', 'b']))
