@@ -101,7 +101,7 @@ describe('docs/guarantees.md', () => {
     ['fenced resources | 100,000', 'src/kernel/govern.ts', /MOST_FENCES = 100_000\b/],
     ['1,000,000 and 10,000 unless', 'src/kernel/policy.ts', /WAITERS = 10_000\nexport const LEASES = 1_000_000\n/],
     ['100 ms to 24 h; a policy may allow up to a year', 'src/kernel/policy.ts', /TTL_MIN = 100\nexport const TTL_MAX = 86_400_000\n/],
-    ['renewals in one command | 256 · 10,000', 'src/kernel/acquire.ts', /MOST_WANTS = 256\b/],
+    ['renewals in one command | 256 · 10,000', 'src/kernel/command.ts', /MOST_WANTS = 256\b/],
     ['renewals in one command | 256 · 10,000', 'src/kernel/renew.ts', /MOST_RENEWALS = 10_000\b/],
     ['512 · 8,192 bytes', 'src/kernel/name.ts', /NAME_BYTES = 512\nexport const VALUE_BYTES = 8_192\n/],
     ['first term | 30 s', 'src/kernel/state.ts', /FIRST_TERM = 30_000\b/],
