@@ -5,17 +5,19 @@
  * before the ttl has run. Promised: whatever ends a call, nothing is left behind that outlives a ttl, and an aborted one is given back at
  * once when it turns out to have been granted.
  *
- * Leases of one term and strategy form groups of up to 10,000; a group has one timer and is renewed by one message, so a hundred thousand
- * leases cost ten timers. Whoever waits is kept in its queue by renewals that cannot confirm a grant; belief begins with a renewal that
+ * Whoever waits is kept in its queue by renewals that cannot confirm a grant; belief begins with a renewal that
  * left after the news of the grant (rule 4 of the time law).
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { channel } from 'node:diagnostics_channel'
-import { setMaxListeners } from 'node:events'
 import { hostname } from 'node:os'
 import { type Clock, pause, systemClock } from './clock.ts'
 import { type Duration, inWords, milliseconds } from './duration.ts'
 import { type Facts, LeaseError } from './errors.ts'
+import { Asking } from './holder/asking.ts'
+import { publish } from './holder/channels.ts'
+import { Heartbeat } from './holder/heartbeat.ts'
+import { News, type Watch } from './holder/news.ts'
+import { LONGEST_RETRY, Operations, PATIENCE, refused, SHORTEST_RETRY } from './holder/operations.ts'
 import type { Acquire, Command, PolicyRules } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import type { Granted, Outcome, Queued, Refused } from './kernel/outcome.ts'
@@ -27,540 +29,10 @@ import { Lock } from './recipe/lock.ts'
 import { type Labels, Pool } from './recipe/pool.ts'
 import { Session, type SessionOptions } from './recipe/session.ts'
 
-/** Renewals that one message may carry. */
-const MOST = 10_000
-/** How often the clocks are looked at while anything is held. */
-const PULSE = 1_000
-/** The wall clock is stepped and slewed; more than this between two looks is a jump that someone must explain. */
-const JUMP = 500
-/** A timer that is so late means that the loop stood still, and that answers may be waiting to be read. */
-const LATE = 10
-/** What is left after rounding is nothing: a timer set for it would fire at the same moment again and again. */
-const INSTANT = 0.01
-const SHORTEST_RETRY = 20
-const LONGEST_RETRY = 1_000
-/** Renewals of one group that may be without an answer at a time. */
-const MOST_UNDERWAY = 4
 /** Watches kept for leases that are merely held, so that a revoke is heard of at once and not with the next renewal. */
 const MOST_WATCHES = 32
-/** No answer for so long, or for a ttl if that is longer: the truth is then that nobody knows. */
-const PATIENCE = 10_000
 const FAREWELL = 5_000
 const RECORDED = 256
-
-type Kind = 'waiting' | 'told' | 'stalled' | Strategy
-
-/** How often a group is renewed, as a part of its term; the others are not renewed by the clock. */
-const ROUND: Readonly<Partial<Record<Kind, number>>> = { waiting: 1 / 3, half: 1 / 2, continuous: 1 / 8, 'on-activity': 1 / 8 }
-
-class Group {
-  readonly kind: Kind
-  readonly term: number
-  /** How much of the term may be believed in. */
-  readonly valid: number
-  readonly members = new Set<Belief>()
-  /** The next renewal. */
-  beat = Number.POSITIVE_INFINITY
-  /** When the first of its members comes into jeopardy, or to its end. */
-  attention = Number.POSITIVE_INFINITY
-  /** When its timer fires. */
-  at = Number.POSITIVE_INFINITY
-  cancel: (() => void) | undefined
-  underway = 0
-  failures = 0
-  /** The last request that was answered. */
-  answered = 0
-
-  constructor(kind: Kind, term: number, margin: number) {
-    this.kind = kind
-    this.term = term
-    this.valid = term - term * margin
-  }
-}
-
-/** What the heartbeat is for: it measures and renews, and tells what it found. */
-interface Ward {
-  renew(leases: readonly number[], waiting: boolean): Promise<Outcome>
-  /** A waiter turns out to have been granted. */
-  granted(belief: Belief): void
-  /** The lessor says that it has ended. */
-  gone(belief: Belief): void
-  /** The clocks say that it is over. */
-  expired(belief: Belief, cause: string, ms: number): void
-  /** They have been held for long enough to be renewed. */
-  beating(beliefs: readonly Belief[]): void
-}
-
-/** Keeps beliefs alive, group by group, and notices when it could not. */
-class Heartbeat {
-  readonly #clock: Clock
-  readonly #margin: number
-  readonly #ward: Ward
-  readonly #groups = new Map<string, Group[]>()
-  readonly #urgent = new Set<Belief>()
-  #requests = 0
-  #pulse: (() => void) | undefined
-  #slept = 0
-  #wall = 0
-  #stall = { at: Number.NEGATIVE_INFINITY, ms: 0 }
-  /** Nothing will be answered any more. */
-  #dead = false
-  doubted = 0
-  failure: unknown
-  readonly seen = { messages: 0, renewals: 0 }
-
-  constructor(clock: Clock, margin: number, ward: Ward) {
-    this.#clock = clock
-    this.#margin = margin
-    this.#ward = ward
-  }
-
-  /** A request is about to leave. */
-  sent(): Sent {
-    return { number: ++this.#requests, now: this.#clock.now(), uptime: this.#clock.uptime() }
-  }
-
-  get lastSent(): number {
-    return this.#requests
-  }
-
-  *#all(): Generator<Group> {
-    for (const groups of this.#groups.values()) yield* [...groups]
-  }
-
-  *members(): Generator<Belief> {
-    for (const group of this.#all()) yield* [...group.members]
-  }
-
-  // Joining and leaving
-
-  /** Takes the belief into the group where it belongs now, and says what is left of it. */
-  join(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): number {
-    this.leave(belief)
-    const kind = this.#kindOf(belief)
-    const key = `${kind} ${belief.term}`
-    const groups = this.#groups.get(key) ?? []
-    let group = groups.find(({ members }) => members.size < MOST)
-    if (group === undefined) {
-      group = new Group(kind, belief.term, this.#margin)
-      groups.push(group)
-      this.#groups.set(key, groups)
-    }
-    group.members.add(belief)
-    belief.group = group
-    const round = ROUND[kind]
-    if (round !== undefined && !this.#dead) group.beat = Math.min(group.beat, belief.sent.now + this.#jittered(round * group.term))
-    const left = belief.left(now, uptime)
-    group.attention = Math.min(group.attention, now + left - (belief.jeopardised ? 0 : group.valid / 4))
-    this.#schedule(group)
-    this.#watchClocks(now, uptime)
-    return left
-  }
-
-  leave(belief: Belief): void {
-    const group = belief.group as Group | undefined
-    if (group === undefined) return
-    belief.group = undefined
-    group.members.delete(belief)
-    if (group.members.size === 0) this.#drop(group)
-  }
-
-  #drop(group: Group): void {
-    group.cancel?.()
-    group.cancel = undefined
-    const key = `${group.kind} ${group.term}`
-    const others = this.#groups.get(key)?.filter(other => other !== group) ?? []
-    if (others.length > 0) this.#groups.set(key, others)
-    else this.#groups.delete(key)
-    if (this.#groups.size === 0) this.stop()
-  }
-
-  #kindOf({ stage, strategy, maxStall, progress }: Belief): Kind {
-    if (stage === 'waiting' || stage === 'told') return stage
-    if (maxStall !== Number.POSITIVE_INFINITY && this.#clock.now() - progress > maxStall) return 'stalled'
-    return strategy
-  }
-
-  /** Spread by a tenth, always to the early side: processes started together must not renew together for ever. */
-  #jittered(ms: number): number {
-    return ms * (1 - this.#clock.random() / 10)
-  }
-
-  // The timer of a group
-
-  #schedule(group: Group): void {
-    const next = Math.min(group.beat, group.attention)
-    if (next === Number.POSITIVE_INFINITY || (group.cancel !== undefined && group.at <= next)) return // too early does no harm
-    group.cancel?.()
-    group.at = next
-    // What is held keeps the process alive; once it is given back, nothing does.
-    group.cancel = this.#clock.after(Math.max(0, next - this.#clock.now()), () => this.#wake(group), { ref: true })
-  }
-
-  #wake(group: Group): void {
-    group.cancel = undefined
-    const late = this.#clock.now() - group.at
-    group.at = Number.POSITIVE_INFINITY
-    this.#noteStall(late)
-    // Overdue timers fire before queued input is read: an answer may be waiting in the socket. Belief is over meanwhile, by the clocks.
-    if (late > LATE && group.underway > 0) this.#clock.soon(() => this.#attend(group))
-    else this.#attend(group)
-  }
-
-  #noteStall(late: number): void {
-    if (late > LATE) this.#stall = { at: this.#clock.now(), ms: late }
-  }
-
-  #attend(group: Group): void {
-    if (group.members.size === 0) return
-    const now = this.#clock.now()
-    if (now >= group.attention) this.#sweep(group, now)
-    if (now >= group.beat) this.#round(group, now)
-    if (group.members.size > 0) this.#schedule(group)
-  }
-
-  /** Tells those in jeopardy and ends those whose time is over. */
-  #sweep(group: Group, now: number): void {
-    const uptime = this.#clock.uptime()
-    for (const belief of [...group.members]) {
-      const left = belief.left(now, uptime)
-      if (left <= INSTANT) this.expire(belief, now, uptime)
-      else if (left <= group.valid / 4 + INSTANT) belief.endanger()
-    }
-    this.#survey(group, now, uptime)
-  }
-
-  #survey(group: Group, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
-    let soonest = Number.POSITIVE_INFINITY
-    for (const belief of group.members) {
-      const left = belief.left(now, uptime) - (belief.jeopardised ? 0 : group.valid / 4)
-      if (left < soonest) soonest = left
-    }
-    group.attention = now + soonest
-  }
-
-  expire(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
-    const { sent, strategy } = belief
-    const group = belief.group as Group | undefined
-    const stalled = group?.kind === 'stalled'
-    // Asked before overdue timers had a chance to fire: the stall is not noted yet.
-    if (group !== undefined) this.#noteStall(now - group.at)
-    this.leave(belief)
-    const ran = now - sent.now
-    const slept = since(sent, now, uptime) - ran
-    if (slept > 0) this.#ward.expired(belief, 'suspend', slept)
-    else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
-    else if (belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
-    else if (belief.stage === 'held' && strategy === 'on-activity' && !belief.touched) this.#ward.expired(belief, 'inactive', ran)
-    else if (this.#stall.at > sent.now && this.#stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', this.#stall.ms)
-    else this.#ward.expired(belief, 'unreachable', ran)
-  }
-
-  // Renewing
-
-  #round(group: Group, now: number): void {
-    const round = this.#jittered((ROUND[group.kind] ?? 0) * group.term)
-    if (this.#dead) {
-      group.beat = Number.POSITIVE_INFINITY
-      return
-    }
-    this.#absorb(group)
-    for (const belief of [...group.members]) if (this.#kindOf(belief) === 'stalled') this.join(belief)
-    let members = [...group.members]
-    if (group.kind === 'on-activity') {
-      members = members.filter(belief => belief.touched)
-      for (const belief of members) belief.touched = false
-    }
-    if (members.length === 0 || group.underway >= MOST_UNDERWAY) {
-      group.beat = now + round
-      return
-    }
-    // Without an answer, again after a third of what remains.
-    const oldest = members.reduce((first, { sent }) => Math.min(first, sent.now), Number.POSITIVE_INFINITY)
-    group.beat = Math.min(now + round, now + Math.max(SHORTEST_RETRY, (oldest + group.valid - now) / 3))
-    this.#ward.beating(members)
-    this.#renew(group, members)
-  }
-
-  progressed(belief: Belief): void {
-    if ((belief.group as Group | undefined)?.kind !== 'stalled') return
-    this.join(belief)
-    this.urge(belief)
-  }
-
-  /** Two groups that fit into one message become one: what was released must not leave many small ones. */
-  #absorb(group: Group): void {
-    for (const other of this.#groups.get(`${group.kind} ${group.term}`) ?? []) {
-      if (other === group || other.underway > 0 || group.members.size + other.members.size > MOST) continue
-      for (const belief of other.members) {
-        group.members.add(belief)
-        belief.group = group
-      }
-      group.attention = Math.min(group.attention, other.attention)
-      other.members.clear()
-      this.#drop(other)
-    }
-  }
-
-  #renew(group: Group, members: readonly Belief[]): void {
-    group.underway++
-    const settled = (sent: Sent, answered: boolean) => {
-      group.underway--
-      if (group.members.size === 0) return
-      const now = this.#clock.now()
-      if (!answered) {
-        if (group.kind === 'on-activity') for (const belief of members) belief.touched = true
-        const left = group.attention - now
-        group.beat = Math.min(group.beat, now + this.#retry(group.failures++, left > 0 ? left : group.valid / 4))
-      } else if (sent.number > group.answered) {
-        group.answered = sent.number
-        group.failures = 0
-        const round = this.#jittered(ROUND[group.kind]! * group.term)
-        group.beat = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + round)
-      }
-      this.#survey(group)
-      this.#schedule(group)
-    }
-    this.#send(members, group.kind === 'waiting', settled)
-  }
-
-  #retry(failures: number, left: number): number {
-    const most = Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** Math.min(failures, 10), Math.max(SHORTEST_RETRY, left / 3))
-    return most * (0.5 + this.#clock.random() / 2)
-  }
-
-  #send(members: readonly Belief[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
-    const sent = this.sent()
-    this.seen.messages++
-    this.seen.renewals += members.length
-    this.#ward
-      .renew(
-        members.map(({ id }) => id),
-        waiting,
-      )
-      .then(outcome => {
-        if (outcome.kind !== 'renewed') throw refused(outcome)
-        this.#answered(members, outcome.ttls, sent)
-        publish('renewed', () => ({ leases: members.length, ms: this.#clock.now() - sent.now }))
-        settled(sent, true)
-      })
-      .catch((error: unknown) => {
-        this.failure = error
-        settled(sent, false)
-      })
-    return sent
-  }
-
-  #answered(members: readonly Belief[], ttls: readonly number[], sent: Sent): void {
-    const now = this.#clock.now()
-    const uptime = this.#clock.uptime()
-    for (let i = 0; i < members.length; i++) {
-      const belief = members[i]!
-      const ttl = ttls[i]!
-      if (ttl < 0) this.#ward.gone(belief)
-      else if (ttl === 0) this.#ward.granted(belief)
-      else if (belief.renewed(sent, ttl)) {
-        const group = belief.group as Group | undefined
-        if (group === undefined || group.term !== ttl || group.kind === 'told' || group.kind === 'stalled') this.join(belief, now, uptime)
-      }
-    }
-  }
-
-  /** Renews at once, with all others that ask for it in this turn; asked again until it is answered or over. */
-  urge(belief: Belief, failures = 0): void {
-    if (this.#dead) return
-    if (this.#urgent.size === 0) queueMicrotask(() => this.#flush(failures))
-    this.#urgent.add(belief)
-  }
-
-  #flush(failures: number): void {
-    const urgent = [...this.#urgent].filter(({ stage }) => stage === 'told' || stage === 'held')
-    this.#urgent.clear()
-    for (let first = 0; first < urgent.length; first += MOST) {
-      const members = urgent.slice(first, first + MOST)
-      let cancel = () => {}
-      const again = () => {
-        for (const belief of members) if (belief.sent.number < sent.number && belief.group !== undefined) this.urge(belief, failures + 1)
-      }
-      const sent = this.#send(members, false, (_, answered) => {
-        cancel()
-        if (!answered) cancel = this.#clock.after(this.#retry(failures, members[0]!.valid / 4), again)
-        for (const group of new Set(members.map(({ group }) => group as Group | undefined))) {
-          if (group === undefined) continue
-          this.#survey(group)
-          this.#schedule(group)
-        }
-      })
-      cancel = this.#clock.after(Math.max(SHORTEST_RETRY, members[0]!.valid / (3 + failures)), again)
-    }
-  }
-
-  // The clocks
-
-  #watchClocks(now: number, uptime: number): void {
-    if (this.#pulse !== undefined) return
-    this.#slept = uptime - now
-    this.#wall = this.#clock.wall() - uptime
-    this.#nextPulse()
-  }
-
-  #nextPulse(): void {
-    const due = this.#clock.now() + PULSE
-    this.#pulse = this.#clock.after(PULSE, () => {
-      this.#noteStall(this.#clock.now() - due)
-      this.#nextPulse()
-      this.look()
-    })
-  }
-
-  look(): void {
-    if (this.#pulse === undefined) return
-    const now = this.#clock.now()
-    const uptime = this.#clock.uptime()
-    const slept = uptime - now - this.#slept
-    const wall = this.#clock.wall() - uptime
-    const jumped = wall - this.#wall
-    this.#wall = wall
-    if (Math.abs(jumped) > JUMP) {
-      // A restored snapshot of a machine looks like this: its other clocks stood still and do not know it.
-      this.doubted = this.#requests
-      for (const belief of this.members()) if (belief.stage === 'held') this.urge(belief)
-    }
-    if (Math.abs(slept) <= 2 * LATE) return
-    this.#slept = uptime - now
-    for (const group of this.#all()) {
-      this.#sweep(group, now)
-      group.beat = ROUND[group.kind] === undefined ? group.beat : now
-      if (group.members.size > 0) this.#schedule(group)
-    }
-  }
-
-  /** No renewal will be answered any more: everyone is in jeopardy, and is told. */
-  die(): void {
-    this.#dead = true
-    for (const belief of this.members()) belief.endanger()
-    for (const group of this.#all()) this.#survey(group)
-  }
-
-  stop(): void {
-    this.#pulse?.()
-    this.#pulse = undefined
-    for (const group of this.#all()) {
-      group.cancel?.()
-      group.cancel = undefined
-    }
-  }
-}
-
-interface Watch {
-  readonly prefix: string
-  readonly stop: AbortController
-  followers: number
-  /** Everything up to here has been told. */
-  revision: number
-}
-
-/** One watch for all who want news under a prefix. */
-class News {
-  readonly #lessor: Lessor
-  readonly #clock: Clock
-  readonly #heard: (events: readonly Event[], prefix: string) => void
-  readonly #watches = new Map<string, Watch>()
-
-  constructor(lessor: Lessor, clock: Clock, heard: (events: readonly Event[], prefix: string) => void) {
-    this.#lessor = lessor
-    this.#clock = clock
-    this.#heard = heard
-  }
-
-  get size(): number {
-    return this.#watches.size
-  }
-
-  /** A watch that was there already may have passed `after`: then its `revision` says so. */
-  follow(prefix: string, after: number): Watch {
-    const there = this.#watches.get(prefix)
-    if (there !== undefined) {
-      there.followers++
-      return there
-    }
-    const watch = { prefix, stop: new AbortController(), followers: 1, revision: after }
-    this.#watches.set(prefix, watch)
-    void this.#run(watch)
-    return watch
-  }
-
-  unfollow(watch: Watch): void {
-    if (--watch.followers > 0) return
-    this.#watches.delete(watch.prefix)
-    watch.stop.abort()
-  }
-
-  async #run(watch: Watch): Promise<void> {
-    const { prefix, stop } = watch
-    for (let wait = SHORTEST_RETRY; !stop.signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LONGEST_RETRY)) {
-      try {
-        for await (const events of this.#lessor.watch(prefix, { after: watch.revision, signal: stop.signal })) {
-          if (stop.signal.aborted) return
-          watch.revision = events[0]!.revision
-          wait = SHORTEST_RETRY
-          this.#heard(events, prefix)
-        }
-        if (stop.signal.aborted) return
-        await pause(this.#clock, wait, stop.signal)
-      } catch {
-        // Renewals bring the same news, later. So it is tried again, and nobody needs to be told.
-        if (!stop.signal.aborted) await pause(this.#clock, wait, stop.signal).catch(() => {})
-      }
-    }
-  }
-
-  stop(): void {
-    for (const { stop } of this.#watches.values()) stop.abort()
-    this.#watches.clear()
-  }
-}
-
-/** One call of `acquire` while it is under way: what can end it from outside. */
-class Asking {
-  /** What must be given back if it is called off now. */
-  onStop: (() => void) | undefined
-  readonly #reject: (reason: unknown) => void
-  #reason: { readonly value: unknown } | undefined
-  #over = false
-  readonly #cancel: (() => void) | undefined
-  readonly #signal: AbortSignal | undefined
-  readonly #abort: (() => void) | undefined
-
-  constructor(reject: (reason: unknown) => void, clock: Clock, signal: AbortSignal | undefined, wait: number, waited: () => LeaseError) {
-    this.#reject = reject
-    this.#signal = signal
-    if (signal !== undefined) {
-      this.#abort = () => this.stop(signal.reason)
-      signal.addEventListener('abort', this.#abort, { once: true })
-    }
-    if (wait > 0 && wait < Number.POSITIVE_INFINITY) this.#cancel = clock.after(wait, () => this.stop(waited()), { ref: true })
-  }
-
-  stop(reason: unknown): void {
-    if (this.#over) return
-    this.finish()
-    this.#reason = { value: reason }
-    this.#reject(reason)
-    this.onStop?.()
-  }
-
-  throwIfStopped(): void {
-    if (this.#reason !== undefined) throw this.#reason.value
-  }
-
-  /** Too late to call it off: the lease is in its asker's hands, or there is an error to tell. */
-  finish(): void {
-    this.#over = true
-    this.#cancel?.()
-    if (this.#abort !== undefined) this.#signal!.removeEventListener('abort', this.#abort)
-  }
-}
 
 export type Mode = 'exclusive' | 'shared'
 
@@ -659,19 +131,6 @@ interface Waiter {
   readonly fail: (error: unknown) => void
 }
 
-const channels = {
-  acquired: channel('leasehold:acquired'),
-  queued: channel('leasehold:queued'),
-  renewed: channel('leasehold:renewed'),
-  released: channel('leasehold:released'),
-  jeopardy: channel('leasehold:jeopardy'),
-  lost: channel('leasehold:lost'),
-}
-
-function publish(name: keyof typeof channels, message: () => object): void {
-  if (channels[name].hasSubscribers) channels[name].publish(message())
-}
-
 export class Leases implements AsyncDisposable {
   readonly holder: string
   readonly clock: Clock
@@ -680,18 +139,15 @@ export class Leases implements AsyncDisposable {
   readonly #keeper: Keeper
   readonly #heartbeat: Heartbeat
   readonly #news: News
-  readonly #session: string
+  readonly #operations: Operations
   readonly #beliefs = new Map<number, Belief>()
   readonly #waiters = new Map<number, Waiter>()
   readonly #asking = new Set<Asking>()
   /** Leases that a transfer has made for this holder, and that nobody has adopted yet. */
   readonly #heirs = new Set<number>()
-  /** The numbers of operations without an answer. */
-  readonly #unanswered = new Set<number>()
   readonly #inside = new AsyncLocalStorage<readonly Belief[]>()
   readonly #handles = new FinalizationRegistry<Belief>(belief => this.#forgotten(belief))
   readonly #losses: Loss[] = []
-  #operations = 0
   #incarnation: number | undefined
   #introduction: Promise<unknown> | undefined
   #warned = false
@@ -706,7 +162,7 @@ export class Leases implements AsyncDisposable {
     this.holder = holder
     this.clock = clock
     this.#ttl = milliseconds(ttl, 'ttl')
-    this.#session = clock.bits().toString(36)
+    this.#operations = new Operations(lessor, clock)
     this.#heartbeat = new Heartbeat(clock, 2 * clockError, {
       renew: (leases, waiting) => lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
       granted: belief => void this.#check(belief),
@@ -733,7 +189,6 @@ export class Leases implements AsyncDisposable {
       listen: belief => void this.#listen(belief),
       endangered: belief => publish('jeopardy', () => ({ ...belief.facts, remaining: belief.remaining() })),
     }
-    setMaxListeners(0, lessor.signal) // every watch listens there, and there may be many
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
   }
 
@@ -796,7 +251,7 @@ export class Leases implements AsyncDisposable {
 
   /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */
   async adopt(lease: number, options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'> = {}): Promise<Lease> {
-    const { value } = await this.#within(PATIENCE, this.lessor.read({ kind: 'lease', lease }, { consistent: true }))
+    const { value } = await this.#operations.within(PATIENCE, this.lessor.read({ kind: 'lease', lease }, { consistent: true }))
     if (value === undefined || value.status !== 'live')
       throw new LeaseError('GONE', `lease ${lease} has ended, or is not granted yet`, { facts: { lease } })
     if (value.holder !== this.holder || this.#beliefs.has(lease))
@@ -871,7 +326,7 @@ export class Leases implements AsyncDisposable {
   async #attempt(asked: Asked, asking: Asking): Promise<Belief | undefined> {
     const sent = this.#heartbeat.sent()
     const command = this.#incarnation === undefined ? asked.command : { ...asked.command, incarnation: this.#incarnation }
-    const deciding = this.#decide(command, asked.ttl, late => this.#abandon(late))
+    const deciding = this.#operations.decide(command, { ttl: asked.ttl, late: late => this.#abandon(late) })
     if (this.#incarnation === undefined) this.#introduce(deciding)
     const outcome = await deciding
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw refused(outcome)
@@ -1082,7 +537,7 @@ export class Leases implements AsyncDisposable {
   async #check(belief: Belief): Promise<number | undefined> {
     try {
       const asked = this.lessor.read({ kind: 'lease', lease: belief.id }, { atLeast: belief.revision })
-      const { value, revision } = await this.#within(PATIENCE, asked)
+      const { value, revision } = await this.#operations.within(PATIENCE, asked)
       const waiter = this.#waiters.get(belief.id)
       if (value === undefined || value.status === 'frozen') void this.#gone(belief)
       else if (value.recalled) belief.recall('')
@@ -1183,7 +638,9 @@ export class Leases implements AsyncDisposable {
     let past: PastGrant | undefined
     const [resource] = belief.resources
     if (resource !== undefined) {
-      const history = await this.#within(Math.min(250, left), this.lessor.read({ kind: 'history', resource })).catch(() => undefined)
+      const history = await this.#operations
+        .within(Math.min(250, left), this.lessor.read({ kind: 'history', resource }))
+        .catch(() => undefined)
       past = history?.value.find(({ lease }) => lease === belief.id)
     }
     this.#loseTo(belief, past?.cause ?? 'ended', past?.by ?? '')
@@ -1296,7 +753,7 @@ export class Leases implements AsyncDisposable {
     const end = this.clock.now() + Math.min(FAREWELL, term)
     for (let failures = 0; ; failures++) {
       try {
-        const outcome = await this.#within(end - this.clock.now(), this.lessor.propose({ kind: 'release', lease }))
+        const outcome = await this.#operations.within(end - this.clock.now(), this.lessor.propose({ kind: 'release', lease }))
         if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
         throw refused(outcome)
       } catch (cause) {
@@ -1316,7 +773,7 @@ export class Leases implements AsyncDisposable {
     // Whoever waits under that name is the process that is meant.
     if (incarnation === undefined && resource !== undefined) {
       const asked = this.lessor.read({ kind: 'resource', resource }, { consistent: true })
-      const { value } = await this.#within(belief.remaining(), asked)
+      const { value } = await this.#operations.within(belief.remaining(), asked)
       incarnation = value.queue.find(({ holder }) => holder === to)?.incarnation
       if (!belief.held) throw belief.end
     }
@@ -1328,7 +785,7 @@ export class Leases implements AsyncDisposable {
     const command: Command = { kind: 'transfer', lease: belief.id, to, stopped: true, ...(incarnation !== undefined && { incarnation }) }
     let outcome: Outcome
     try {
-      outcome = await this.#decide(command, 0, undefined, left)
+      outcome = await this.#operations.decide(command, { patience: left })
     } catch (error) {
       if (error instanceof LeaseError && error.code === 'UNAVAILABLE' && (await this.#resume(belief))) throw error
       this.#lose(belief, 'transfer', `whether it was transferred to ${to} is not known`, { error })
@@ -1366,65 +823,11 @@ export class Leases implements AsyncDisposable {
     }
   }
 
-  // Talking to the lessor
-
-  /**
-   * Proposes a change under an operation id. An outcome that nobody knows is asked for again under the same id, until `patience` is over; then
-   * `late` gets the answer, should it come after all.
-   */
-  async #decide(command: Command, ttl: number, late?: (outcome: Outcome) => void, patience = Math.max(PATIENCE, ttl)): Promise<Outcome> {
-    const seq = ++this.#operations
-    this.#unanswered.add(seq)
-    const end = this.clock.now() + patience
-    try {
-      for (let tries = 0; ; tries++) {
-        const [oldest] = this.#unanswered
-        const op = { session: this.#session, seq, acked: oldest! - 1, ...(tries > 0 && { again: true }) }
-        try {
-          const outcome = await this.#within(end - this.clock.now(), this.lessor.propose(command, { op }), late)
-          if (outcome.kind !== 'void') return outcome
-        } catch (error) {
-          const over = this.clock.now() >= end || this.lessor.signal.aborted
-          // Certainly not done, and never was: `again` would be another matter, since the first may have been.
-          if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
-          if (over) throw isUnknown(error) ? error : new LeaseError('UNKNOWN', (error as LeaseError).message, { cause: error })
-        }
-        await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
-      }
-    } finally {
-      this.#unanswered.delete(seq)
-    }
-  }
-
-  /** Waits so long for an answer. `late` gets one that comes afterwards. */
-  #within<T>(ms: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
-    return new Promise((resolve, reject) => {
-      let over = false
-      const cancel = this.clock.after(
-        Math.max(0, ms),
-        () => {
-          over = true
-          reject(new LeaseError('UNKNOWN', `no answer for ${inWords(ms)}: what was asked may or may not have been done`))
-        },
-        { ref: true },
-      )
-      answer.then(
-        value => {
-          cancel()
-          if (over) late?.(value)
-          else resolve(value)
-        },
-        error => {
-          cancel()
-          reject(error)
-        },
-      )
-    })
-  }
+  // Changing
 
   async #change(command: Command): Promise<Outcome> {
     this.#mustBeOpen()
-    const outcome = await this.#decide(command, 0)
+    const outcome = await this.#operations.decide(command)
     if (outcome.kind === 'refused') throw refused(outcome)
     return outcome
   }
@@ -1551,18 +954,4 @@ function commonPrefix([first = '', ...others]: readonly string[]): string {
     if (differs !== -1) segments = segments.slice(0, differs)
   }
   return segments.join('/')
-}
-
-function refused(outcome: Outcome): LeaseError {
-  if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
-  const { code, message, facts } = outcome satisfies Refused
-  return new LeaseError(code, message, { facts })
-}
-
-function isUnknown(error: unknown): boolean {
-  return error instanceof LeaseError && error.code === 'UNKNOWN'
-}
-
-function isUnavailable(error: unknown): boolean {
-  return error instanceof LeaseError && error.code === 'UNAVAILABLE'
 }

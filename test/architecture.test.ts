@@ -19,8 +19,9 @@ const rooms: readonly Room[] = [
   { room: 'lessor.ts', may: ['kernel/', 'type:store.ts', 'errors.ts'] },
   { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
+  { room: 'holder/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
-  { room: 'leases.ts', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
+  { room: 'leases.ts', may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
   { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   { room: 'wire/', may: ['kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },

@@ -4,6 +4,7 @@
  * The follower applies the log, the outbox writes to it, the timekeeper says when something is due. Answers go out when the entry is
  * durable and applied. What is certain to be refused is not written: it is answered from a state known to be at the log's end.
  */
+import { setMaxListeners } from 'node:events'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
@@ -67,6 +68,7 @@ export class Replica implements Lessor {
     const { clock = systemClock, owned = false, patience = 30_000, events = 100_000 } = options
     const { snapshotEntries = 10_000, snapshotBytes = 8 << 20 } = options
     const closing = this.#closing.signal
+    setMaxListeners(0, closing) // every watch and every pause listens there
     const broken = (error: unknown) => this.#fail(error)
     this.#store = store
     this.#clock = clock

@@ -1,6 +1,5 @@
 /** Leases for tests: time moves by hand, nothing sleeps, and the lessor can be made to fall silent. */
 
-import { setMaxListeners } from 'node:events'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
@@ -30,7 +29,6 @@ export class SilentLessor implements Lessor {
     const store = new MemoryStore({ log, clock })
     this.profile = store.profile
     this.#replica = Replica.open(store, { clock })
-    void this.#replica.then(({ signal }) => setMaxListeners(0, signal))
   }
 
   get signal(): AbortSignal {

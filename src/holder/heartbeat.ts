@@ -1,0 +1,424 @@
+/**
+ * Keeps beliefs alive and notices when it could not. Leases of one term and strategy form groups of up to 10,000; a group has one timer and
+ * is renewed by one message, so a hundred thousand leases cost ten timers.
+ */
+import type { Clock } from '../clock.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import { type Belief, type Sent, type Strategy, since } from '../lease.ts'
+import { publish } from './channels.ts'
+import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
+
+/** Renewals that one message may carry. */
+const MOST = 10_000
+/** How often the clocks are looked at while anything is held. */
+const PULSE = 1_000
+/** The wall clock is stepped and slewed; more than this between two looks is a jump that someone must explain. */
+const JUMP = 500
+/** A timer that is so late means that the loop stood still, and that answers may be waiting to be read. */
+const LATE = 10
+/** What is left after rounding is nothing: a timer set for it would fire at the same moment again and again. */
+const INSTANT = 0.01
+/** Renewals of one group that may be without an answer at a time. */
+const MOST_UNDERWAY = 4
+type Kind = 'waiting' | 'told' | 'stalled' | Strategy
+
+/** How often a group is renewed, as a part of its term; the others are not renewed by the clock. */
+const ROUND: Readonly<Partial<Record<Kind, number>>> = { waiting: 1 / 3, half: 1 / 2, continuous: 1 / 8, 'on-activity': 1 / 8 }
+
+class Group {
+  readonly kind: Kind
+  readonly term: number
+  /** How much of the term may be believed in. */
+  readonly valid: number
+  readonly members = new Set<Belief>()
+  /** The next renewal. */
+  beat = Number.POSITIVE_INFINITY
+  /** When the first of its members comes into jeopardy, or to its end. */
+  attention = Number.POSITIVE_INFINITY
+  /** When its timer fires. */
+  at = Number.POSITIVE_INFINITY
+  cancel: (() => void) | undefined
+  underway = 0
+  failures = 0
+  /** The last request that was answered. */
+  answered = 0
+
+  constructor(kind: Kind, term: number, margin: number) {
+    this.kind = kind
+    this.term = term
+    this.valid = term - term * margin
+  }
+}
+
+/** What the heartbeat is for: it measures and renews, and tells what it found. */
+interface Ward {
+  renew(leases: readonly number[], waiting: boolean): Promise<Outcome>
+  /** A waiter turns out to have been granted. */
+  granted(belief: Belief): void
+  /** The lessor says that it has ended. */
+  gone(belief: Belief): void
+  /** The clocks say that it is over. */
+  expired(belief: Belief, cause: string, ms: number): void
+  /** They have been held for long enough to be renewed. */
+  beating(beliefs: readonly Belief[]): void
+}
+
+export class Heartbeat {
+  readonly #clock: Clock
+  readonly #margin: number
+  readonly #ward: Ward
+  readonly #groups = new Map<string, Group[]>()
+  readonly #urgent = new Set<Belief>()
+  #requests = 0
+  #pulse: (() => void) | undefined
+  #slept = 0
+  #wall = 0
+  #stall = { at: Number.NEGATIVE_INFINITY, ms: 0 }
+  /** Nothing will be answered any more. */
+  #dead = false
+  doubted = 0
+  failure: unknown
+  readonly seen = { messages: 0, renewals: 0 }
+
+  constructor(clock: Clock, margin: number, ward: Ward) {
+    this.#clock = clock
+    this.#margin = margin
+    this.#ward = ward
+  }
+
+  /** A request is about to leave. */
+  sent(): Sent {
+    return { number: ++this.#requests, now: this.#clock.now(), uptime: this.#clock.uptime() }
+  }
+
+  get lastSent(): number {
+    return this.#requests
+  }
+
+  *#all(): Generator<Group> {
+    for (const groups of this.#groups.values()) yield* [...groups]
+  }
+
+  *members(): Generator<Belief> {
+    for (const group of this.#all()) yield* [...group.members]
+  }
+
+  // Joining and leaving
+
+  /** Takes the belief into the group where it belongs now, and says what is left of it. */
+  join(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): number {
+    this.leave(belief)
+    const kind = this.#kindOf(belief)
+    const key = `${kind} ${belief.term}`
+    const groups = this.#groups.get(key) ?? []
+    let group = groups.find(({ members }) => members.size < MOST)
+    if (group === undefined) {
+      group = new Group(kind, belief.term, this.#margin)
+      groups.push(group)
+      this.#groups.set(key, groups)
+    }
+    group.members.add(belief)
+    belief.group = group
+    const round = ROUND[kind]
+    if (round !== undefined && !this.#dead) group.beat = Math.min(group.beat, belief.sent.now + this.#jittered(round * group.term))
+    const left = belief.left(now, uptime)
+    group.attention = Math.min(group.attention, now + left - (belief.jeopardised ? 0 : group.valid / 4))
+    this.#schedule(group)
+    this.#watchClocks(now, uptime)
+    return left
+  }
+
+  leave(belief: Belief): void {
+    const group = belief.group as Group | undefined
+    if (group === undefined) return
+    belief.group = undefined
+    group.members.delete(belief)
+    if (group.members.size === 0) this.#drop(group)
+  }
+
+  #drop(group: Group): void {
+    group.cancel?.()
+    group.cancel = undefined
+    const key = `${group.kind} ${group.term}`
+    const others = this.#groups.get(key)?.filter(other => other !== group) ?? []
+    if (others.length > 0) this.#groups.set(key, others)
+    else this.#groups.delete(key)
+    if (this.#groups.size === 0) this.stop()
+  }
+
+  #kindOf({ stage, strategy, maxStall, progress }: Belief): Kind {
+    if (stage === 'waiting' || stage === 'told') return stage
+    if (maxStall !== Number.POSITIVE_INFINITY && this.#clock.now() - progress > maxStall) return 'stalled'
+    return strategy
+  }
+
+  /** Spread by a tenth, always to the early side: processes started together must not renew together for ever. */
+  #jittered(ms: number): number {
+    return ms * (1 - this.#clock.random() / 10)
+  }
+
+  // The timer of a group
+
+  #schedule(group: Group): void {
+    const next = Math.min(group.beat, group.attention)
+    if (next === Number.POSITIVE_INFINITY || (group.cancel !== undefined && group.at <= next)) return // too early does no harm
+    group.cancel?.()
+    group.at = next
+    // What is held keeps the process alive; once it is given back, nothing does.
+    group.cancel = this.#clock.after(Math.max(0, next - this.#clock.now()), () => this.#wake(group), { ref: true })
+  }
+
+  #wake(group: Group): void {
+    group.cancel = undefined
+    const late = this.#clock.now() - group.at
+    group.at = Number.POSITIVE_INFINITY
+    this.#noteStall(late)
+    // Overdue timers fire before queued input is read: an answer may be waiting in the socket. Belief is over meanwhile, by the clocks.
+    if (late > LATE && group.underway > 0) this.#clock.soon(() => this.#attend(group))
+    else this.#attend(group)
+  }
+
+  #noteStall(late: number): void {
+    if (late > LATE) this.#stall = { at: this.#clock.now(), ms: late }
+  }
+
+  #attend(group: Group): void {
+    if (group.members.size === 0) return
+    const now = this.#clock.now()
+    if (now >= group.attention) this.#sweep(group, now)
+    if (now >= group.beat) this.#round(group, now)
+    if (group.members.size > 0) this.#schedule(group)
+  }
+
+  /** Tells those in jeopardy and ends those whose time is over. */
+  #sweep(group: Group, now: number): void {
+    const uptime = this.#clock.uptime()
+    for (const belief of [...group.members]) {
+      const left = belief.left(now, uptime)
+      if (left <= INSTANT) this.expire(belief, now, uptime)
+      else if (left <= group.valid / 4 + INSTANT) belief.endanger()
+    }
+    this.#survey(group, now, uptime)
+  }
+
+  #survey(group: Group, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+    let soonest = Number.POSITIVE_INFINITY
+    for (const belief of group.members) {
+      const left = belief.left(now, uptime) - (belief.jeopardised ? 0 : group.valid / 4)
+      if (left < soonest) soonest = left
+    }
+    group.attention = now + soonest
+  }
+
+  expire(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+    const { sent, strategy } = belief
+    const group = belief.group as Group | undefined
+    const stalled = group?.kind === 'stalled'
+    // Asked before overdue timers had a chance to fire: the stall is not noted yet.
+    if (group !== undefined) this.#noteStall(now - group.at)
+    this.leave(belief)
+    const ran = now - sent.now
+    const slept = since(sent, now, uptime) - ran
+    if (slept > 0) this.#ward.expired(belief, 'suspend', slept)
+    else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
+    else if (belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
+    else if (belief.stage === 'held' && strategy === 'on-activity' && !belief.touched) this.#ward.expired(belief, 'inactive', ran)
+    else if (this.#stall.at > sent.now && this.#stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', this.#stall.ms)
+    else this.#ward.expired(belief, 'unreachable', ran)
+  }
+
+  // Renewing
+
+  #round(group: Group, now: number): void {
+    const round = this.#jittered((ROUND[group.kind] ?? 0) * group.term)
+    if (this.#dead) {
+      group.beat = Number.POSITIVE_INFINITY
+      return
+    }
+    this.#absorb(group)
+    for (const belief of [...group.members]) if (this.#kindOf(belief) === 'stalled') this.join(belief)
+    let members = [...group.members]
+    if (group.kind === 'on-activity') {
+      members = members.filter(belief => belief.touched)
+      for (const belief of members) belief.touched = false
+    }
+    if (members.length === 0 || group.underway >= MOST_UNDERWAY) {
+      group.beat = now + round
+      return
+    }
+    // Without an answer, again after a third of what remains.
+    const oldest = members.reduce((first, { sent }) => Math.min(first, sent.now), Number.POSITIVE_INFINITY)
+    group.beat = Math.min(now + round, now + Math.max(SHORTEST_RETRY, (oldest + group.valid - now) / 3))
+    this.#ward.beating(members)
+    this.#renew(group, members)
+  }
+
+  progressed(belief: Belief): void {
+    if ((belief.group as Group | undefined)?.kind !== 'stalled') return
+    this.join(belief)
+    this.urge(belief)
+  }
+
+  /** Two groups that fit into one message become one: what was released must not leave many small ones. */
+  #absorb(group: Group): void {
+    for (const other of this.#groups.get(`${group.kind} ${group.term}`) ?? []) {
+      if (other === group || other.underway > 0 || group.members.size + other.members.size > MOST) continue
+      for (const belief of other.members) {
+        group.members.add(belief)
+        belief.group = group
+      }
+      group.attention = Math.min(group.attention, other.attention)
+      other.members.clear()
+      this.#drop(other)
+    }
+  }
+
+  #renew(group: Group, members: readonly Belief[]): void {
+    group.underway++
+    const settled = (sent: Sent, answered: boolean) => {
+      group.underway--
+      if (group.members.size === 0) return
+      const now = this.#clock.now()
+      if (!answered) {
+        if (group.kind === 'on-activity') for (const belief of members) belief.touched = true
+        const left = group.attention - now
+        group.beat = Math.min(group.beat, now + this.#retry(group.failures++, left > 0 ? left : group.valid / 4))
+      } else if (sent.number > group.answered) {
+        group.answered = sent.number
+        group.failures = 0
+        const round = this.#jittered(ROUND[group.kind]! * group.term)
+        group.beat = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + round)
+      }
+      this.#survey(group)
+      this.#schedule(group)
+    }
+    this.#send(members, group.kind === 'waiting', settled)
+  }
+
+  #retry(failures: number, left: number): number {
+    const most = Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** Math.min(failures, 10), Math.max(SHORTEST_RETRY, left / 3))
+    return most * (0.5 + this.#clock.random() / 2)
+  }
+
+  #send(members: readonly Belief[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
+    const sent = this.sent()
+    this.seen.messages++
+    this.seen.renewals += members.length
+    this.#ward
+      .renew(
+        members.map(({ id }) => id),
+        waiting,
+      )
+      .then(outcome => {
+        if (outcome.kind !== 'renewed') throw refused(outcome)
+        this.#answered(members, outcome.ttls, sent)
+        publish('renewed', () => ({ leases: members.length, ms: this.#clock.now() - sent.now }))
+        settled(sent, true)
+      })
+      .catch((error: unknown) => {
+        this.failure = error
+        settled(sent, false)
+      })
+    return sent
+  }
+
+  #answered(members: readonly Belief[], ttls: readonly number[], sent: Sent): void {
+    const now = this.#clock.now()
+    const uptime = this.#clock.uptime()
+    for (let i = 0; i < members.length; i++) {
+      const belief = members[i]!
+      const ttl = ttls[i]!
+      if (ttl < 0) this.#ward.gone(belief)
+      else if (ttl === 0) this.#ward.granted(belief)
+      else if (belief.renewed(sent, ttl)) {
+        const group = belief.group as Group | undefined
+        if (group === undefined || group.term !== ttl || group.kind === 'told' || group.kind === 'stalled') this.join(belief, now, uptime)
+      }
+    }
+  }
+
+  /** Renews at once, with all others that ask for it in this turn; asked again until it is answered or over. */
+  urge(belief: Belief, failures = 0): void {
+    if (this.#dead) return
+    if (this.#urgent.size === 0) queueMicrotask(() => this.#flush(failures))
+    this.#urgent.add(belief)
+  }
+
+  #flush(failures: number): void {
+    const urgent = [...this.#urgent].filter(({ stage }) => stage === 'told' || stage === 'held')
+    this.#urgent.clear()
+    for (let first = 0; first < urgent.length; first += MOST) {
+      const members = urgent.slice(first, first + MOST)
+      let cancel = () => {}
+      const again = () => {
+        for (const belief of members) if (belief.sent.number < sent.number && belief.group !== undefined) this.urge(belief, failures + 1)
+      }
+      const sent = this.#send(members, false, (_, answered) => {
+        cancel()
+        if (!answered) cancel = this.#clock.after(this.#retry(failures, members[0]!.valid / 4), again)
+        for (const group of new Set(members.map(({ group }) => group as Group | undefined))) {
+          if (group === undefined) continue
+          this.#survey(group)
+          this.#schedule(group)
+        }
+      })
+      cancel = this.#clock.after(Math.max(SHORTEST_RETRY, members[0]!.valid / (3 + failures)), again)
+    }
+  }
+
+  // The clocks
+
+  #watchClocks(now: number, uptime: number): void {
+    if (this.#pulse !== undefined) return
+    this.#slept = uptime - now
+    this.#wall = this.#clock.wall() - uptime
+    this.#nextPulse()
+  }
+
+  #nextPulse(): void {
+    const due = this.#clock.now() + PULSE
+    this.#pulse = this.#clock.after(PULSE, () => {
+      this.#noteStall(this.#clock.now() - due)
+      this.#nextPulse()
+      this.look()
+    })
+  }
+
+  look(): void {
+    if (this.#pulse === undefined) return
+    const now = this.#clock.now()
+    const uptime = this.#clock.uptime()
+    const slept = uptime - now - this.#slept
+    const wall = this.#clock.wall() - uptime
+    const jumped = wall - this.#wall
+    this.#wall = wall
+    if (Math.abs(jumped) > JUMP) {
+      // A restored snapshot of a machine looks like this: its other clocks stood still and do not know it.
+      this.doubted = this.#requests
+      for (const belief of this.members()) if (belief.stage === 'held') this.urge(belief)
+    }
+    if (Math.abs(slept) <= 2 * LATE) return
+    this.#slept = uptime - now
+    for (const group of this.#all()) {
+      this.#sweep(group, now)
+      group.beat = ROUND[group.kind] === undefined ? group.beat : now
+      if (group.members.size > 0) this.#schedule(group)
+    }
+  }
+
+  /** No renewal will be answered any more: everyone is in jeopardy, and is told. */
+  die(): void {
+    this.#dead = true
+    for (const belief of this.members()) belief.endanger()
+    for (const group of this.#all()) this.#survey(group)
+  }
+
+  stop(): void {
+    this.#pulse?.()
+    this.#pulse = undefined
+    for (const group of this.#all()) {
+      group.cancel?.()
+      group.cancel = undefined
+    }
+  }
+}

@@ -1,0 +1,102 @@
+/** Changes proposed under operation ids, so that asking again is safe when nobody knows what became of the first time. */
+import { type Clock, pause } from '../clock.ts'
+import { inWords } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import type { Command } from '../kernel/command.ts'
+import type { Outcome, Refused } from '../kernel/outcome.ts'
+import type { Lessor } from '../lessor.ts'
+
+export const SHORTEST_RETRY = 20
+export const LONGEST_RETRY = 1_000
+/** No answer for so long, or for a ttl if that is longer: the truth is then that nobody knows. */
+export const PATIENCE = 10_000
+
+export interface DecideOptions {
+  readonly ttl?: number
+  readonly patience?: number
+  /** Gets an answer that comes after patience was over. */
+  readonly late?: (outcome: Outcome) => void
+}
+
+export class Operations {
+  readonly #lessor: Lessor
+  readonly #clock: Clock
+  readonly #session: string
+  #last = 0
+  /** The numbers of operations without an answer. */
+  readonly #unanswered = new Set<number>()
+
+  constructor(lessor: Lessor, clock: Clock) {
+    this.#lessor = lessor
+    this.#clock = clock
+    this.#session = clock.bits().toString(36)
+  }
+
+  /**
+   * Proposes a change under an operation id. An outcome that nobody knows is asked for again under the same id, until `patience` is over; then
+   * `late` gets the answer, should it come after all.
+   */
+  async decide(command: Command, { ttl = 0, patience = Math.max(PATIENCE, ttl), late }: DecideOptions = {}): Promise<Outcome> {
+    const seq = ++this.#last
+    this.#unanswered.add(seq)
+    const end = this.#clock.now() + patience
+    try {
+      for (let tries = 0; ; tries++) {
+        const [oldest] = this.#unanswered
+        const op = { session: this.#session, seq, acked: oldest! - 1, ...(tries > 0 && { again: true }) }
+        try {
+          const outcome = await this.within(end - this.#clock.now(), this.#lessor.propose(command, { op }), late)
+          if (outcome.kind !== 'void') return outcome
+        } catch (error) {
+          const over = this.#clock.now() >= end || this.#lessor.signal.aborted
+          // Certainly not done, and never was: `again` would be another matter, since the first may have been.
+          if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
+          if (over) throw isUnknown(error) ? error : new LeaseError('UNKNOWN', (error as LeaseError).message, { cause: error })
+        }
+        await pause(this.#clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
+      }
+    } finally {
+      this.#unanswered.delete(seq)
+    }
+  }
+
+  /** Waits so long for an answer. `late` gets one that comes afterwards. */
+  within<T>(ms: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
+    return new Promise((resolve, reject) => {
+      let over = false
+      const cancel = this.#clock.after(
+        Math.max(0, ms),
+        () => {
+          over = true
+          reject(new LeaseError('UNKNOWN', `no answer for ${inWords(ms)}: what was asked may or may not have been done`))
+        },
+        { ref: true },
+      )
+      answer.then(
+        value => {
+          cancel()
+          if (over) late?.(value)
+          else resolve(value)
+        },
+        error => {
+          cancel()
+          reject(error)
+        },
+      )
+    })
+  }
+}
+
+export function refused(outcome: Outcome): LeaseError {
+  if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
+  const { code, message, facts } = outcome satisfies Refused
+  return new LeaseError(code, message, { facts })
+}
+
+function isUnknown(error: unknown): boolean {
+  return error instanceof LeaseError && error.code === 'UNKNOWN'
+}
+
+function isUnavailable(error: unknown): boolean {
+  return error instanceof LeaseError && error.code === 'UNAVAILABLE'
+}
