@@ -37,6 +37,8 @@ export class Holder {
   #seq = 0
   #key = 0
   #incarnation: number | undefined
+  /** What it held last: work that is late comes with its token. */
+  #late: Held | undefined
   /** Leases that it had, the last few: what a process that was replaced may still hold on to. */
   readonly #had: number[] = []
   /** Leases handed over to this holder by another. */
@@ -62,6 +64,7 @@ export class Holder {
         await pauseOn(this.#clock, this.#dice.between(5, 150))
         this.#key = this.#habits.ring?.key ?? 0
         if (this.#dice.chance(0.03)) await this.#intrude()
+        if (this.#late !== undefined && this.#dice.chance(0.1)) await this.#fence(this.#late)
         const inherited = this.#inbox.shift()
         if (inherited !== undefined) await this.#inherit(inherited)
         else await this.#cycle()
@@ -230,7 +233,8 @@ export class Holder {
     await child
     if (held.grants.length === 0) await this.#register(held)
     else if (dice.chance(0.15)) await this.#wantMore(held)
-    if (dice.chance(0.05)) await this.#fence(held)
+    if (dice.chance(0.1)) await this.#fence(held)
+    this.#late = held
     const way = dice.unit()
     if (way < 0.25) return held.stop() // it dies without a word; its own clock tells it, the others learn from theirs
     if (way < 0.35 && held.grants.length > 0 && held.holds()) return this.#transfer(held)

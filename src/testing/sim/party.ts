@@ -87,6 +87,8 @@ export class Host implements Door {
     const { world, referee } = this.#site
     if (!(error instanceof LeaseError)) throw error
     if (error.code === 'DIVERGED' && referee.losses === 0) world.violate('S22', error.message)
+    // Whoever applied what was lost must not get as far as to write on what is there now.
+    if (error.message.includes('decided otherwise')) world.violate('S24', error.message)
     if (error.code === 'UNSUPPORTED') world.violate('S22', error.message)
   }
 

@@ -118,7 +118,7 @@ export class Referee {
     const before = { revision: state.revision }
     const applied = this.#applyBatch(state, index, batch, { events, timer() {} }, outcome => {
       const proposal = batch.proposals[at++]!
-      if (proposal.op !== undefined) this.#judgeOperation(operationName(proposal.key ?? 0, proposal.op), outcome)
+      if (this.#isAgain(proposal, outcome) && events.length === 0) return // an answer of the past, judged then
       this.#waiters.follow(state, proposal.command, outcome)
       if (judge) this.#judgeCommand(proposal, outcome, events)
       this.#follow(proposal.command, outcome, events)
@@ -210,6 +210,7 @@ export class Referee {
   #judgeRenewal(leases: readonly number[], ttls: readonly number[], key: number): void {
     for (const [i, id] of leases.entries()) {
       this.#lastRenewal.set(id, this.#world.now)
+      if (ttls[i]! > 0) this.#terms.set(id, ttls[i]!)
       const lease = findLease(this.#state, id)
       if (ttls[i]! > 0 && key !== 0 && lease !== undefined && lease.key !== key)
         this.#world.violate('S7', `lease ${id} of key ${lease.key} was renewed with key ${key}`)
@@ -256,7 +257,8 @@ export class Referee {
       world.violate(ended.type === 'withdrawn' ? 'S14' : 'S6', `lease ${lease} was granted ${resource} after it had ended: ${ended.type}`)
     if (resource === undefined || token === undefined) return
     const holder = findLease(this.#state, lease)
-    if (holder !== undefined && !this.#entitled(holder, resource))
+    // Whoever passes a lease on was asked for its own rights then.
+    if (holder !== undefined && command.kind !== 'transfer' && !this.#entitled(holder, resource))
       world.violate(
         this.#waiters.wasQueued(lease) ? 'S14' : 'S25',
         `lease ${lease} was granted ${resource}, and its key does not allow that`,
@@ -284,6 +286,11 @@ export class Referee {
         'S5',
         `lease ${lease} ${type} only ${Math.round(this.#world.now - last)} ms after its last renewal, with a term of ${term} ms`,
       )
+    // What is suspect has its grace from now on.
+    if (type === 'suspected') {
+      this.#lastRenewal.set(lease, this.#world.now)
+      this.#terms.set(lease, findLease(this.#state, lease)?.rare?.grace ?? 0)
+    }
     const ack = this.#acks.get(lease)
     if (ack === undefined || this.ended.has(lease)) return
     const earliest = ack.sent + ack.term / (1 + RHO)
@@ -306,13 +313,13 @@ export class Referee {
       this.#world.violate('S19', `a renewal of ${lease} waited while the server stood still, and the lease lapsed when it woke`)
   }
 
-  #judgeEnd({ lease, type, resource }: Event, command: Command): void {
+  #judgeEnd({ lease, type }: Event, command: Command): void {
     const world = this.#world
     const ended = this.ended.get(lease)
     if (ended !== undefined && ended.at !== world.now && type !== 'released')
       world.violate('S6', `lease ${lease} ended twice: ${ended.type}, ${type}`)
     const still = findLease(this.#state, lease)
-    if (type === 'released' && still !== undefined && resource !== undefined) return // one grant of a lease that goes on
+    if (type === 'released' && command.kind === 'release' && command.resource !== undefined) return // one grant of a lease that goes on
     if (type === 'released' && command.kind === 'release' && command.lease === lease && !this.givenUp.has(lease))
       world.violate('S7', `lease ${lease} was released by someone else`)
     this.ended.set(lease, { at: world.now, index: this.#state.index, type })
@@ -326,6 +333,15 @@ export class Referee {
       if (entry.lease.id === lease) world.violate('S8', `the entry ${entry.key} outlives lease ${lease}, which ${type}`)
     for (const other of this.#state.leases.values())
       if (other.rare?.parent?.id === lease) world.violate('S8', `lease ${other.id} outlives its parent ${lease}`)
+  }
+
+  /** Whether this operation had an answer before. It must be the same. */
+  #isAgain({ command, key = 0, op }: Proposal, outcome: Outcome): boolean {
+    if (op === undefined) return false
+    const name = operationName(key, op)
+    const known = this.#answers.has(name)
+    this.#judgeOperation(name, outcome)
+    return known && command.kind !== 'renew'
   }
 
   #judgeOperation(name: string, outcome: Outcome): void {

@@ -34,7 +34,6 @@ export class Waiters {
   /** Where a command puts whoever it makes; before anything is judged of it. */
   follow(state: State, command: Command, outcome: Outcome): void {
     if (command.kind === 'acquire' && (outcome.kind === 'granted' || outcome.kind === 'queued')) {
-      if (this.#ranks.has(outcome.lease)) return // asked again, and answered as it was then
       this.#ranks.set(outcome.lease, rankOf(state, command))
       this.#asked.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
