@@ -284,7 +284,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
     rare.wants = wants
     rare.rank = rank
     enqueue(state, effects, lease)
-    const freed = new Set<Resource>()
+    const { freed } = state
     if (command.steal !== undefined) steal(state, effects, lease, wants, command.steal === 'force', freed)
     if (command.recall === true) for (const want of wants) recall(state, effects, want.resource, command.holder)
     settle(state, effects, freed)

@@ -24,7 +24,7 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
     state.policies.delete(prefix)
   } else state.policies.set(prefix, rules)
   emit(state, effects, 'policy', undefined, { key: prefix })
-  const freed = new Set<Resource>()
+  const { freed } = state
   for (const lease of state.leases.values())
     if (lease.status === WAITING)
       for (const want of lease.rare!.wants) if (under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)

@@ -39,7 +39,7 @@ export function revoke(state: State, effects: Effects, { target, force = false, 
   if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
   const found = revokeTargets(state, target, key)
   if (!Array.isArray(found)) return found as Refused
-  const freed = new Set<Resource>()
+  const { freed } = state
   for (const lease of found) end(state, effects, lease, { type: 'revoked', cause: 'revoked', by, stopped: force }, freed)
   settle(state, effects, freed)
   return done()
@@ -85,7 +85,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   // As with a release: an administrator cannot say for the holder that it has stopped.
   const stopped = command.stopped === true && (key === 0 || key === lease.key)
   // What is freed goes to the recipient: those who wait are looked at only afterwards.
-  const freed = new Set<Resource>()
+  const { freed } = state
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
   const heir = openLease(state, to, incarnation, lease.key, lease.ttl, stopped ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
@@ -111,7 +111,7 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
   const resource = state.resources.get(name)
   const holders = (resource?.grants ?? []).map(given => given.lease).filter(lease => lease.status !== FROZEN)
   if (holders.length === 0) return refuse(state, 'NOT_FOUND', `nobody holds ${name}`, { resource: name })
-  const freed = new Set<Resource>()
+  const { freed } = state
   for (const lease of holders) {
     if (after === 0) {
       end(state, effects, lease, { type: 'revoked', cause: 'break', by, stopped: false }, freed)

@@ -20,7 +20,7 @@ export function release(state: State, effects: Effects, command: Release, key: n
   const refused = releaseRefusal(state, command, key)
   if (refused !== undefined) return refused
   const lease = findLease(state, command.lease)!
-  const freed = new Set<Resource>()
+  const { freed } = state
   const only = command.resource === undefined ? undefined : lease.grants.find(given => given.resource.name === command.resource)
   if (only !== undefined && (key === 0 || key === lease.key) && !(lease.status === FROZEN && lease.grants.length === 1))
     releaseGrant(state, effects, lease, only, freed)

@@ -328,21 +328,22 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
   const flags = from.byte()
   if (flags > 15) throw new FromTheFuture('a lease with fields not known here')
   const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
+  // The same order as in `openLease`: leases that were loaded and leases that were opened are one shape.
   const lease: Lease = {
-    id,
-    holder: { name: holder, incarnation, leases: 0 },
-    key,
-    ttl,
+    alarm: undefined,
     status: (flags & 3) as Status,
     confirmed: (flags & 4) !== 0,
-    term,
-    epoch,
     run,
     aged,
+    ttl,
+    key,
+    epoch,
+    term,
+    id,
+    holder: { name: holder, incarnation, leases: 0 },
     grants: NO_GRANTS,
     since,
     rare: undefined,
-    alarm: undefined,
   }
   const grants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool(), token: from.uint() }))
   if ((flags & 8) === 0) return { lease, holder, incarnation, rest: { grants, parent: 0, entries: [] } }

@@ -179,6 +179,8 @@ export interface State {
   /** Who waits while keeping a lease: derived from `holding`, for finding cycles. */
   readonly keeping: Map<number, Lease[]>
   readonly counts: { waiting: number; suspect: number; frozen: number; answers: number }
+  /** What a command has freed and nobody has looked at yet. Empty between commands: a set of its own for each would be most of its garbage. */
+  readonly freed: Set<Resource>
   /** Set while a snapshot is being taken: sees each lease before it changes or goes. Never part of the state. */
   saving: { before(lease: Lease): void } | undefined
 }
@@ -214,6 +216,7 @@ export function found(wall = 0): State {
     sessions: new Map(),
     keeping: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0, answers: 0 },
+    freed: new Set(),
     saving: undefined,
   }
   foundAt(state, wall)
@@ -283,21 +286,22 @@ export function openLease(
   status: typeof WAITING | typeof LIVE,
 ): Lease {
   const id = state.nextLease++
+  // What a renewal looks at comes first, to lie close together.
   const lease: Lease = {
-    id,
-    holder: internHolder(state, holder, incarnation ?? id),
-    key,
-    ttl,
+    alarm: undefined,
     status,
     confirmed: false,
-    term: Math.min(ttl, FIRST_TERM),
-    epoch: 1,
     run: state.run.number,
     aged: 0,
+    ttl,
+    key,
+    epoch: 1,
+    term: Math.min(ttl, FIRST_TERM),
+    id,
+    holder: internHolder(state, holder, incarnation ?? id),
     grants: NO_GRANTS,
     since: state.wall,
     rare: undefined,
-    alarm: undefined,
   }
   addLease(state, lease)
   return lease

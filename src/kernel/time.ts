@@ -42,7 +42,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   const slot = (timer % SLOTS) as Slot
   // Restarted since the proposer looked: it was only late, not wrong.
   if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch) return nothing()
-  const freed = new Set<Resource>()
+  const { freed } = state
   if (slot === TERM) termDue(state, effects, lease, freed)
   else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
   else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
@@ -74,7 +74,7 @@ function endQuiet(state: State, effects: Effects): Outcome {
   state.quiet = undefined
   effects.timer(undefined, QUIET)
   emit(state, effects, 'generation', undefined, { cause: 'granting again' })
-  const freed = new Set<Resource>()
+  const { freed } = state
   // In the order of leases, not of resources: that order is part of the state, the other is an accident of this replica.
   for (const lease of state.leases.values())
     if (lease.status === WAITING) for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)

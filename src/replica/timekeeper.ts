@@ -40,7 +40,10 @@ class Countdown implements Alarm {
   readonly lease: Lease | undefined
   readonly slot: Slot
   epoch: number
-  /** When it began to run, on the wheel's time; only ever moved back within an epoch. */
+  /**
+   * When it began to run, on the wheel's time; only ever moved back within an epoch. Whole milliseconds, rounded to the late side: a small
+   * number is kept in its place, a fraction elsewhere, and a renewal should touch as little memory as it can.
+   */
   zero: number
   /**
    * The proposal about it that is under way, 0 when none is: until that very one is settled, its renewals go through the log. (An older
@@ -54,13 +57,14 @@ class Countdown implements Alarm {
     this.lease = lease
     this.slot = slot
     this.epoch = epoch
-    this.zero = zero
+    this.zero = Math.ceil(zero)
     this.found = found
   }
 }
 
 export class Timekeeper {
   readonly #clock: Clock
+  readonly #origin: number
   readonly #propose: TimekeeperOptions['propose']
   readonly #drain: () => Promise<void>
   readonly #turn: () => number
@@ -96,14 +100,15 @@ export class Timekeeper {
   constructor(state: State, { clock, propose, drain, turn }: TimekeeperOptions) {
     this.#state = state
     this.#clock = clock
+    this.#origin = clock.now()
     this.#propose = propose
     this.#drain = drain
     this.#turn = turn
   }
 
-  /** The wheel's time: monotonic, less all the time that we stood still. */
+  /** The wheel's time: monotonic, from when this began, less all the time that we stood still. */
   now(): number {
-    return this.#clock.now() - this.#stalls
+    return this.#clock.now() - this.#origin - this.#stalls
   }
 
   /** A state loaded from a snapshot that is at least `age` old. */
@@ -147,7 +152,7 @@ export class Timekeeper {
     }
     if (countdown.epoch !== timer.epoch) {
       countdown.epoch = timer.epoch
-      countdown.zero = this.#started()
+      countdown.zero = Math.ceil(this.#started())
       countdown.busy = 0
       countdown.found = this.#replaying
     } else this.#marked(countdown, agedOf(this.#state, timer))
@@ -161,7 +166,7 @@ export class Timekeeper {
   }
 
   #marked(countdown: Countdown, aged: number): void {
-    countdown.zero = Math.min(countdown.zero, this.#moment - this.#age - aged)
+    countdown.zero = Math.min(countdown.zero, Math.ceil(this.#moment - this.#age - aged))
   }
 
   /** Something about the log as a whole: a run began, all aged together, or it became quiet. */
@@ -207,7 +212,7 @@ export class Timekeeper {
     for (const countdown of this.#all()) {
       const timer = countdown.lease === undefined ? state.quiet : timerOf(countdown.lease, countdown.slot)
       if (timer === undefined || timer.run >= state.run.number) continue
-      countdown.zero = Math.min(countdown.zero, this.#runZero - timer.aged)
+      countdown.zero = Math.min(countdown.zero, Math.ceil(this.#runZero - timer.aged))
       this.#wheel.set(countdown, this.#look(countdown))
     }
     this.#arm()
@@ -238,7 +243,7 @@ export class Timekeeper {
     if (countdown === undefined || countdown.busy !== 0 || !lease.confirmed || lease.status !== LIVE) return false
     // The first renewal after a restart, and the first after a mark, must be in the log before anyone relies on it.
     if (lease.aged > 0 || lease.run !== this.#state.run.number) return false
-    countdown.zero = now
+    countdown.zero = Math.ceil(now)
     return true
   }
 
