@@ -17,6 +17,23 @@ const { values } = parseArgs({
   },
 })
 
+/** A mistyped option must not look like a world without violations. */
+function refuse(why: string): never {
+  process.stderr.write(`${why}\n`)
+  process.exit(2)
+}
+
+function whole(name: 'seeds' | 'seed' | 'from'): number {
+  const value = Number(values[name])
+  return Number.isSafeInteger(value) && value >= 1 ? value : refuse(`--${name} must be a whole number above 0, not ${values[name]}`)
+}
+
+function profileAsked(): ProfileName | undefined {
+  const { profile } = values
+  if (profile === undefined || PROFILES.includes(profile as ProfileName)) return profile as ProfileName | undefined
+  return refuse(`--profile must be one of ${PROFILES.join(', ')}, not ${profile}`)
+}
+
 function say(line: string): void {
   if (!values.json) process.stdout.write(`${line}\n`)
 }
@@ -25,21 +42,21 @@ function report(object: object): void {
   process.stdout.write(`${JSON.stringify(object)}\n`)
 }
 
-function describe({ seed, profile, commands, faults, violation }: SeedResult): string {
+function describe({ seed, profile, commands, faults, digest, violation }: SeedResult): string {
   const how =
     violation === undefined
       ? 'held'
       : `VIOLATED ${violation.message}\n  again: npm run sim -- --seed ${seed}${values.profile ? ` --profile ${values.profile}` : ''}`
-  return `seed ${seed} (${profile}, ${commands} commands, ${faults} faults): ${how}`
+  return `seed ${seed} (${profile}, ${commands} commands, ${faults} faults, digest ${digest.toString(16)}): ${how}`
 }
 
 async function simulate(): Promise<number> {
-  const only = values.seed === undefined ? undefined : Number(values.seed)
-  const first = only ?? Number(values.from)
-  const count = only === undefined ? Number(values.seeds) : 1
-  const profile = PROFILES.includes(values.profile as ProfileName) ? (values.profile as ProfileName) : undefined
+  const only = values.seed === undefined ? undefined : whole('seed')
+  const first = only ?? whole('from')
+  const count = only === undefined ? whole('seeds') : 1
+  const profile = profileAsked()
   const sum = { commands: 0, faults: 0, simulatedMs: 0, violations: 0 }
-  const found: { seed: number; invariant: string; message: string }[] = []
+  const found: { seed: number; digest: number; invariant: string; message: string }[] = []
   let held = 0
   for (let seed = first; seed < first + count; seed++) {
     const result = await runSeed(seed, { profile, ...(values.trace && { trace: line => process.stderr.write(`${line}\n`) }) })
@@ -49,11 +66,11 @@ async function simulate(): Promise<number> {
     if (result.violation === undefined) held++
     else {
       sum.violations++
-      found.push({ seed, ...result.violation })
+      found.push({ seed, digest: result.digest, ...result.violation })
       say(describe(result))
       if (values.first) break
     }
-    if (only !== undefined && result.violation === undefined) say(`${describe(result)}, digest ${result.digest.toString(16)}`)
+    if (only !== undefined && result.violation === undefined) say(describe(result))
     if ((seed - first + 1) % 50 === 0) say(`${seed - first + 1} of ${count} seeds`)
   }
   const { commands, faults, violations } = sum

@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../clock.ts'
 import { PROFILES, type ProfileName } from './run.ts'
 
-interface Planted {
+export interface Planted {
   readonly name: string
   readonly file: string
   readonly find: string
@@ -26,7 +26,7 @@ interface Planted {
   readonly from?: number
 }
 
-const BUGS: readonly Planted[] = [
+export const BUGS: readonly Planted[] = [
   // Rules of the kernel
   {
     name: 'a lapse ignores that its timer was restarted',
@@ -580,8 +580,8 @@ async function find(bug: Planted): Promise<PlantedResult> {
   return { ...bug, seconds: (systemClock.now() - began) / 1_000, found: undefined, instead }
 }
 
-function plant({ file, find: text, put }: Planted, folder: string): void {
-  const built = fileURLToPath(new URL('../..', import.meta.url))
+/** Puts a copy of the build with this one mistake into `folder`. */
+export function plant({ file, find: text, put }: Planted, folder: string, built = fileURLToPath(new URL('../..', import.meta.url))): void {
   cpSync(built, join(folder, 'dist'), { recursive: true, filter: path => !/\.(map|d\.ts)$/.test(path) })
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
   const path = join(folder, 'dist', file)

@@ -291,6 +291,8 @@ export class Machine {
   }
 }
 
+const SHORTEST = 0.1
+
 class MachineClock implements Clock {
   readonly #machine: Machine
   /** Code of a life that is over may still hold on to its clock; nothing that it asks for happens. */
@@ -326,7 +328,8 @@ class MachineClock implements Clock {
   }
 
   after(ms: number, then: () => void): () => void {
-    return this.#machine.world.later(ms / this.#machine.rate, then, this.#machine, true, this.#life)
+    // No timer fires in the instant it was set: what is less than the smallest step of a clock would never pass.
+    return this.#machine.world.later(Math.max(ms, SHORTEST) / this.#machine.rate, then, this.#machine, true, this.#life)
   }
 
   soon(then: () => void): void {

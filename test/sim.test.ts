@@ -1,0 +1,98 @@
+/** The simulator itself: a seed is a world, the same one every time, and what it prints can be relied on. */
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { BUGS, plant } from '../src/testing/sim/planted.ts'
+import { PROFILES, runSeed } from '../src/testing/sim/run.ts'
+
+const MINUTE = 60_000
+const dist = fileURLToPath(new URL('../dist', import.meta.url))
+
+function simulate(built: string, ...args: string[]): { readonly status: number | null; readonly lines: string[]; readonly stderr: string } {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [join(built, 'testing/sim/main.js'), ...args], { encoding: 'utf8' })
+  return { status, lines: stdout.trimEnd().split('\n'), stderr }
+}
+
+test.each(PROFILES)('a seed is long and bad enough, and the same world twice: %s', { timeout: MINUTE }, async profile => {
+  const first = await runSeed(7, { profile })
+  expect(first.violation).toBeUndefined()
+  expect(first.commands).toBeGreaterThanOrEqual(2_000)
+  expect(first.faults).toBeGreaterThanOrEqual(20)
+  expect(await runSeed(7, { profile })).toEqual(first)
+})
+
+test('another seed is another world', { timeout: MINUTE }, async () => {
+  const [a, b] = [await runSeed(1, { commands: 200 }), await runSeed(7, { commands: 200 })]
+  expect(a.profile).toBe(b.profile)
+  expect(a.digest).not.toBe(b.digest)
+})
+
+test('a seed is the same world in another process', { timeout: MINUTE }, async () => {
+  const { commands, faults, digest } = await runSeed(8, { profile: 'embedded' })
+  const { status, lines } = simulate(dist, '--seed', '8', '--profile', 'embedded')
+  expect(lines[0]).toBe(`seed 8 (embedded, ${commands} commands, ${faults} faults, digest ${digest.toString(16)}): held`)
+  expect(lines.at(-1)).toBe('1 passed, 0 failed')
+  expect(status).toBe(0)
+})
+
+test('the last line of --json is one object with the sums', { timeout: MINUTE }, () => {
+  const { status, lines } = simulate(dist, '--json', '--seeds', '2', '--from', '5')
+  const sums = JSON.parse(lines.at(-1)!)
+  expect(Object.keys(sums).filter(name => name !== 'found')).toEqual(['seeds', 'commands', 'faults', 'simulatedHours', 'violations'])
+  expect(sums).toMatchObject({ seeds: 2, violations: 0, found: [] })
+  expect(sums.commands).toBeGreaterThanOrEqual(4_000)
+  expect(sums.faults).toBeGreaterThanOrEqual(40)
+  expect(sums.simulatedHours).toBeGreaterThan(0)
+  expect(status).toBe(0)
+})
+
+test.each([
+  ['--seeds', 'many'],
+  ['--seeds', '0'],
+  ['--seed', '1.5'],
+  ['--profile', 'sunny'],
+])('a mistyped option is no success: %s %s', (option, value) => {
+  const { status, stderr } = simulate(dist, option, value)
+  expect(status).toBe(2)
+  expect(stderr).toContain(option)
+})
+
+describe('with a mistake planted', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
+  const broken = join(folder, 'dist')
+  beforeAll(() => plant(BUGS.find(({ name }) => name === 'a revoked holder that still believes is not waited for')!, folder, dist))
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+  test('a seed that fails is named, and fails again byte for byte', { timeout: MINUTE }, () => {
+    const { status, lines } = simulate(broken, '--json', '--first', '--seeds', '12')
+    expect(status).toBe(1)
+    const { found, violations } = JSON.parse(lines.at(-1)!)
+    expect(violations).toBe(1)
+    expect(found[0].invariant).toBe('S1')
+    const again = [1, 2].map(() => simulate(broken, '--seed', String(found[0].seed), '--json'))
+    expect(again[0]).toEqual(again[1])
+    expect(JSON.parse(again[0]!.lines.at(-1)!).found).toEqual(found)
+    const told = simulate(broken, '--seed', String(found[0].seed))
+    expect(told.status).toBe(1)
+    expect(told.lines.join('\n')).toContain(`again: npm run sim -- --seed ${found[0].seed}`)
+    expect(told.lines.at(-1)).toBe('0 passed, 1 failed')
+  })
+})
+
+test('a mistake that cannot be planted any more is itself a failure', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
+  try {
+    const gone = { name: '', file: 'kernel/end.js', find: 'no such text', put: '', expected: [] }
+    expect(() => plant(gone, folder, dist)).toThrow('0 times')
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+test('the names of mistakes tell them apart', () => {
+  expect(new Set(BUGS.map(({ name }) => name)).size).toBe(BUGS.length)
+  expect(BUGS.length).toBeGreaterThanOrEqual(25)
+})
