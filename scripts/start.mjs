@@ -5,17 +5,11 @@ import { join } from 'node:path'
 import { become, build, install, root, stale } from './build.mjs'
 
 const server = 'dist/cli/leasehold.js'
-const demo = 'dist/demo.js'
+const example = 'examples/takeover.mjs'
 
 if (!install() || (stale() && !build())) process.exitCode = 1
 else if (existsSync(join(root, server))) await become(server, ['serve', ...process.argv.slice(2)])
-else if (existsSync(join(root, demo))) await become(demo, process.argv.slice(2))
 else {
-  console.log('Leasehold: a lease service. This clone has no server yet.')
-  console.log(
-    existsSync(join(root, 'dist/index.js'))
-      ? "The library is built: import { connect } from './dist/index.js'"
-      : 'There is no library yet either.',
-  )
-  console.log('Run the tests with: npm test')
+  console.log('Leasehold: a lease service. This clone has no server yet; this is what its library does:\n')
+  await become(example, [])
 }
