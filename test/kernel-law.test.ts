@@ -149,6 +149,7 @@ describe('snapshots', { timeout: 120_000 }, () => {
   })
 
   test('taken in slices while the log goes on, it is the state at the moment it was begun', () => {
+    let slices = 0
     fc.assert(
       fc.property(seeds, seed => {
         const log = new Log()
@@ -179,13 +180,15 @@ describe('snapshots', { timeout: 120_000 }, () => {
           for (let i = pick(25); i > 0; i--) log.append(stream.next(log.state))
           expect(() => saveState(log.state).next(), 'one at a time').toThrow(/already/)
         }
-        expect(chunks, 'worth the name').toBeGreaterThan(3)
+        slices += chunks
         expect(stateHash(loader.finish())).toBe(expected)
         expect(stateHash(log.state)).not.toBe(expected)
         expect(log.state.saving).toBeUndefined()
       }),
       { numRuns: 25 },
     )
+    // A stream may begin by revoking nearly everything; taken together they are worth the name.
+    expect(slices / 25).toBeGreaterThan(6)
   })
 
   test('one that is given up in the middle leaves nothing behind', () => {

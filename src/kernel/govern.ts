@@ -7,7 +7,7 @@ import { allowed, badRules, badScopes, isAdmin, TTL_LIMIT } from './policy.ts'
 import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
-import { type Resource, type State, touch, WAITING } from './state.ts'
+import { type State, touch, WAITING } from './state.ts'
 
 const MOST_FENCES = 100_000
 const MOST_KEYS = 10_000

@@ -15,7 +15,6 @@ import {
   type Lease,
   LIVE,
   openLease,
-  type Resource,
   rareOf,
   SLOTS,
   type Slot,

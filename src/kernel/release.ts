@@ -6,7 +6,7 @@ import { done, type Outcome, type Refused } from './outcome.ts'
 import { mayTouch } from './policy.ts'
 import { gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
-import { FROZEN, findLease, type Resource, type State } from './state.ts'
+import { FROZEN, findLease, type State } from './state.ts'
 
 export function releaseRefusal(state: State, { lease: id, resource }: Release, key: number): Refused | undefined {
   const lease = findLease(state, id)
