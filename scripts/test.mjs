@@ -20,12 +20,12 @@ const parts = [
   { name: 'types', seconds: 120, command: ['npm', 'run', '--silent', 'types'], count: byExitCode },
   {
     name: 'tests',
-    seconds: 900,
+    seconds: 1_200,
     command: ['node_modules/.bin/vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`],
     count: byVitest,
   },
-  { name: 'simulation', seconds: 240, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
-  { name: 'planted bugs', seconds: 240, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
+  { name: 'simulation', seconds: 300, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
+  { name: 'planted bugs', seconds: 600, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
 ]
 
 const closing = /^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$/
