@@ -401,8 +401,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'the wall clock decides',
     file: 'replica/timekeeper.js',
-    find: 'return this.#clock.now() - this.#stalls;',
-    put: 'return this.#clock.wall() - this.#stalls;',
+    find: 'return this.#clock.now() - this.#origin - this.#stalls;',
+    put: 'return this.#clock.wall() - this.#origin - this.#stalls;',
     expected: ['S4', 'S1', 'S5'],
     profiles: ['calm', 'embedded'],
   },
