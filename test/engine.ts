@@ -295,6 +295,10 @@ class Process implements Member {
 
   pause(): void {
     this.#signalAll('SIGSTOP')
+    // On a busy machine the signal takes its time, and the engine goes on answering until then.
+    const until = Date.now() + 5_000
+    while (Date.now() < until && [this.pid, ...descendants(this.pid)].some(pid => !isStopped(pid)))
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
   }
 
   resume(): void {
@@ -380,6 +384,18 @@ async function launch(kind: Kind, args: readonly string[]): Promise<Engine> {
   } catch (error) {
     await engine[Symbol.asyncDispose]()
     throw error
+  }
+}
+
+/** Every thread of it stands still, or there is nothing left to stop. */
+function isStopped(pid: number): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/task`).every(thread => {
+      const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8')
+      return /^[TtZX]/.test(stat.slice(stat.lastIndexOf(')') + 2))
+    })
+  } catch {
+    return true
   }
 }
 
