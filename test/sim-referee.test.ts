@@ -822,8 +822,18 @@ judged(
       c.do(plain('a', 'x'), { op: op(1), key: c.key('x') })
     },
     'nobody said anything about it': c => void c.do(plain('a', 'x'), { op: op(1) }),
+    'it was done in what the log has lost': c => {
+      c.acquire('b', 'y')
+      c.do(plain('a', 'x'), { op: op(1) })
+      c.lose(1)
+      c.referee.failed('0:s:1')
+    },
   },
   {
+    'what was done is said to have failed': c => {
+      c.do(plain('a', 'x'), { op: op(1) })
+      c.referee.failed('0:s:1')
+    },
     'what failed was done': c => {
       c.referee.failed('0:s:1')
       c.do(plain('a', 'x'), { op: op(1) })

@@ -120,6 +120,7 @@ export const BUGS: readonly Planted[] = [
     find: 'if (answer !== undefined)\n        return answer',
     put: 'if (false)\n        return answer',
     expected: ['S11'],
+    profiles: ['servers', 'owned'],
   },
   {
     name: 'an entry sent twice is applied twice',
@@ -150,7 +151,7 @@ export const BUGS: readonly Planted[] = [
     find: 'lease.aged = 0;',
     put: '',
     expected: ['S4', 'S1'],
-    profiles: ['restless', 'owned'],
+    profiles: ['owned', 'restless'],
   },
   {
     name: 'a new run ages what the last one had renewed',
@@ -185,7 +186,7 @@ export const BUGS: readonly Planted[] = [
     find: 'state.nextToken = Math.max(state.nextToken, token',
     put: 'state.nextToken = Math.max(state.nextToken, 0 * token',
     expected: ['S3', 'S6'],
-    profiles: ['embedded', 'owned', 'servers'],
+    profiles: ['servers', 'owned'],
   },
   {
     name: 'a snapshot is torn by what happens while it is taken',
@@ -193,7 +194,7 @@ export const BUGS: readonly Planted[] = [
     find: 'if (lease.id <= cursor || lease.id >= limit || ahead.has(lease))',
     put: 'if (true)',
     expected: ['S22', 'S8', 'S24', 'S6', 'S9'],
-    profiles: ['embedded', 'owned', 'restless'],
+    profiles: ['restless', 'embedded'],
   },
   {
     name: 'a watch that resumes skips a revision (etcd 17529)',
@@ -276,6 +277,7 @@ export const BUGS: readonly Planted[] = [
     find: 'state.elapsed - priority * aging',
     put: 'state.elapsed + priority * aging',
     expected: ['S14'],
+    profiles: ['servers', 'embedded'],
   },
   {
     name: 'a wait is refused for a cycle that is none',
@@ -290,6 +292,7 @@ export const BUGS: readonly Planted[] = [
     find: 'const path = cycle(state, wants, rank, holding);',
     put: 'const path = undefined;',
     expected: ['L1'],
+    profiles: ['owned', 'servers'],
   },
   {
     name: 'a process that was replaced registers over its successor (Curator 604)',
@@ -297,6 +300,7 @@ export const BUGS: readonly Planted[] = [
     find: 'owner.incarnation > incarnation',
     put: 'false',
     expected: ['S18'],
+    profiles: ['restless', 'moving'],
   },
   {
     name: 'a process that was replaced takes off what its successor registered',
@@ -412,6 +416,7 @@ export const BUGS: readonly Planted[] = [
     find: 'if (!flight.lost)\n                        return this.#reject(flight, error);',
     put: "if (true)\n                        return this.#reject(flight, new LeaseError('UNAVAILABLE', 'gave up'));",
     expected: ['S12'],
+    profiles: ['embedded', 'owned'],
   },
   {
     name: 'a refusal comes from a state that may be old',
@@ -435,7 +440,7 @@ export const BUGS: readonly Planted[] = [
     find: 'if (found.nonce !== nonce)',
     put: 'if (false)',
     expected: ['S24', 'S22', 'S9', 'S13', 'S3', 'S6', 'S1'],
-    profiles: ['embedded', 'owned', 'servers'],
+    profiles: ['servers', 'embedded'],
   },
   {
     name: 'what was sent before is reported as certainly not done, since the disk is full now',
@@ -443,6 +448,7 @@ export const BUGS: readonly Planted[] = [
     find: 'flight.lost ||= ',
     put: 'flight.lost = ',
     expected: ['S12'],
+    profiles: ['embedded'],
   },
   {
     name: 'an append that was under way while the log lost its tail is applied on top of what was lost',
@@ -450,7 +456,8 @@ export const BUGS: readonly Planted[] = [
     find: 'index === this.#position.index && nonce !== this.#position.nonce',
     put: 'false',
     expected: ['S24', 'S22', 'S9'],
-    profiles: ['embedded', 'servers'],
+    profiles: ['servers'],
+    from: 143,
   },
   {
     name: 'two processes own one store',
@@ -496,6 +503,7 @@ export const BUGS: readonly Planted[] = [
     find: 'if (!held.holds())\n                return;\n            held.believe(sent, ttl);',
     put: 'held.believe(held.mark(0), ttl);',
     expected: ['S1'],
+    profiles: ['embedded', 'restless'],
   },
   {
     name: 'the seat is released while the work goes on (kubernetes 139991)',

@@ -59,6 +59,7 @@ export class Referee {
   readonly ended = new Map<number, Ended>()
   readonly #acks = new Map<number, { readonly sent: number; readonly term: number }>()
   readonly #failed = new Set<string>()
+  readonly #done = new Set<string>()
   readonly #answers = new Map<string, string>()
   /** Leases that their own holder released or passed on. */
   readonly givenUp = new Set<number>()
@@ -348,6 +349,7 @@ export class Referee {
     this.#world.note(`operation ${name} ${outcome.kind}`)
     if (this.#failed.has(name) && outcome.kind !== 'refused')
       this.#world.violate('S12', `${name} was reported as certainly not done, and was done`)
+    if (outcome.kind !== 'refused') this.#done.add(name)
     const text = JSON.stringify(outcome)
     const known = this.#answers.get(name)
     if (known === undefined) this.#answers.set(name, text)
@@ -385,6 +387,7 @@ export class Referee {
     this.#revisions = []
     this.#place.clear()
     this.#answers.clear()
+    this.#done.clear()
     this.#appliedEntries.clear()
     this.#registered.clear()
     this.#children.clear()
@@ -442,6 +445,7 @@ export class Referee {
   failed(name: string): void {
     this.#world.note(`failed ${name}`)
     this.#failed.add(name)
+    if (this.#done.has(name)) this.#world.violate('S12', `${name} was done, and is reported as certainly not done`)
   }
 
   // What holders believe

@@ -80,6 +80,7 @@ class Scene {
   /** The key that some of the holders share at the moment. */
   readonly #ring = { key: 0 }
   #keys = 0
+  #begun = false
   #over = false
   #moving = false
 
@@ -130,6 +131,7 @@ class Scene {
     await this.#rules()
     if (this.#remote) for (let i = 0; i < 3; i++) this.#clients.push(this.#world.machine(`client${i}`, this.#rate()))
     for (const machine of this.#remote ? this.#clients : this.#hosts.map(host => host.machine)) this.#settleHolders(machine)
+    this.#begun = true
     this.#operate()
     this.#break()
   }
@@ -160,7 +162,7 @@ class Scene {
     if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/2', rules: { maxLife: 1_500 } })
     if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/3', rules: { maxHold: 400 } })
     if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'e', rules: { grace: 300 } })
-    if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/0', rules: { aging: 700 } })
+    if (this.#dice.chance(0.4)) policies.push({ kind: 'policy', prefix: 'x', rules: { aging: 700 } })
     if (this.#dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 's', rules: { queue: 'fit' } })
     if (this.#dice.chance(0.5)) void this.#changeKey()
     for (const policy of policies) {
@@ -318,7 +320,7 @@ class Scene {
 
   /** At any await a process may die; while it opens its store or writes a snapshot more often than elsewhere. */
   #mayDie(machine: Machine, moment: Moment): void {
-    if (this.#profile === 'calm' || this.#over) return
+    if (this.#profile === 'calm' || !this.#begun || this.#over) return
     const p = { opening: 0.03, snapshot: 0.02, appending: 0.0005, reading: 0.0002 }[moment]
     if (!this.#dice.chance(p)) return
     this.#world.later(this.#dice.between(0, this.#site.wire.weather.delay * 2), () => {
@@ -365,7 +367,7 @@ class Scene {
     )
     const kept = log.snapshot?.position.index ?? 0
     const count = Math.min(this.#dice.whole(1, 5), length - kept - 1)
-    if (!all || count < 1 || !this.#dice.chance(0.3)) return
+    if (!all || count < 1 || !this.#dice.chance(0.5)) return
     this.#world.fault(`the log loses its last ${count} entries`)
     log.loseTail(count)
     this.referee.lose(count)
