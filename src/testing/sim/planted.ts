@@ -178,7 +178,8 @@ export const BUGS: readonly Planted[] = [
     find: 'if (state.quiet !== undefined && wants.length > 0)',
     put: 'if (false)',
     expected: ['S1'],
-    profiles: ['embedded', 'owned', 'servers'],
+    profiles: ['servers'],
+    from: 8,
   },
   {
     name: 'a new generation begins below what survivors saw',
@@ -336,7 +337,7 @@ export const BUGS: readonly Planted[] = [
     find: 'restartTerm(state, effects, held, held.term);',
     put: '',
     expected: ['S4', 'S1'],
-    profiles: ['embedded', 'servers', 'owned'],
+    profiles: ['servers', 'embedded'],
   },
   // The replica and its time
   {
