@@ -168,6 +168,7 @@ export class WiredStore implements Store {
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
+    this.#machine.troubled = true
     if (this.#wire.full.has(this.#machine)) throw new LeaseError('UNAVAILABLE', 'the disk is full')
     const sentAt = world.now
     const put = () => {
@@ -180,6 +181,7 @@ export class WiredStore implements Store {
     }
     this.#machine.appending++
     const appended = await this.#call('appending', put).finally(() => this.#machine.appending--)
+    this.#machine.troubled = false
     return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(entry => this.#aged(entry)) } : appended
   }
 

@@ -195,6 +195,8 @@ export class Machine {
   lastStall = { from: -1, to: -1, appending: false }
   /** Appends of this machine that are under way. */
   appending = 0
+  /** The last append failed: it may be about to be sent again, and others wait behind it. */
+  troubled = false
 
   constructor(world: World, name: string, rate: number) {
     this.world = world
@@ -233,7 +235,7 @@ export class Machine {
     this.#stalledUntil = this.world.now + ms
     const { life } = this
     const timersFirst = this.dice.chance(0.7)
-    const appending = this.appending > 0
+    const appending = this.appending > 0 || this.troubled
     this.world.later(ms, () => {
       if (this.life !== life || this.stalledSince === undefined) return
       this.lastStall = { from: this.stalledSince, to: this.world.now, appending }
@@ -278,6 +280,7 @@ export class Machine {
     this.#deferred = []
     this.stalledSince = undefined
     this.appending = 0
+    this.troubled = false
   }
 
   revive(): void {
