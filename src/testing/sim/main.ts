@@ -1,5 +1,6 @@
 /** `npm run sim -- --seeds N [--seed S] [--planted] [--json]` */
 import { parseArgs } from 'node:util'
+import { setFlagsFromString } from 'node:v8'
 import { findPlanted } from './planted.ts'
 import { PROFILES, type ProfileName, runSeed, type SeedResult } from './run.ts'
 
@@ -16,6 +17,11 @@ const { values } = parseArgs({
     first: { type: 'boolean', default: false },
   },
 })
+
+// Worlds are full of failures that are meant, and of things that live shortly: no long traces, and more room before anything is swept up.
+Error.stackTraceLimit = 2
+setFlagsFromString('--semi-space-growth-factor=4')
+setFlagsFromString('--max-semi-space-size=64')
 
 /** A mistyped option must not look like a world without violations. */
 function refuse(why: string): never {
