@@ -22,7 +22,7 @@ import type { Acquire, Command, PolicyRules } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import type { Granted, Outcome, Queued } from './kernel/outcome.ts'
 import { Belief, beliefOf, type Keeper, Lease, type Sent, type Strategy, since } from './lease.ts'
-import type { GrantView, Lessor, PastGrant, Query, ReadOptions, View, WaiterView } from './lessor.ts'
+import type { GrantView, Lessor, PastGrant, Query, ReadOptions, View, WaiterView, WatchOptions } from './lessor.ts'
 import { Cache, type CacheOptions } from './recipe/cache.ts'
 import { Election, type ElectionOptions } from './recipe/election.ts'
 import { Lock } from './recipe/lock.ts'
@@ -886,7 +886,7 @@ export class Leases implements AsyncDisposable {
   }
 
   /** One array per revision. A gap can only appear as one event `resync`. */
-  watch(prefix: string, options: { readonly after?: number; readonly signal: AbortSignal }): AsyncIterable<readonly Event[]> {
+  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
     return this.lessor.watch(prefix, options)
   }
 

@@ -6,7 +6,7 @@
  * watches are ordered and whole, and a gap can only appear as `resync`.
  */
 import type { Command, Operation, PolicyRules, Scope } from './kernel/command.ts'
-import type { Event } from './kernel/event.ts'
+import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
 
@@ -30,6 +30,8 @@ export interface ReadOptions {
 export interface WatchOptions {
   /** Everything after this revision, without a gap; left out: from now on. */
   readonly after?: number
+  /** Only events of these types, and `resync`; left out: all. */
+  readonly types?: readonly EventType[]
   readonly signal: AbortSignal
 }
 

@@ -39,6 +39,9 @@ export interface Event {
   readonly at: number
 }
 
+/** Whether a watch wants it. */
+export type Wanted = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
+
 /** Answers carry at most so many revisions; whoever is further behind asks again from where that ended. */
 const MOST_REVISIONS = 1_024
 
@@ -76,8 +79,11 @@ export class RecentEvents {
     }
   }
 
-  /** One array per revision after `revision`, oldest first; undefined when some of them are no longer known: resync. */
-  after(revision: number): readonly Event[][] | undefined {
+  /**
+   * One array per revision after `revision`, oldest first, of what `wanted` lets pass; undefined when some are no longer known: resync. `upTo`
+   * is how far this answer goes. What is not wanted is never made an event of: most watches want little of what passes.
+   */
+  after(revision: number, wanted?: Wanted): { readonly revisions: readonly Event[][]; readonly upTo: number } | undefined {
     if (revision < this.#forgotten) return undefined
     let low = 0
     let high = this.#ring.length
@@ -88,16 +94,19 @@ export class RecentEvents {
     }
     const revisions: Event[][] = []
     let last: Event[] = []
+    let upTo = revision
     for (let i = low; i < this.#ring.length; i++) {
-      const event = this.#at(i).read()
-      if (last.length > 0 && last[0]!.revision === event.revision) last.push(event)
+      const kept = this.#at(i)
+      if (kept.revision !== upTo && revisions.length === MOST_REVISIONS) break
+      upTo = kept.revision
+      if (wanted !== undefined && !wanted(kept)) continue
+      if (last.length > 0 && last[0]!.revision === upTo) last.push(kept.read())
       else {
-        if (revisions.length === MOST_REVISIONS) break
-        last = [event]
+        last = [kept.read()]
         revisions.push(last)
       }
     }
-    return revisions
+    return { revisions, upTo }
   }
 
   #at(i: number): Kept {

@@ -8,7 +8,7 @@ import { understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/batch.ts'
 import { FromTheFuture } from '../kernel/bytes.ts'
 import type { Generation } from '../kernel/command.ts'
-import { type Event, RecentEvents } from '../kernel/event.ts'
+import { type Event, RecentEvents, type Wanted } from '../kernel/event.ts'
 import { StateLoader, saveState } from '../kernel/snapshot.ts'
 import { found, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { Entry, NotThere, Position, Snapshot, Store } from '../store.ts'
@@ -71,9 +71,9 @@ export class Follower {
     return { lease: nextLease, token: nextToken, revision, quiet: longest }
   }
 
-  /** One array per revision after `revision`; undefined when that is no longer, or not yet, known here. */
-  after(revision: number): readonly Event[][] | undefined {
-    return revision > this.#state.revision ? undefined : this.#recent.after(revision)
+  /** What `wanted` lets pass after `revision`; undefined when that is no longer, or not yet, known here. */
+  after(revision: number, wanted?: Wanted): ReturnType<RecentEvents['after']> {
+    return revision > this.#state.revision ? undefined : this.#recent.after(revision, wanted)
   }
 
   // Loading

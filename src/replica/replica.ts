@@ -10,7 +10,7 @@ import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/batch.ts'
 import type { Command, Operation, Proposal } from '../kernel/command.ts'
-import type { Event } from '../kernel/event.ts'
+import type { Event, EventType, Wanted } from '../kernel/event.ts'
 import { malformed } from '../kernel/form.ts'
 import { NAME_BYTES, under, utf8Length } from '../kernel/name.ts'
 import { GONE, type Outcome, type Renewed } from '../kernel/outcome.ts'
@@ -348,25 +348,25 @@ export class Replica implements Lessor {
     return view(this.#state, query, lease => this.#keeper.remaining(lease))
   }
 
-  async *watch(prefix: string, { after, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+  async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     // One who has seen more than we have: catch up first.
     if (after !== undefined && after > this.#state.revision) await this.#atTheEnd()
     let revision = after ?? this.#state.revision
+    const wanted = wantedBy(prefix, types)
     while (!signal.aborted) {
       this.#mustBeOpen()
-      const missed = this.#follower.after(revision)
+      const missed = this.#follower.after(revision, wanted)
       if (missed === undefined) {
         revision = this.#state.revision
         yield [{ revision, type: 'resync', lease: 0, at: this.#state.wall }]
         continue
       }
-      for (const events of missed) {
-        revision = events[0]!.revision
-        const seen = prefix === '' ? events : events.filter(event => under(prefix, event.resource ?? event.key ?? ''))
-        if (seen.length > 0) yield seen
+      for (const events of missed.revisions) {
+        yield events
         if (signal.aborted) return
       }
-      if (missed.length === 0) await this.#follower.changed(signal)
+      if (missed.upTo === revision) await this.#follower.changed(signal)
+      revision = missed.upTo
     }
   }
 
@@ -399,6 +399,11 @@ export class Replica implements Lessor {
     await this.#store[Symbol.asyncDispose]()
     await this.#tailing
   }
+}
+
+function wantedBy(prefix: string, types: readonly EventType[] | undefined): Wanted | undefined {
+  if (types === undefined) return prefix === '' ? undefined : event => under(prefix, event.resource ?? event.key ?? '')
+  return event => types.includes(event.type) && (prefix === '' || under(prefix, event.resource ?? event.key ?? ''))
 }
 
 function notToBeWritten(command: Command): string | undefined {

@@ -14,9 +14,9 @@ import { getEventListeners } from 'node:events'
 import { pause, systemClock } from '../clock.ts'
 import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/command.ts'
-import type { Event } from '../kernel/event.ts'
+import type { Event, EventType } from '../kernel/event.ts'
 import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
-import type { Lessor, ProposeOptions } from '../lessor.ts'
+import type { Lessor, ProposeOptions, WatchOptions } from '../lessor.ts'
 import type { Sentence } from './store-suite.ts'
 
 /** One fresh, empty log. */
@@ -704,6 +704,20 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
+  'a watch sees only the types it asked for': async log => {
+    const lessor = await log.open()
+    const { revision, lease } = granted(await lessor.propose(acquire('ann', ['jobs/a', 'other'])))
+    await using watcher = log.watch(lessor, 'jobs', revision, ['released', 'granted'])
+    done(await lessor.propose({ kind: 'put', lease, key: 'jobs/entry', value: '' }))
+    done(await lessor.propose({ kind: 'release', lease }))
+    const last = granted(await lessor.propose(acquire('bob', ['jobs/b'])))
+    await watcher.at(last.revision)
+    assert.deepEqual(
+      watcher.seen.map(events => events.map(({ type, resource }) => `${type} ${resource}`)),
+      [['released jobs/a'], ['granted jobs/b']],
+    )
+  },
+
   'a watch ends with its signal and leaves nothing on it': async log => {
     const lessor = await log.open()
     const controller = new AbortController()
@@ -1013,8 +1027,8 @@ class Log implements AsyncDisposable {
     await this.fixture.advance(ms + (late ? (this.fixture.late ?? 200) : 0))
   }
 
-  watch(lessor: Lessor, prefix: string, after?: number): Watcher {
-    return new Watcher(lessor, prefix, after)
+  watch(lessor: Lessor, prefix: string, after?: number, types?: readonly EventType[]): Watcher {
+    return new Watcher(lessor, prefix, { ...(after !== undefined && { after }), ...(types !== undefined && { types }) })
   }
 
   /** A little of everything that can be watched; the last revision. */
@@ -1057,16 +1071,15 @@ class Watcher implements AsyncDisposable {
   #failed: unknown
   #wake = () => {}
 
-  constructor(lessor: Lessor, prefix: string, after: number | undefined) {
-    this.#running = this.#run(lessor, prefix, after).catch(error => {
+  constructor(lessor: Lessor, prefix: string, options: Omit<WatchOptions, 'signal'>) {
+    this.#running = this.#run(lessor, prefix, options).catch(error => {
       this.#failed = error
       this.#wake()
     })
   }
 
-  async #run(lessor: Lessor, prefix: string, after: number | undefined): Promise<void> {
-    const { signal } = this.#controller
-    for await (const events of lessor.watch(prefix, after === undefined ? { signal } : { after, signal })) {
+  async #run(lessor: Lessor, prefix: string, options: Omit<WatchOptions, 'signal'>): Promise<void> {
+    for await (const events of lessor.watch(prefix, { ...options, signal: this.#controller.signal })) {
       this.seen.push(events)
       this.#wake()
     }

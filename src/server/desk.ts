@@ -1,0 +1,187 @@
+/**
+ * Where every wire comes to: the lessor as callers see it that have keys, limits and connections of their own.
+ *
+ * A wire turns bytes into calls of this and answers into bytes; it decides nothing. Refusals are outcomes, which the wire words; failures are
+ * thrown LeaseErrors.
+ */
+import { type Clock, systemClock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import type { Acquire, Command, Operation } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
+import type { Lessor, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { type Caller, Gate } from './gate.ts'
+import { DEFAULT_LIMITS, type Limits } from './limits.ts'
+import { Waiting } from './waiting.ts'
+
+export interface Asked {
+  readonly op?: Operation
+  readonly signal?: AbortSignal
+}
+
+/** Who did what an operator does. */
+export interface Audited {
+  readonly caller: Caller
+  readonly command: Command
+  readonly outcome: Outcome
+}
+
+export interface DeskOptions {
+  readonly lessor: Lessor
+  readonly limits?: Limits
+  readonly clock?: Clock
+  readonly audit?: (done: Audited) => void
+}
+
+const AUDITED: ReadonlySet<Command['kind']> = new Set(['revoke', 'break', 'policy', 'key', 'unkey', 'transfer', 'upgrade', 'generation'])
+const UNCOUNTED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
+const SECOND = 1_000
+
+export class Desk implements AsyncDisposable {
+  readonly lessor: Lessor
+  readonly gate: Gate
+  readonly limits: Limits
+  readonly clock: Clock
+  readonly #audit: (done: Audited) => void
+  readonly #waiting: Waiting
+  /** Requests in this second, by key. */
+  readonly #asked = new Map<number, number>()
+  /** Watches open now: by key, and by connection for those who have none. */
+  readonly #watches = new Map<number | Caller, number>()
+  #second = 0
+
+  private constructor(gate: Gate, { lessor, limits = DEFAULT_LIMITS, clock = systemClock, audit = () => {} }: DeskOptions) {
+    this.lessor = lessor
+    this.gate = gate
+    this.limits = limits
+    this.clock = clock
+    this.#audit = audit
+    this.#waiting = new Waiting(lessor, clock)
+  }
+
+  static async open(options: DeskOptions): Promise<Desk> {
+    return new Desk(await Gate.open(options.lessor), options)
+  }
+
+  /** How many wait through this server. */
+  get waiting(): number {
+    return this.#waiting.size
+  }
+
+  get watches(): number {
+    let open = 0
+    for (const count of this.#watches.values()) open += count
+    return open
+  }
+
+  /** Not async itself: most requests come this way, and one promise is enough for them. Throws at once what is not let in. */
+  propose(caller: Caller, command: Command, asked: Asked = {}): Promise<Outcome> {
+    this.gate.admit(caller)
+    if (!UNCOUNTED.has(command.kind)) this.#count(caller)
+    const outcome = this.lessor.propose(command, { ...asked, key: caller.key })
+    return AUDITED.has(command.kind) ? this.#audited(caller, command, outcome) : outcome
+  }
+
+  async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>): Promise<Outcome> {
+    const outcome = await proposed
+    this.#audit({ caller, command, outcome })
+    // Whoever was told that there is a key now, or no longer, finds it so.
+    if (command.kind === 'key' || command.kind === 'unkey') await this.gate.learn()
+    return outcome
+  }
+
+  /**
+   * Asks and, when others have it, waits up to `wait` ms. `signal` is the asker's connection: its place goes when that goes. A grant that was
+   * `waited` for must be renewed once before anyone trusts it. A wait in vain throws `WAITED`.
+   */
+  async acquire(
+    caller: Caller,
+    command: Acquire,
+    { wait, op, signal }: Asked & { readonly wait: number },
+  ): Promise<Outcome | (Granted & { readonly waited: boolean })> {
+    const { wait: _, ...now } = command
+    // Without the signal: what was asked may happen all the same, and then somebody must know it to undo it.
+    const outcome = await this.propose(caller, wait > 0 ? { ...now, wait: true } : now, op === undefined ? {} : { op })
+    if (outcome.kind === 'granted') {
+      if (!signal?.aborted) return { ...outcome, waited: false }
+      this.lessor.propose({ kind: 'release', lease: outcome.lease }).catch(() => {})
+      throw signal.reason
+    }
+    if (outcome.kind !== 'queued') return outcome
+    const over = new AbortController()
+    const leave = () => over.abort(signal!.reason)
+    signal?.addEventListener('abort', leave, { once: true })
+    if (signal?.aborted) leave()
+    const cancel = this.clock.after(wait, () => over.abort(waitedInVain(command, wait)))
+    try {
+      return { ...(await this.follow(outcome, over.signal)), waited: true }
+    } finally {
+      cancel()
+      signal?.removeEventListener('abort', leave)
+    }
+  }
+
+  /** For those who were answered `queued` and are to be told of the grant later: see Waiting. */
+  follow(queued: Queued, signal: AbortSignal): Promise<Granted> {
+    return this.#waiting.follow(queued, signal)
+  }
+
+  async read<K extends Query['kind']>(
+    caller: Caller,
+    query: Extract<Query, { readonly kind: K }>,
+    options: ReadOptions = {},
+  ): Promise<View<K>> {
+    this.gate.admit(caller)
+    this.#count(caller)
+    return this.gate.filter(caller, query, await this.lessor.read<K>(query, options))
+  }
+
+  /** What a caller may see of what happens under a prefix. A revoked key's watch ends with `UNAUTHENTICATED`. */
+  async *watch(caller: Caller, prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+    this.gate.admit(caller)
+    const key = caller.key === 0 ? caller : caller.key
+    const open = this.#watches.get(key) ?? 0
+    if (open >= this.limits.watches)
+      throw new LeaseError('LIMIT', `${caller.name} has ${open} watches open, as many as are allowed: watch a prefix over several names`, {
+        facts: { limit: this.limits.watches, retryAfter: SECOND },
+      })
+    this.#watches.set(key, open + 1)
+    try {
+      for await (const events of this.lessor.watch(prefix, options)) {
+        this.gate.admit(caller)
+        const shown = this.gate.events(caller, events)
+        if (shown.length > 0) yield shown
+      }
+    } finally {
+      const left = this.#watches.get(key)! - 1
+      if (left === 0) this.#watches.delete(key)
+      else this.#watches.set(key, left)
+    }
+  }
+
+  #count({ key, name }: Caller): void {
+    const { rate } = this.limits
+    if (rate === 0 || key === 0) return
+    const now = this.clock.now()
+    if (now - this.#second >= SECOND) {
+      this.#asked.clear()
+      this.#second = now
+    }
+    const asked = (this.#asked.get(key) ?? 0) + 1
+    if (asked > rate)
+      throw new LeaseError('LIMIT', `${name} asked more than ${rate} times within a second: ask again in a while`, {
+        facts: { limit: rate, retryAfter: Math.ceil(this.#second + SECOND - now) },
+      })
+    this.#asked.set(key, asked)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.gate[Symbol.asyncDispose]()
+  }
+}
+
+function waitedInVain({ wants }: Acquire, wait: number): LeaseError {
+  return new LeaseError('WAITED', `${wants.map(({ resource }) => resource).join(', ')}: not granted within ${wait} ms`, {
+    facts: { resources: wants.map(({ resource }) => resource), waited: wait },
+  })
+}

@@ -1,0 +1,174 @@
+/**
+ * Who asks, and what they may see.
+ *
+ * What a key may change is decided in the kernel, with the state that the change meets. Here stands what never reaches the kernel: whether
+ * a caller must have a key at all, which key a secret belongs to, and what of the state a caller is shown. Denied unless allowed.
+ *
+ * Not promised: that a key revoked through another server is known here before that server's change has arrived.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { LeaseError } from '../errors.ts'
+import type { Scope, Verb } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import { under } from '../kernel/name.ts'
+import type { EntryView, LeaseView, Lessor, Query, ResourceView, View } from '../lessor.ts'
+
+/** `key` 0 is a caller without one: allowed everything while there are no keys, and nothing once there are. */
+export interface Caller {
+  readonly key: number
+  readonly name: string
+}
+
+/** Each connection is one of its own, so that what is limited by caller is limited by connection. */
+export function anyone(): Caller {
+  return { key: 0, name: 'anyone' }
+}
+
+interface Key {
+  readonly id: number
+  readonly name: string
+  readonly hash: string
+  readonly allow: readonly Scope[]
+}
+
+export class Gate implements AsyncDisposable {
+  readonly #lessor: Lessor
+  readonly #closing = new AbortController()
+  readonly #byHash = new Map<string, Key>()
+  readonly #byId = new Map<number, Key>()
+  #following: Promise<void> = Promise.resolve()
+
+  private constructor(lessor: Lessor) {
+    this.#lessor = lessor
+  }
+
+  static async open(lessor: Lessor): Promise<Gate> {
+    const gate = new Gate(lessor)
+    const after = await gate.learn({ consistent: true })
+    gate.#following = gate.#follow(after)
+    return gate
+  }
+
+  /** There are keys: everyone needs one. */
+  get closed(): boolean {
+    return this.#byId.size > 0
+  }
+
+  /** The caller that a secret belongs to. Throws `UNAUTHENTICATED`. */
+  identify(secret: string | undefined): Caller {
+    if (secret === undefined) {
+      const caller = anyone()
+      this.admit(caller)
+      return caller
+    }
+    const hash = createHash('sha256').update(secret).digest()
+    const key = this.#byHash.get(hash.toString('hex'))
+    if (key === undefined || !timingSafeEqual(hash, Buffer.from(key.hash, 'hex')))
+      throw new LeaseError('UNAUTHENTICATED', 'this key is not known here, or was revoked: ask whoever administers keys for another')
+    return { key: key.id, name: key.name }
+  }
+
+  /** Whether a caller that was identified earlier still counts: keys come and go while connections last. Throws `UNAUTHENTICATED`. */
+  admit(caller: Caller): void {
+    if (caller.key === 0 ? !this.closed : this.#byId.has(caller.key)) return
+    throw new LeaseError(
+      'UNAUTHENTICATED',
+      caller.key === 0
+        ? 'a key is needed here: send Authorization: Bearer KEY (HTTP), AUTH KEY (RESP), or set LEASEHOLD_API_KEY'
+        : `the key ${caller.name} was revoked`,
+    )
+  }
+
+  may({ key }: Caller, verb: Verb, name: string): boolean {
+    if (key === 0) return !this.closed
+    for (const scope of this.#byId.get(key)?.allow ?? [])
+      if ((scope.verb === verb || scope.verb === 'admin') && under(scope.prefix, name)) return true
+    return false
+  }
+
+  /** Throws `FORBIDDEN`, or `UNAUTHENTICATED` when a key would be needed. */
+  demand(caller: Caller, verb: Verb, name: string): void {
+    this.admit(caller)
+    if (this.may(caller, verb, name)) return
+    throw new LeaseError('FORBIDDEN', `the key ${caller.name} may not ${verb} ${name === '' ? 'everything' : name}`, {
+      facts: { verb, name },
+    })
+  }
+
+  // What a caller is shown
+
+  /** A lease is shown to whom it answers to, and to whom may read all that it names. */
+  #shown(caller: Caller, lease: LeaseView): boolean {
+    if (caller.key !== 0 && lease.key === caller.key) return true
+    const names = [...lease.grants, ...lease.wants].map(({ resource }) => resource).concat(lease.entries.map(({ key }) => key))
+    return names.length === 0 ? this.may(caller, 'read', '') : names.every(name => this.may(caller, 'read', name))
+  }
+
+  /** The answer, without what the caller may not read. What is hidden looks as if it were not there. Throws where all of it is hidden. */
+  filter<K extends Query['kind']>(caller: Caller, query: Extract<Query, { readonly kind: K }>, view: View<K>): View<K> {
+    return { revision: view.revision, value: this.#filtered(caller, query, view.value) } as View<K>
+  }
+
+  #filtered(caller: Caller, query: Query, value: View['value']): View['value'] {
+    this.admit(caller)
+    switch (query.kind) {
+      case 'summary':
+        return value
+      case 'keys':
+        this.demand(caller, 'admin', '')
+        return value
+      case 'policies':
+        return (value as View<'policies'>['value']).filter(({ prefix }) => this.may(caller, 'read', prefix))
+      case 'lease':
+        return value !== undefined && this.#shown(caller, value as LeaseView) ? value : undefined
+      case 'leases':
+        return (value as readonly LeaseView[]).filter(lease => this.#shown(caller, lease))
+      case 'resource':
+      case 'history':
+        this.demand(caller, 'read', query.resource)
+        return value
+      case 'resources':
+        return (value as readonly ResourceView[]).filter(({ resource }) => this.may(caller, 'read', resource))
+      case 'entries':
+        return (value as readonly EntryView[]).filter(({ key }) => this.may(caller, 'read', key))
+    }
+  }
+
+  /** The events of one revision that a caller may see. An event that names nothing is for those who may watch everything. */
+  events(caller: Caller, events: readonly Event[]): readonly Event[] {
+    if (caller.key === 0 && !this.closed) return events
+    return events.filter(({ type, resource, key = '' }) => {
+      if (type === 'resync' || type === 'generation') return true
+      return type === 'key' ? this.may(caller, 'admin', '') : this.may(caller, 'watch', resource ?? key)
+    })
+  }
+
+  // Keeping up
+
+  /** Reads the keys anew. */
+  async learn(options: { readonly consistent?: boolean } = {}): Promise<number> {
+    const { revision, value } = await this.#lessor.read({ kind: 'keys' }, options)
+    this.#byHash.clear()
+    this.#byId.clear()
+    for (const key of value) {
+      this.#byHash.set(key.hash, key)
+      this.#byId.set(key.id, key)
+    }
+    return revision
+  }
+
+  async #follow(after: number): Promise<void> {
+    const { signal } = this.#closing
+    try {
+      for await (const _ of this.#lessor.watch('', { after, types: ['key'], signal })) await this.learn()
+    } catch {
+      // The lessor ended, and with it the server: nobody is let in by what was known.
+    }
+    this.#byHash.clear()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closing.abort()
+    await this.#following
+  }
+}

@@ -1,0 +1,50 @@
+/** What one caller may ask of a server before others would feel it. Each has a default, a setting of its name, and a coded refusal. */
+import { LeaseError } from '../errors.ts'
+
+export interface Limits {
+  /** Bytes of an HTTP request's body. */
+  readonly body: number
+  /** Bytes of one RESP command. */
+  readonly command: number
+  /** Leases in one renewal. */
+  readonly renewals: number
+  /** Bytes of a registration's metadata. */
+  readonly metadata: number
+  /** How deep JSON may be nested. */
+  readonly depth: number
+  readonly connections: number
+  /** Watches open at once with one key, or on one connection without a key. */
+  readonly watches: number
+  /** Bytes kept for a watcher that does not read. Then it is told to begin anew, or cut off. */
+  readonly watchBuffer: number
+  /** Requests a second with one key; 0: any number. Renewals and releases are never counted: refusing them would end leases. */
+  readonly rate: number
+  /** Ms from the first byte of a request to the end of its header, and of its body. */
+  readonly headerTime: number
+  readonly bodyTime: number
+}
+
+export const DEFAULT_LIMITS: Limits = {
+  body: 64 << 10,
+  command: 4 << 20,
+  renewals: 10_000,
+  metadata: 8 << 10,
+  depth: 16,
+  connections: 12_000,
+  watches: 100,
+  watchBuffer: 1 << 20,
+  rate: 50_000,
+  headerTime: 10_000,
+  bodyTime: 15_000,
+}
+
+/** The limits of a server whose configuration says `given`. */
+export function limitsFrom(given: Readonly<Record<string, unknown>> = {}): Limits {
+  for (const [name, value] of Object.entries(given)) {
+    if (!Object.hasOwn(DEFAULT_LIMITS, name))
+      throw new LeaseError('INVALID', `there is no limit ${name}; there are ${Object.keys(DEFAULT_LIMITS).join(', ')}`)
+    if (!Number.isSafeInteger(value) || (value as number) < 0 || (value as number) > 2 ** 31 - 1)
+      throw new LeaseError('INVALID', `the limit ${name} must be a whole number from 0 to ${2 ** 31 - 1}, not ${String(value)}`)
+  }
+  return { ...DEFAULT_LIMITS, ...given }
+}

@@ -1,0 +1,175 @@
+import { setMaxListeners } from 'node:events'
+import { expect, test } from 'vitest'
+import { turn } from '../src/clock.ts'
+import type { Acquire } from '../src/kernel/command.ts'
+import { Replica } from '../src/replica/replica.ts'
+import { Desk } from '../src/server/desk.ts'
+import { anyone } from '../src/server/gate.ts'
+import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
+import { ManualClock } from '../src/testing/manual-clock.ts'
+
+const acquire = (holder: string, resource: string, options: Partial<Acquire> = {}): Acquire => ({
+  kind: 'acquire',
+  holder,
+  ttl: 1_000,
+  wants: [{ resource }],
+  ...options,
+})
+
+const HASH = 'a'.repeat(64)
+
+async function opened() {
+  const clock = new ManualClock()
+  const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+  const audited: unknown[] = []
+  const desk = await Desk.open({ lessor, clock, audit: done => audited.push(done.command) })
+  return {
+    clock,
+    lessor,
+    desk,
+    audited,
+    async [Symbol.asyncDispose]() {
+      await desk[Symbol.asyncDispose]()
+      await lessor[Symbol.asyncDispose]()
+    },
+  }
+}
+
+test('a waiter keeps its place while its connection lives, far beyond its ttl, and is granted what is released', async () => {
+  await using world = await opened()
+  const { desk, clock, lessor } = world
+  const first = await desk.acquire(anyone(), acquire('ann', 'a'), { wait: 0 })
+  if (first.kind !== 'granted') throw new Error(first.kind)
+  const second = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 60_000 })
+  for (let i = 0; i < 40; i++) {
+    await lessor.propose({ kind: 'renew', leases: [first.lease] })
+    await clock.advance(250)
+  }
+  expect(desk.waiting).toBe(1)
+  await desk.propose(anyone(), { kind: 'release', lease: first.lease })
+  expect(await second).toMatchObject({ kind: 'granted', waited: true, resources: ['a'], tokens: [first.tokens[0]! + 1] })
+  expect(desk.waiting).toBe(0)
+})
+
+test('a wait in vain ends with WAITED and leaves no place behind', async () => {
+  await using world = await opened()
+  const { desk, clock, lessor } = world
+  await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  const second = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 500 })
+  const judged = expect(second).rejects.toMatchObject({ code: 'WAITED' })
+  await clock.advance(600)
+  await judged
+  await turn()
+  expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
+})
+
+test('a connection that goes takes its place with it', async () => {
+  await using world = await opened()
+  const { desk, lessor } = world
+  await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  const connection = new AbortController()
+  const waits = (ms: number) => desk.acquire(anyone(), acquire('bob', ms > 0 ? 'a' : 'free'), { wait: ms, signal: connection.signal })
+  const judged = [waits(60_000), waits(0)].map(asked => expect(asked).rejects.toThrow('cut'))
+  connection.abort(new Error('cut')) // while the question is on its way
+  await Promise.all(judged)
+  await turn()
+  expect((await lessor.read({ kind: 'leases', holder: 'bob' })).value).toEqual([])
+  expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
+})
+
+test('a waiter whose lease is revoked is told why', async () => {
+  await using world = await opened()
+  const { desk, lessor } = world
+  await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  const judged = expect(desk.acquire(anyone(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({ code: 'GONE' })
+  await turn()
+  await lessor.propose({ kind: 'revoke', target: { holder: 'bob' } })
+  await judged
+})
+
+test('asked again under the same operation after the grant, a waiter still learns of it', async () => {
+  await using world = await opened()
+  const { desk } = world
+  const first = await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  if (first.kind !== 'granted') throw new Error(first.kind)
+  const op = { session: 's', seq: 1, acked: 0 }
+  const keeps = desk.acquire(anyone(), acquire('eve', 'b'), { wait: 0 })
+  void desk.acquire(anyone(), acquire('eve', 'b'), { wait: 60_000 }).catch(() => {}) // so that a watch is open all the time
+  await keeps
+  const once = desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
+  await turn()
+  await desk.propose(anyone(), { kind: 'release', lease: first.lease })
+  const granted = await once
+  const again = await desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op: { ...op, again: true } })
+  expect(again).toMatchObject({ lease: (granted as { lease: number }).lease, tokens: (granted as { tokens: readonly number[] }).tokens })
+})
+
+test('once there is a key everyone needs one, also those who were let in before', async () => {
+  await using world = await opened()
+  const { desk, lessor, audited } = world
+  const before = desk.gate.identify(undefined)
+  const created = await desk.propose(before, { kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })
+  expect(created.kind).toBe('done')
+  expect(audited).toHaveLength(1)
+  expect(() => desk.gate.identify(undefined)).toThrow(expect.objectContaining({ code: 'UNAUTHENTICATED' }))
+  expect(() => desk.gate.identify('guess')).toThrow(expect.objectContaining({ code: 'UNAUTHENTICATED' }))
+  expect(() => desk.propose(before, acquire('ann', 'a'))).toThrow(expect.objectContaining({ code: 'UNAUTHENTICATED' }))
+  await expect(desk.read(before, { kind: 'summary' })).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
+  await lessor.propose({ kind: 'unkey', id: (created as { id: number }).id })
+  await turn()
+  expect(desk.gate.identify(undefined).key).toBe(0)
+})
+
+test('a caller sees what its key may read, and nothing else', async () => {
+  await using world = await opened()
+  const { desk, lessor } = world
+  const { id } = (await lessor.propose({
+    kind: 'key',
+    name: 'jobs',
+    hash: HASH,
+    allow: [
+      { verb: 'acquire', prefix: '' },
+      { verb: 'read', prefix: 'jobs' },
+      { verb: 'watch', prefix: 'jobs' },
+    ],
+  })) as { id: number }
+  await turn()
+  const caller = { key: id, name: 'jobs' }
+  const theirs = await lessor.propose(acquire('ann', 'secret/a'))
+  const own = await desk.propose(caller, acquire('me', 'other/mine'))
+  await lessor.propose(acquire('ann', 'jobs/a'))
+  const resources = await desk.read(caller, { kind: 'resources', prefix: '' })
+  expect(resources.value.map(({ resource }) => resource)).toEqual(['jobs/a'])
+  await expect(desk.read(caller, { kind: 'resource', resource: 'secret/a' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+  await expect(desk.read(caller, { kind: 'history', resource: 'secret/a' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+  await expect(desk.read(caller, { kind: 'keys' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+  expect((await desk.read(caller, { kind: 'lease', lease: (theirs as { lease: number }).lease })).value).toBeUndefined()
+  expect((await desk.read(caller, { kind: 'lease', lease: (own as { lease: number }).lease })).value).toBeDefined()
+  const stop = new AbortController()
+  const seen: (string | undefined)[] = []
+  for await (const events of desk.watch(caller, '', { after: 0, signal: stop.signal })) {
+    if (events[0]!.type === 'resync') continue
+    seen.push(...events.map(event => event.resource ?? event.key))
+    if (events.some(({ resource }) => resource === 'jobs/b')) stop.abort()
+    else if (events.some(({ resource }) => resource === 'jobs/a'))
+      void lessor.propose(acquire('ann', 'secret/b')).then(() => lessor.propose(acquire('ann', 'jobs/b')))
+  }
+  expect(seen).toEqual(['jobs/a', 'jobs/b'])
+})
+
+test('the watches of one key, and of one connection without a key, are limited', async () => {
+  await using world = await opened()
+  const { desk } = world
+  const caller = anyone()
+  const stop = new AbortController()
+  setMaxListeners(0, stop.signal)
+  const watches = Array.from({ length: desk.limits.watches }, () => desk.watch(caller, '', { signal: stop.signal }))
+  const waiting = watches.map(watch => watch.next())
+  await expect(desk.watch(caller, '', { signal: stop.signal }).next()).rejects.toMatchObject({ code: 'LIMIT' })
+  const other = desk.watch(anyone(), '', { signal: stop.signal }).next()
+  await turn()
+  expect(desk.watches).toBe(desk.limits.watches + 1)
+  stop.abort()
+  await Promise.allSettled([...waiting, other])
+  expect(desk.watches).toBe(0)
+})
