@@ -167,4 +167,10 @@ export interface Lessor extends AsyncDisposable {
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
   /** One array per revision. A gap is told by an array with one event of type `resync`: read anew, then go on from its revision. */
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]>
+  /**
+   * Everything, at the log's end, as the bytes of a backup file (src/replica/backup.ts); whoever carries them looks at none of them and leaves
+   * none out. It contains the hashes of keys and every entry: over a wire it is for an administrator of everything (`admin` over the empty prefix).
+   * Left out where it cannot be had. Stopping early, by `signal` or by leaving the loop, leaves nothing behind.
+   */
+  backup?(options?: { readonly signal?: AbortSignal }): AsyncIterable<Uint8Array>
 }

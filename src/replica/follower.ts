@@ -275,24 +275,46 @@ export class Follower {
   async snapshot(): Promise<void> {
     const at = this.#position
     this.#sinceSnapshot = { entries: 0, bytes: 0 }
+    const { slices, end } = this.#slices()
+    async function* frames(): AsyncGenerator<Uint8Array> {
+      for await (const slice of slices) yield framed(slice)
+    }
+    try {
+      if ((await this.#store.snapshot(at, frames())) === 'kept') this.seen.snapshots++
+    } catch (error) {
+      // The log is still whole without it; the next try comes when as much again has been written.
+      const { closing, broken } = this.#options
+      if (!isTransient(error) && !closing.aborted) broken(error)
+    } finally {
+      end()
+    }
+  }
+
+  /** The state as it is now. Only while no snapshot is being taken, nor another of these. */
+  async copy(): Promise<readonly Uint8Array[]> {
+    const { slices, end } = this.#slices()
+    const copied: Uint8Array[] = []
+    try {
+      for await (const slice of slices) copied.push(slice)
+      return copied
+    } finally {
+      end()
+    }
+  }
+
+  /** Begun before this returns: they are the state of this moment. */
+  #slices(): { readonly slices: AsyncIterable<Uint8Array>; end(): void } {
     const chunks = saveState(this.#state)
     const first = chunks.next()
     const { clock, closing } = this.#options
     async function* slices(): AsyncGenerator<Uint8Array> {
       for (let slice = first; !slice.done; slice = chunks.next()) {
         if (closing.aborted) throw closing.reason
-        yield framed(slice.value)
+        yield slice.value
         await new Promise<void>(resolve => clock.soon(resolve))
       }
     }
-    try {
-      if ((await this.#store.snapshot(at, slices())) === 'kept') this.seen.snapshots++
-    } catch (error) {
-      // The log is still whole without it; the next try comes when as much again has been written.
-      if (!isTransient(error) && !closing.aborted) this.#options.broken(error)
-    } finally {
-      chunks.return()
-    }
+    return { slices: slices(), end: () => void chunks.return() }
   }
 }
 

@@ -20,6 +20,7 @@ import { stateHash } from '../kernel/snapshot.ts'
 import { findLease, RULES, type State } from '../kernel/state.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Appended, Profile, Store } from '../store.ts'
+import { written } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
 import { type Flight, Outbox } from './outbox.ts'
 import { isTransient, orAborted, pauseUnless } from './patience.ts'
@@ -368,6 +369,21 @@ export class Replica implements Lessor {
       if (missed.upTo === revision) await this.#follower.changed(signal)
       revision = missed.upTo
     }
+  }
+
+  async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
+    signal?.throwIfAborted()
+    this.#mustBeOpen()
+    await orAborted(this.#atTheEnd(), signal)
+    while (this.#snapshotting !== undefined) await orAborted(this.#snapshotting, signal)
+    this.#mustBeOpen()
+    // Copied whole before the first byte leaves: a reader that takes its time must not keep the log from being snapshotted.
+    const copying = this.#follower.copy()
+    this.#snapshotting = copying.then(
+      () => (this.#snapshotting = undefined),
+      () => (this.#snapshotting = undefined),
+    )
+    yield* written(await orAborted(copying, signal))
   }
 
   // The end

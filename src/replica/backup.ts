@@ -1,0 +1,94 @@
+/**
+ * A backup: the whole state of a log at one revision, as the bytes of a file.
+ *
+ *   "leasehold-backup" · version (1 byte) · the chunks of a kernel snapshot, each after its length (4 bytes) · length 0 · SHA-256 of all before
+ *
+ * Not promised: that it holds what was decided after it was taken, renewals that an owner kept in memory among that; whoever restores it
+ * begins a new generation (restore.ts). Promised: it is the state at one revision, whole; a damaged one is told from one of a newer version.
+ */
+import { createHash } from 'node:crypto'
+import { LeaseError } from '../errors.ts'
+import { FromTheFuture } from '../kernel/bytes.ts'
+import { StateLoader } from '../kernel/snapshot.ts'
+import type { State } from '../kernel/state.ts'
+import { framed, unframed } from './frame.ts'
+
+const MAGIC = new TextEncoder().encode('leasehold-backup')
+const VERSION = 1
+const HEAD = MAGIC.length + 1
+const DIGEST = 32
+
+/** The file that `chunks` make. */
+export async function* written(chunks: Iterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+  const hash = createHash('sha256')
+  const counted = (bytes: Uint8Array) => {
+    hash.update(bytes)
+    return bytes
+  }
+  yield counted(new Uint8Array([...MAGIC, VERSION]))
+  for (const chunk of chunks) yield counted(framed(chunk))
+  yield counted(framed(new Uint8Array(0)))
+  yield new Uint8Array(hash.digest())
+}
+
+/** The state in a backup. `INVALID`: damaged, or no backup at all. `UNSUPPORTED`: of a newer version. Nothing is half read. */
+export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<State> {
+  const loader = new StateLoader()
+  let ended = false
+  try {
+    for await (const chunk of unframed(checked(pieces))) {
+      if (ended) throw new Error('it goes on after its end')
+      if (chunk.length === 0) ended = true
+      else loader.add(chunk)
+    }
+    if (!ended) throw new Error('it is cut off')
+    return loader.finish()
+  } catch (error) {
+    if (error instanceof LeaseError) throw error
+    const { message } = error as Error
+    if (error instanceof FromTheFuture) throw newer(message, error)
+    throw new LeaseError('INVALID', `this backup is damaged: ${message}. Nothing was changed`, { cause: error })
+  }
+}
+
+/** What lies between the head and the digest, once both were found right: the last bytes are held back until it is known that they are. */
+async function* checked(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+  const hash = createHash('sha256')
+  let held = new Uint8Array(0)
+  let begun = false
+  for await (const piece of pieces) {
+    held = joined(held, piece)
+    if (!begun) {
+      if (held.length < HEAD) continue
+      if (MAGIC.some((byte, i) => held[i] !== byte)) throw new LeaseError('INVALID', 'this file is not a backup of leasehold')
+      if (held[MAGIC.length]! > VERSION) throw newer(`version ${held[MAGIC.length]}`)
+      hash.update(held.subarray(0, HEAD))
+      held = held.subarray(HEAD)
+      begun = true
+    }
+    if (held.length <= DIGEST) continue
+    const sure = held.subarray(0, held.length - DIGEST)
+    held = held.subarray(held.length - DIGEST)
+    hash.update(sure)
+    yield sure
+  }
+  if (!begun) throw new LeaseError('INVALID', 'this file is not a backup of leasehold')
+  if (!hash.digest().equals(held)) throw new Error('its bytes are not those that were written')
+}
+
+function joined(a: Uint8Array, b: Uint8Array): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(a.length + b.length)
+  all.set(a)
+  all.set(b, a.length)
+  return all
+}
+
+function newer(what: string, cause?: unknown): LeaseError {
+  return new LeaseError(
+    'UNSUPPORTED',
+    `this backup was made by a newer leasehold (${what}): restore it with that one. Nothing was changed`,
+    {
+      cause,
+    },
+  )
+}
