@@ -27,6 +27,18 @@ describe('scopes', () => {
     expect(world.state.resources.size).toBe(0)
   })
 
+  test('one key makes only so many leases, and what ended counts no more', () => {
+    const world = new World()
+    world.do({ kind: 'policy', prefix: '', rules: { leasesPerKey: 2 } })
+    const [key, other] = [world.key('k', 'acquire:'), world.key('o', 'acquire:')]
+    const { lease } = world.acquire('a', 'x', { key })
+    world.acquire('a', 'y', { key })
+    world.refused(world.ask('a', 'z', { key }), 'LIMIT', /this key has 2 leases/)
+    expect(world.ask('b', 'z', { key: other }).kind).toBe('granted')
+    world.do({ kind: 'release', lease }, { key })
+    expect(world.ask('a', 'x', { key }).kind).toBe('granted')
+  })
+
   test('each verb for itself', () => {
     const world = new World()
     const key = world.key('k', 'acquire:jobs')

@@ -201,6 +201,9 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   }
   if (state.leases.size >= rule(state, '', 'leases'))
     return refuse(state, 'LIMIT', `there are ${state.leases.size} leases, as many as are allowed in all`, { limit: state.leases.size })
+  const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
+  if (key !== 0 && mine >= rule(state, '', 'leasesPerKey'))
+    return refuse(state, 'LIMIT', `this key has ${mine} leases, as many as one key is allowed`, { limit: mine })
   const over = overQuota(state, command.holder, wants)
   if (over !== undefined) return over
 

@@ -164,8 +164,9 @@ export interface PolicyRules {
   readonly queue?: 'fifo' | 'fit'
   /** A waiter gains one point of priority for so many ms of the log's own time; left out: never. */
   readonly aging?: number
-  /** Leases in all. Read from the empty prefix only. */
+  /** Leases in all, and leases made with one key. Read from the empty prefix only. */
   readonly leases?: number
+  readonly leasesPerKey?: number
 }
 
 export interface Policy {

@@ -43,6 +43,7 @@ const RULE_NAMES = [
   'waiters',
   'aging',
   'leases',
+  'leasesPerKey',
 ] as const satisfies readonly (keyof PolicyRules)[]
 
 export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): void {

@@ -9,6 +9,7 @@ export const TTL_MAX = 86_400_000
 export const TTL_LIMIT = 31_536_000_000
 export const WAITERS = 10_000
 export const LEASES = 1_000_000
+export const LEASES_PER_KEY = 200_000
 const UNITS_LIMIT = 1_000_000_000
 
 const DEFAULTS = {
@@ -24,6 +25,7 @@ const DEFAULTS = {
   queue: 'fifo',
   aging: 0,
   leases: LEASES,
+  leasesPerKey: LEASES_PER_KEY,
 } as const satisfies Required<PolicyRules>
 
 /** The prefix that says it, from the name itself up to the empty one; undefined where the default holds. */
@@ -54,6 +56,7 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low
   waiters: [0, UNITS_LIMIT],
   aging: [0, TTL_LIMIT],
   leases: [0, UNITS_LIMIT],
+  leasesPerKey: [0, UNITS_LIMIT],
 }
 
 /** What is wrong with a policy, or undefined. */

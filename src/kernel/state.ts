@@ -170,6 +170,8 @@ export interface State {
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
   readonly holders: Map<string, Holder>
+  /** How many leases each key made. Counted from the leases themselves: no snapshot carries it. */
+  readonly madeWith: Map<number, number>
   readonly history: Map<string, Past[]>
   readonly fences: Map<string, number>
   readonly policies: Map<string, PolicyRules>
@@ -208,6 +210,7 @@ export function found(wall = 0): State {
     resources: new Map(),
     entries: new Map(),
     holders: new Map(),
+    madeWith: new Map(),
     history: new Map(),
     fences: new Map(),
     policies: new Map(),
@@ -310,11 +313,17 @@ export function openLease(
 export function addLease(state: State, lease: Lease): void {
   state.leases.set(lease.id - state.origin, lease)
   lease.holder.leases++
+  if (lease.key !== 0) state.madeWith.set(lease.key, (state.madeWith.get(lease.key) ?? 0) + 1)
 }
 
 export function dropLease(state: State, lease: Lease): void {
   state.leases.delete(lease.id - state.origin)
   lease.holder.leases--
+  if (lease.key !== 0) {
+    const left = state.madeWith.get(lease.key)! - 1
+    if (left === 0) state.madeWith.delete(lease.key)
+    else state.madeWith.set(lease.key, left)
+  }
   if (lease.holder.leases === 0 && state.holders.get(lease.holder.name) === lease.holder) state.holders.delete(lease.holder.name)
 }
 
