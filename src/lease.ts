@@ -57,6 +57,7 @@ export interface BeliefOptions {
   readonly strategy: Strategy
   readonly maxStall?: number | undefined
   readonly parent?: Belief | undefined
+  readonly onLost?: ((reason: LeaseError) => void | PromiseLike<void>) | undefined
 }
 
 /** waiting: in a queue. told: granted, and not renewed since. held: an answer of its own stands behind it. leaving: a farewell is under way. */
@@ -73,6 +74,7 @@ export class Belief {
   readonly strategy: Strategy
   readonly maxStall: number
   readonly parent: Belief | undefined
+  readonly onLost: BeliefOptions['onLost']
   children: Set<Belief> | undefined
 
   stage: Stage
@@ -118,6 +120,7 @@ export class Belief {
     this.maxStall = options.maxStall ?? Number.POSITIVE_INFINITY
     this.progress = options.maxStall === undefined ? 0 : keeper.clock.now()
     this.parent = options.parent
+    this.onLost = options.onLost
   }
 
   /** How much of the term may be believed in. */
@@ -360,7 +363,7 @@ export class Lease implements AsyncDisposable {
     return this.#belief.keeper.transfer(this.#belief, to, incarnation)
   }
 
-  /** Stops believing, then tells the lessor. Again, or after a loss: nothing happens. */
+  /** Stops believing, then tells the lessor. Again, or after a loss: nothing happens, and with `onLost` this waits until the lessor was told. */
   release(): Promise<void> {
     return this.#belief.keeper.release(this.#belief)
   }

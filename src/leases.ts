@@ -73,6 +73,11 @@ export interface AcquireOptions {
   readonly holding?: readonly Lease[]
   /** Told the place in the queue, 0 being next, whenever it changes. */
   readonly onWait?: (place: { readonly lease: number; readonly position: number }) => void
+  /**
+   * Called once when it is lost. Its units stay frozen until what this returns has settled, or its last term has run: for work that takes a
+   * moment to stop. Left out: `signal` is when the work has stopped, and the lessor is told at once.
+   */
+  readonly onLost?: (reason: LeaseError) => void | PromiseLike<void>
   /** What the store must promise. */
   readonly require?: readonly ('durable' | 'failover')[]
 }
@@ -113,6 +118,7 @@ interface Asked {
   readonly maxStall: number | undefined
   readonly parent: Belief | undefined
   readonly onWait: AcquireOptions['onWait']
+  readonly onLost: AcquireOptions['onLost']
 }
 
 /** News of a grant. */
@@ -478,8 +484,11 @@ export class Leases implements AsyncDisposable {
     return { ...settings, command }
   }
 
-  #settings(options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onWait'>, ttl: number): Omit<Asked, 'command'> {
-    const { renew = 'half', maxHold, maxStall, parent, onWait } = options
+  #settings(
+    options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onWait' | 'onLost'>,
+    ttl: number,
+  ): Omit<Asked, 'command'> {
+    const { renew = 'half', maxHold, maxStall, parent, onWait, onLost } = options
     if (!['half', 'continuous', 'on-activity', 'manual', 'never'].includes(renew))
       throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
     return {
@@ -489,6 +498,7 @@ export class Leases implements AsyncDisposable {
       maxStall: maxStall === undefined ? undefined : milliseconds(maxStall, 'maxStall'),
       parent: parent instanceof Lease ? beliefOf(parent) : undefined,
       onWait,
+      onLost,
     }
   }
 
@@ -686,7 +696,14 @@ export class Leases implements AsyncDisposable {
     belief.finish(new LeaseError('LOST', `${belief.name} is lost: ${text}`, { cause: error, facts }))
     if (handed) this.#record(belief, cause, text, Math.max(0, over))
     // Its queued renewals must not keep alive what nobody believes in; and frozen units are free when their holder says that it stopped.
-    if (!definite) this.#farewell(belief.id, belief.term).catch(() => {})
+    const { onLost } = belief
+    if (onLost === undefined || !handed) {
+      if (!definite) this.#farewell(belief.id, belief.term).catch(() => {})
+      return
+    }
+    const stopped = (async () => onLost(belief.end))()
+    const told = () => (definite ? undefined : this.#farewell(belief.id, belief.term))
+    belief.farewell = stopped.then(told, told).catch(() => {})
   }
 
   #record(belief: Belief, cause: string, message: string, overlap: number): void {
