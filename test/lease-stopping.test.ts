@@ -25,7 +25,7 @@ test('what was revoked stays frozen until the work has stopped, and goes to the 
       return stopped
     },
   })
-  expect(lease.signal.aborted).toBe(false)
+  expect(lease.recalled.aborted).toBe(false) // it listens from now on
   const next = b.acquire('k')
   await b.revoke({ lease: lease.id })
   await clock.advance(2_000)
