@@ -17,6 +17,8 @@ import { Waiting } from './waiting.ts'
 export interface Asked {
   readonly op?: Operation
   readonly signal?: AbortSignal
+  /** Speaks for this key. The operator's right alone. */
+  readonly key?: number
 }
 
 /** Who did what an operator does. */
@@ -31,6 +33,8 @@ export interface DeskOptions {
   readonly limits?: Limits
   readonly clock?: Clock
   readonly audit?: (done: Audited) => void
+  /** A secret that is in no log: whoever has it speaks for the store itself. */
+  readonly operator?: string
 }
 
 const AUDITED: ReadonlySet<Command['kind']> = new Set(['revoke', 'break', 'policy', 'key', 'unkey', 'transfer', 'upgrade', 'generation'])
@@ -60,7 +64,7 @@ export class Desk implements AsyncDisposable {
   }
 
   static async open(options: DeskOptions): Promise<Desk> {
-    return new Desk(await Gate.open(options.lessor), options)
+    return new Desk(await Gate.open(options.lessor, options.operator), options)
   }
 
   /** How many wait through this server. */
@@ -78,7 +82,10 @@ export class Desk implements AsyncDisposable {
   propose(caller: Caller, command: Command, asked: Asked = {}): Promise<Outcome> {
     this.gate.admit(caller)
     if (!UNCOUNTED.has(command.kind)) this.#count(caller)
-    const outcome = this.lessor.propose(command, { ...asked, key: caller.key })
+    const { op, signal, key = caller.key } = asked
+    if (key !== caller.key && caller.operator !== true)
+      throw new LeaseError('FORBIDDEN', `${caller.name} may not speak for another key`, { facts: { key } })
+    const outcome = this.lessor.propose(command, { key, ...(op && { op }), ...(signal && { signal }) })
     return AUDITED.has(command.kind) ? this.#audited(caller, command, outcome) : outcome
   }
 

@@ -17,11 +17,17 @@ import type { EntryView, LeaseView, Lessor, Query, ResourceView, View } from '..
 export interface Caller {
   readonly key: number
   readonly name: string
+  /** Has the operator's secret: speaks for the store itself, and for whichever key it names. */
+  readonly operator?: true
 }
 
 /** Each connection is one of its own, so that what is limited by caller is limited by connection. */
 export function anyone(): Caller {
   return { key: 0, name: 'anyone' }
+}
+
+function hashOf(secret: string): Buffer {
+  return createHash('sha256').update(secret).digest()
 }
 
 interface Key {
@@ -33,17 +39,20 @@ interface Key {
 
 export class Gate implements AsyncDisposable {
   readonly #lessor: Lessor
+  readonly #operator: Buffer | undefined
   readonly #closing = new AbortController()
   readonly #byHash = new Map<string, Key>()
   readonly #byId = new Map<number, Key>()
   #following: Promise<void> = Promise.resolve()
 
-  private constructor(lessor: Lessor) {
+  private constructor(lessor: Lessor, operator: string) {
     this.#lessor = lessor
+    this.#operator = operator === '' ? undefined : hashOf(operator)
   }
 
-  static async open(lessor: Lessor): Promise<Gate> {
-    const gate = new Gate(lessor)
+  /** `operator` is a secret that is in no log; empty: there is none. */
+  static async open(lessor: Lessor, operator = ''): Promise<Gate> {
+    const gate = new Gate(lessor, operator)
     const after = await gate.learn({ consistent: true })
     gate.#following = gate.#follow(after)
     return gate
@@ -61,7 +70,8 @@ export class Gate implements AsyncDisposable {
       this.admit(caller)
       return caller
     }
-    const hash = createHash('sha256').update(secret).digest()
+    const hash = hashOf(secret)
+    if (this.#operator !== undefined && timingSafeEqual(hash, this.#operator)) return { key: 0, name: 'operator', operator: true }
     const key = this.#byHash.get(hash.toString('hex'))
     if (key === undefined || !timingSafeEqual(hash, Buffer.from(key.hash, 'hex')))
       throw new LeaseError('UNAUTHENTICATED', 'this key is not known here, or was revoked: ask whoever administers keys for another')
@@ -70,6 +80,7 @@ export class Gate implements AsyncDisposable {
 
   /** Whether a caller that was identified earlier still counts: keys come and go while connections last. Throws `UNAUTHENTICATED`. */
   admit(caller: Caller): void {
+    if (caller.operator === true) return
     if (caller.key === 0 ? !this.closed : this.#byId.has(caller.key)) return
     throw new LeaseError(
       'UNAUTHENTICATED',
@@ -79,8 +90,8 @@ export class Gate implements AsyncDisposable {
     )
   }
 
-  may({ key }: Caller, verb: Verb, name: string): boolean {
-    if (key === 0) return !this.closed
+  may({ key, operator }: Caller, verb: Verb, name: string): boolean {
+    if (key === 0) return operator === true || !this.closed
     for (const scope of this.#byId.get(key)?.allow ?? [])
       if ((scope.verb === verb || scope.verb === 'admin') && under(scope.prefix, name)) return true
     return false
@@ -136,7 +147,7 @@ export class Gate implements AsyncDisposable {
 
   /** The events of one revision that a caller may see. An event that names nothing is for those who may watch everything. */
   events(caller: Caller, events: readonly Event[]): readonly Event[] {
-    if (caller.key === 0 && !this.closed) return events
+    if (caller.key === 0 && (caller.operator === true || !this.closed)) return events
     return events.filter(({ type, resource, key = '' }) => {
       if (type === 'resync' || type === 'generation') return true
       return type === 'key' ? this.may(caller, 'admin', '') : this.may(caller, 'watch', resource ?? key)

@@ -1,0 +1,245 @@
+/**
+ * The port: takes connections over TCP, TLS and a unix socket, and hands each to the wire that its first bytes speak.
+ *
+ * Every connection costs something, so each wait here has an end: for the first byte, for a place among the allowed, for a peer that has gone
+ * without a word, and for those who have not left when the server stops.
+ */
+import { readFile, rm } from 'node:fs/promises'
+import type { Server as HttpServer } from 'node:http'
+import { createServer, type Server as NetServer, type Socket } from 'node:net'
+import { createServer as createTlsServer, type Server as TlsServer } from 'node:tls'
+import { LeaseError } from '../errors.ts'
+import type { Door, DoorContext } from './door.ts'
+import { takeSocketPath } from './port-path.ts'
+import { RespDoor } from './resp-door.ts'
+
+export interface TlsFiles {
+  readonly cert: string
+  readonly key: string
+  /** Mutual TLS: only clients with a certificate of this authority are let in. */
+  readonly ca?: string
+}
+
+export interface PortOptions {
+  readonly context: DoorContext
+  readonly listen: readonly { readonly host: string; readonly port: number }[]
+  readonly socket?: string
+  readonly tls?: TlsFiles
+  readonly http?: Door
+}
+
+/** So many more than allowed are told why they are refused; the rest is cut off without a word. */
+const TOLD = 128
+const KEEP_ALIVE = 60_000
+const LONGEST_METHOD = 16
+/** So long those who are answered and do not leave are waited for when the server stops. */
+const FAREWELL = 5_000
+
+export class Port {
+  readonly addresses: string[] = []
+  readonly #context: DoorContext
+  readonly #tls: TlsFiles | undefined
+  readonly #resp: RespDoor
+  readonly #http: HttpServer | undefined
+  readonly #servers: NetServer[] = []
+  readonly #sockets = new Set<Socket>()
+  #path: string | undefined
+  #closing = false
+  #empty: (() => void) | undefined
+
+  private constructor({ context, tls, http }: PortOptions) {
+    this.#context = context
+    this.#tls = tls
+    this.#resp = new RespDoor(context)
+    this.#http = http?.(context)
+    // A server that does not listen itself never begins to count how long its requests take.
+    this.#http?.emit('listening')
+  }
+
+  static async open(options: PortOptions): Promise<Port> {
+    const port = new Port(options)
+    try {
+      for (const { host, port: number } of options.listen) await port.#listen({ host, port: number })
+      if (options.socket !== undefined) {
+        await takeSocketPath(options.socket)
+        port.#path = options.socket
+        await port.#listen({ path: options.socket })
+      }
+      return port
+    } catch (error) {
+      await port.close(() => {})
+      throw error
+    }
+  }
+
+  get connections(): number {
+    return this.#sockets.size
+  }
+
+  async #listen(where: { readonly host: string; readonly port: number } | { readonly path: string }): Promise<void> {
+    const take = (socket: Socket) => this.#take(socket)
+    const secure = this.#tls !== undefined && 'port' in where
+    const server = secure
+      ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true })
+      : createServer({ allowHalfOpen: true, noDelay: true })
+    server.on(secure ? 'secureConnection' : 'connection', take)
+    if (secure) {
+      const { headerTime } = this.#context.limits
+      // Before the handshake there is no socket of ours yet: it counts, and it must come to an end.
+      server.on('connection', (socket: Socket) => this.#handshake(socket, headerTime))
+      server.on('tlsClientError', () => {})
+    }
+    server.on('error', error => this.#context.log.error({ error: error.message }, 'the port cannot take connections'))
+    const umask = 'path' in where ? process.umask(0o177) : undefined
+    try {
+      await new Promise<void>((resolve, reject) => {
+        server.once('error', reject)
+        server.listen({ ...where, backlog: 4_096 }, () => {
+          server.off('error', reject)
+          resolve()
+        })
+      })
+    } catch (error) {
+      throw cannotListen(error, 'path' in where ? where.path : `${where.host}:${where.port}`)
+    } finally {
+      if (umask !== undefined) process.umask(umask)
+    }
+    this.#servers.push(server)
+    const bound = server.address()
+    this.addresses.push(
+      typeof bound === 'object' && bound !== null
+        ? `${bound.family === 'IPv6' ? `[${bound.address}]` : bound.address}:${bound.port}`
+        : String(bound),
+    )
+  }
+
+  async #certificates() {
+    const { cert, key, ca } = this.#tls!
+    const [certificate, secret, authority] = await Promise.all([readFile(cert), readFile(key), ca === undefined ? undefined : readFile(ca)])
+    return {
+      cert: certificate,
+      key: secret,
+      minVersion: 'TLSv1.2' as const,
+      ...(authority !== undefined && { ca: authority, requestCert: true, rejectUnauthorized: true }),
+    }
+  }
+
+  async reload(): Promise<void> {
+    if (this.#tls === undefined) return
+    const certificates = await this.#certificates()
+    for (const server of this.#servers) if ('setSecureContext' in server) (server as TlsServer).setSecureContext(certificates)
+  }
+
+  #handshake(raw: Socket, within: number): void {
+    if (this.#sockets.size >= this.#context.limits.connections + TOLD) return void raw.destroy()
+    const cancel = this.#context.clock.after(within, () => {
+      // What was told apart by then lives on in the socket above it.
+      if (!this.#shaken.has(raw)) raw.destroy()
+    })
+    raw.once('close', cancel)
+  }
+
+  readonly #shaken = new WeakSet<Socket>()
+
+  #take(socket: Socket): void {
+    const { limits, clock } = this.#context
+    const parent = (socket as Socket & { _parent?: Socket })._parent
+    if (parent !== undefined) this.#shaken.add(parent)
+    const crowded = this.#sockets.size - limits.connections
+    if (this.#closing || crowded >= TOLD) return void socket.destroy()
+    this.#sockets.add(socket)
+    socket.setNoDelay(true)
+    socket.setKeepAlive(true, KEEP_ALIVE)
+    // Someone may always hang up in the middle: that is the connection's end, and nobody else's business.
+    socket.on('error', () => {})
+    const late = clock.after(limits.headerTime, () => socket.destroy())
+    socket.once('close', () => {
+      late()
+      this.#sockets.delete(socket)
+      if (this.#sockets.size === 0) this.#empty?.()
+    })
+    const gone = () => socket.destroy() // it left without having said which wire it speaks
+    let first: Buffer | undefined
+    const tellApart = (chunk: Buffer) => {
+      first = first === undefined ? chunk : Buffer.concat([first, chunk])
+      const wire = wireOf(first)
+      if (wire === undefined) return
+      late()
+      socket.off('data', tellApart)
+      socket.off('end', gone)
+      if (crowded >= 0) return refuse(socket, wire, limits.connections)
+      if (wire === 'resp') return this.#resp.take(socket, first)
+      if (this.#http === undefined) return void socket.end(`HTTP/1.1 501 Not Implemented\r\n${PLAIN}Only RESP is spoken here.\n`)
+      socket.pause()
+      socket.unshift(first)
+      this.#http.emit('connection', socket)
+      socket.resume()
+    }
+    socket.once('end', gone)
+    socket.on('data', tellApart)
+  }
+
+  /** `stop` tells everyone who waits or watches. Then what is under way is answered. */
+  async close(stop: () => void): Promise<void> {
+    this.#closing = true
+    const stopped = this.#servers.map(server => new Promise<void>(resolve => server.close(() => resolve())))
+    stop()
+    this.#http?.close()
+    this.#http?.closeIdleConnections()
+    await this.#resp.close()
+    if (this.#sockets.size > 0) {
+      const left = new Promise<void>(resolve => (this.#empty = resolve))
+      const cancel = this.#context.clock.after(
+        FAREWELL,
+        () => {
+          for (const socket of this.#sockets) socket.destroy()
+        },
+        { ref: true },
+      )
+      await left
+      cancel()
+    }
+    await Promise.all(stopped)
+    if (this.#path !== undefined) await rm(this.#path, { force: true })
+  }
+}
+
+const PLAIN = 'Content-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n'
+
+/** Undefined while it cannot be known: an HTTP request begins with an upper-case method and a target, a RESP command with `*` or a word. */
+export function wireOf(first: Uint8Array): 'http' | 'resp' | undefined {
+  for (let i = 0; i < first.length; i++) {
+    const byte = first[i]!
+    if (byte >= 0x41 && byte <= 0x5a && i < LONGEST_METHOD) continue
+    if (byte !== 0x20 || i < 3) return 'resp'
+    const target = first[i + 1]
+    if (target === undefined) return undefined
+    // A path, the whole server, or an address as proxies are asked for it. Inline commands of ours begin otherwise.
+    return target === 0x2f || target === 0x2a || target === 0x68 ? 'http' : 'resp'
+  }
+  return undefined
+}
+
+function refuse(socket: Socket, wire: 'http' | 'resp', limit: number): void {
+  const message = `${limit} connections are open, as many as are allowed: close some, or raise the limit connections`
+  const body = JSON.stringify({ error: { code: 'LIMIT', message, limit } })
+  socket.end(
+    wire === 'http'
+      ? `HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: ${body.length}\r\n${PLAIN.replace('text/plain', 'application/json')}${body}`
+      : `-LIMIT ${message}\r\n`,
+  )
+  socket.resume()
+}
+
+function cannotListen(cause: unknown, where: string): unknown {
+  const { code } = cause as { code?: string }
+  if (code === 'EADDRINUSE')
+    return new LeaseError('UNAVAILABLE', `${where} is in use by another process: stop it, or listen elsewhere`, {
+      cause,
+      facts: { inUse: where },
+    })
+  if (code === 'EACCES') return new LeaseError('FORBIDDEN', `this user may not listen on ${where}`, { cause })
+  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
+    return new LeaseError('INVALID', `${where} is no address of this machine`, { cause })
+  return cause
+}
