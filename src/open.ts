@@ -9,6 +9,7 @@ import type { Lessor } from './lessor.ts'
 import { Replica } from './replica/replica.ts'
 import { FileStore } from './store/file.ts'
 import { MemoryLog, MemoryStore } from './store/memory.ts'
+import { RedisStore } from './store/redis.ts'
 import type { Store } from './store.ts'
 
 /** Opens the place that `url` names, or the user's own file, and stays connected until disposed of. */
@@ -22,8 +23,16 @@ export interface OpenOptions {
 
 export async function open(url: string = defaultUrl(), { clock = systemClock }: OpenOptions = {}): Promise<Lessor> {
   const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
-  if (scheme !== 'memory' && scheme !== 'file') throw unknown(url, scheme)
-  return Replica.open(scheme === 'memory' ? memory(url.slice('memory:'.length), clock) : file(url), { clock })
+  const store = stores[scheme ?? '']
+  if (!store) throw unknown(url, scheme)
+  return Replica.open(store(url, clock), { clock })
+}
+
+const stores: Readonly<Record<string, (url: string, clock: Clock) => Store>> = {
+  memory: (url, clock) => memory(url.slice('memory:'.length), clock),
+  file: url => file(url),
+  redis: (url, clock) => new RedisStore({ url, clock }),
+  rediss: (url, clock) => new RedisStore({ url, clock }),
 }
 
 /** So that two programs of one user meet without any setting. */
@@ -35,9 +44,13 @@ export function defaultUrl(env: Readonly<Record<string, string | undefined>> = p
 
 function unknown(url: string, scheme: string | undefined): LeaseError {
   const hint = scheme === undefined && url !== '' ? `; did you mean file:${url}?` : ''
-  return new LeaseError('INVALID', `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH${hint}`, {
-    facts: { url },
-  })
+  return new LeaseError(
+    'INVALID',
+    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or redis://HOST${hint}`,
+    {
+      facts: { url },
+    },
+  )
 }
 
 function file(url: string): Store {

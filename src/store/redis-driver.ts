@@ -1,0 +1,170 @@
+/**
+ * The drivers, described by their shape: npm `redis` (loaded when a URL is used, or handed in), its cluster, and `ioredis`.
+ *
+ * Whatever is handed in is only copied: the store has connections of its own. None of them queues while there is no connection, connects
+ * again by itself or sends anything twice: what was sent and what was not must be certain, and a blocking read is in nobody's way.
+ */
+import { LeaseError } from '../errors.ts'
+
+export type Argument = string | Buffer
+
+/** One connection, as the store needs it. Replies are RESP2, text as bytes. */
+export interface Connection {
+  connect(): Promise<unknown>
+  readonly ready: boolean
+  send(args: readonly Argument[]): Promise<unknown>
+  /** Whether it keeps the process alive. */
+  hold(alive: boolean): void
+  close(): void
+}
+
+/** A new connection, not connected yet. */
+export type Dial = () => Promise<Connection>
+
+interface Emitter {
+  on(event: 'error', listener: (error: unknown) => void): unknown
+}
+
+/** A client of npm `redis`, from version 5 on. */
+export interface RedisClient extends Emitter {
+  readonly isReady: boolean
+  duplicate(overrides: object): RedisClient
+  connect(): Promise<unknown>
+  sendCommand(args: readonly Argument[], options: object): Promise<unknown>
+  ref(): void
+  unref(): void
+  destroy(): void
+}
+
+/** `createCluster` of npm `redis`. */
+export interface RedisCluster extends Emitter {
+  readonly masters: readonly unknown[]
+  readonly isOpen: boolean
+  duplicate(overrides: object): RedisCluster
+  connect(): Promise<unknown>
+  sendCommand(key: string, readonly: boolean, args: readonly Argument[], options: object): Promise<unknown>
+  destroy(): void
+}
+
+/** `new Redis()` of npm `ioredis`. */
+export interface IoRedis extends Emitter {
+  readonly status: string
+  readonly isCluster?: boolean
+  duplicate(overrides: object): IoRedis
+  connect(): Promise<unknown>
+  callBuffer(command: string, args: readonly Argument[]): Promise<unknown>
+  disconnect(reconnect?: boolean): void
+  readonly stream?: { ref?(): void; unref?(): void }
+}
+
+/** `new Cluster()` of npm `ioredis`. */
+export interface IoRedisCluster extends Omit<IoRedis, 'duplicate'> {
+  readonly isCluster: true
+  duplicate(nodes: readonly [], overrides: object): IoRedis
+}
+
+export type AnyRedis = RedisClient | RedisCluster | IoRedis | IoRedisCluster
+
+/** Bytes where text would be: `$` is how RESP marks a string of bytes. */
+const AS_BYTES = { typeMapping: { 36: Buffer } }
+
+export function dialUrl(url: string, patience: number): Dial {
+  return async () => {
+    const { createClient } = await driver()
+    return ofRedis(createClient({ url, ...ownRedis(patience) }) as unknown as RedisClient)
+  }
+}
+
+/** `key`: where in a cluster everything of ours is. */
+export function dialCopyOf(client: AnyRedis, key: string, patience: number): Dial {
+  if ('masters' in client) return async () => ofRedisCluster(client.duplicate({ defaults: ownRedis(patience) }), key)
+  if ('callBuffer' in client) {
+    const own = ownIoRedis(patience)
+    if (client.isCluster !== true) return async () => ofIoRedis((client as IoRedis).duplicate(own))
+    const options = { lazyConnect: true, enableOfflineQueue: false, clusterRetryStrategy: () => null, keyPrefix: '', redisOptions: own }
+    return async () => ofIoRedis((client as IoRedisCluster).duplicate([], options))
+  }
+  if ('sendCommand' in client && 'isReady' in client) return async () => ofRedis(client.duplicate(ownRedis(patience)))
+  throw new LeaseError('INVALID', 'this is no client of npm redis (createClient, createCluster) or ioredis (Redis, Cluster)')
+}
+
+function ownRedis(connectTimeout: number): object {
+  return {
+    RESP: 2,
+    disableOfflineQueue: true,
+    maintNotifications: 'disabled',
+    clientSideCache: undefined,
+    socket: { reconnectStrategy: false, connectTimeout },
+  }
+}
+
+function ownIoRedis(connectTimeout: number): object {
+  return {
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    enableReadyCheck: false,
+    enableAutoPipelining: false,
+    autoResendUnfulfilledCommands: false,
+    retryStrategy: () => null,
+    reconnectOnError: null,
+    maxRetriesPerRequest: null,
+    commandTimeout: undefined,
+    blockingTimeout: undefined,
+    keyPrefix: '',
+    protocol: 2,
+    connectTimeout,
+  }
+}
+
+async function driver(): Promise<typeof import('redis')> {
+  try {
+    return await import('redis')
+  } catch (cause) {
+    throw new LeaseError('UNSUPPORTED', 'redis:// needs the npm package redis: npm install redis@6, or hand in a client', {
+      cause,
+      facts: { package: 'redis' },
+    })
+  }
+}
+
+function ofRedis(client: RedisClient): Connection {
+  client.on('error', ignored)
+  return {
+    connect: () => client.connect(),
+    get ready() {
+      return client.isReady
+    },
+    send: args => client.sendCommand(args, AS_BYTES),
+    hold: alive => (alive ? client.ref() : client.unref()),
+    close: () => client.destroy(),
+  }
+}
+
+function ofRedisCluster(cluster: RedisCluster, key: string): Connection {
+  cluster.on('error', ignored)
+  return {
+    connect: () => cluster.connect(),
+    get ready() {
+      return cluster.isOpen
+    },
+    send: args => cluster.sendCommand(key, false, args, AS_BYTES),
+    hold: () => {},
+    close: () => cluster.destroy(),
+  }
+}
+
+function ofIoRedis(client: IoRedis): Connection {
+  client.on('error', ignored)
+  return {
+    connect: () => client.connect(),
+    get ready() {
+      return client.status === 'ready'
+    },
+    send: ([command, ...args]) => client.callBuffer(command as string, args),
+    hold: alive => (alive ? client.stream?.ref?.() : client.stream?.unref?.()),
+    close: () => client.disconnect(),
+  }
+}
+
+/** Whoever waits for an answer is told by its rejection; an event nobody listens to would end the process. */
+function ignored(): void {}

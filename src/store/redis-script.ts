@@ -1,0 +1,162 @@
+/**
+ * What is done inside Redis, each script one atomic step. The log is a stream; the id of an entry is its index (`17-0`), its fields are
+ * `n` its nonce, `p` the nonce of the entry before it and `b` the bytes. So what a blocking read brings can be checked without asking again,
+ * and Redis itself refuses an index that was used before, also when someone has deleted the entry that stood there.
+ *
+ * Trimming keeps the entry it trims to, so that whoever stands on it can still be told apart from one who stands elsewhere.
+ */
+import { createHash } from 'node:crypto'
+
+/** What one answer carries at most. An entry that is larger travels alone. */
+const MOST_ENTRIES = 1_000
+const MOST_BYTES = 1_048_576
+/** Rows that Redis looks at together: a few, since they may be large. */
+const ROWS = 16
+
+export interface Script {
+  readonly text: string
+  readonly sha: string
+}
+
+function script(body: string): Script {
+  const text = `${prelude}\n${body}`
+  return { text, sha: createHash('sha1').update(text).digest('hex') }
+}
+
+/** KEYS: the log, the pointer to the snapshot. `absent` says why the log does not contain a position, or nothing. */
+const prelude = `
+local log, pointer = KEYS[1], KEYS[2]
+local head = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
+local function id(index) return string.format('%.0f-0', index) end
+local function number(row) return tonumber(string.match(row[1], '^%d+')) end
+local function ours(row)
+  local f = row[2]
+  return string.match(row[1], '^%d+%-0$') and #f == 6 and f[1] == 'n' and f[3] == 'p' and f[5] == 'b'
+end
+local function absent(index, nonce)
+  if not head then
+    if redis.call('EXISTS', log) == 1 then return {'emptied'} end
+    if index == 0 and nonce == '0' and redis.call('EXISTS', pointer) == 0 then return nil end
+    return {'gone'}
+  end
+  if not ours(head) then return {'foreign'} end
+  local last = number(head)
+  if index > last then return {'ends', last} end
+  if index == last then
+    if head[2][2] ~= nonce then return {'another'} end
+    return nil
+  end
+  local first = number(redis.call('XRANGE', log, '-', '+', 'COUNT', 1)[1])
+  if index == 0 and nonce ~= '0' then return {'another'} end
+  if index < first and not (index == 0 and first == 1) then
+    -- What we trim is in the snapshot. What is not was trimmed by someone else.
+    local at = tonumber(redis.call('HGET', pointer, 'index') or 0)
+    if at < first then return {'missing', first - 1} end
+    return {'trimmed'}
+  end
+  if index == 0 then return nil end
+  local row = redis.call('XRANGE', log, id(index), id(index))[1]
+  if not row then return {'missing', index} end
+  if row[2][2] ~= nonce then return {'another'} end
+  return nil
+end
+-- What follows, as nonce, nonce before, bytes; how far it goes; how large it is. Or nothing, and the entry that is missing.
+local function following(from, last)
+  local rows, bytes, at = {}, 0, from
+  while at < last do
+    local more = redis.call('XRANGE', log, id(at + 1), id(last), 'COUNT', ${ROWS})
+    if #more == 0 then return nil, at + 1 end
+    for _, row in ipairs(more) do
+      if row[1] ~= id(at + 1) or not ours(row) then return nil, at + 1 end
+      local f = row[2]
+      if #rows > 0 and (bytes + #f[6] > ${MOST_BYTES} or at - from == ${MOST_ENTRIES}) then return rows, at, bytes end
+      bytes = bytes + #f[6]
+      at = at + 1
+      rows[#rows + 1] = f[2]
+      rows[#rows + 1] = f[4]
+      rows[#rows + 1] = f[6]
+    end
+  end
+  return rows, at, bytes
+end
+`
+
+/** ARGV: index and nonce to stand on, the new entry's nonce, its bytes. The only write comes last: any error means that nothing was done. */
+export const APPEND = script(`
+local after = tonumber(ARGV[1])
+local elsewhere = absent(after, ARGV[2])
+if elsewhere then return elsewhere end
+local last, nonce, rows, complete = 0, '0', {}, true
+if head then last, nonce = number(head), head[2][2] end
+if last - after > ${MOST_ENTRIES} then complete = false
+elseif last > after then
+  local at, bytes
+  rows, at, bytes = following(after, last)
+  if not rows then return {'missing', at} end
+  complete = at == last and bytes <= ${MOST_BYTES}
+end
+local added = redis.pcall('XADD', log, id(last + 1), 'n', ARGV[3], 'p', nonce, 'b', ARGV[4])
+if type(added) == 'table' and added.err then
+  if string.find(added.err, 'equal or smaller', 1, true) then return {'missing', last + 1} end
+  return added
+end
+if complete then return {'appended', last + 1, rows} end
+return {'behind', last + 1}
+`)
+
+/**
+ * ARGV: index and nonce to stand on. Trims nothing: a replica of Redis refuses to, as any write. Otherwise what was a primary once would
+ * go on telling how the log ends.
+ */
+export const READ = script(`
+local primary = redis.pcall('XTRIM', log, 'MINID', '0-0')
+if type(primary) == 'table' and primary.err then return primary end
+local after = tonumber(ARGV[1])
+local elsewhere = absent(after, ARGV[2])
+if elsewhere then return elsewhere end
+if not head then return {'entries', {}} end
+local rows, at = following(after, number(head))
+if not rows then return {'missing', at} end
+return {'entries', rows}
+`)
+
+/** Where the log ends, and the snapshot in force: id, index, nonce, chunks. Refuses a log whose end was deleted. */
+export const LOOK = script(`
+local kept = redis.call('HMGET', pointer, 'id', 'index', 'nonce', 'chunks')
+if not kept[1] then kept = {} end
+if not head then
+  local elsewhere = absent(0, '0')
+  if elsewhere then return elsewhere end
+  return {'there', 0, '0', 0, kept}
+end
+if not ours(head) then return {'foreign'} end
+local info = redis.call('XINFO', 'STREAM', log)
+for i = 1, #info, 2 do
+  if info[i] == 'last-generated-id' and info[i + 1] ~= head[1] then return {'missing', number({info[i + 1]})} end
+end
+if kept[1] then
+  local elsewhere = absent(tonumber(kept[2]), kept[3])
+  if elsewhere then return elsewhere end
+end
+return {'there', number(head), head[2][2], number(redis.call('XRANGE', log, '-', '+', 'COUNT', 1)[1]), kept}
+`)
+
+/**
+ * KEYS: also the chunks. ARGV: index and nonce of the snapshot, its id, how many chunks; without the last two it is only asked whether one
+ * would be kept. Answers with what nobody can be reading any more.
+ */
+export const KEEP = script(`
+local index = tonumber(ARGV[1])
+local kept = redis.call('HMGET', pointer, 'id', 'index', 'last', 'stale')
+if kept[1] and index <= tonumber(kept[2]) then return {'older'} end
+local elsewhere = absent(index, ARGV[2])
+if elsewhere then return elsewhere end
+if not ARGV[3] then return {'newer', kept[4] or ''} end
+if redis.call('HLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'taken'} end
+local set = redis.pcall('HSET', pointer, 'id', ARGV[3], 'index', ARGV[1], 'nonce', ARGV[2], 'chunks', ARGV[4],
+  'last', kept[1] or '', 'stale', kept[3] or '')
+if type(set) == 'table' and set.err then return set end
+redis.call('PERSIST', KEYS[3])
+if kept[1] then redis.call('XTRIM', log, 'MINID', id(tonumber(kept[2]))) end
+return {'kept', kept[3] or ''}
+`)
