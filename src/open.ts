@@ -7,6 +7,8 @@ import { LeaseError } from './errors.ts'
 import { Leases, type LeasesOptions } from './leases.ts'
 import type { Lessor } from './lessor.ts'
 import { Replica } from './replica/replica.ts'
+import { EtcdStore } from './store/etcd.ts'
+import { etcdOptions } from './store/etcd-url.ts'
 import { FileStore } from './store/file.ts'
 import { MemoryLog, MemoryStore } from './store/memory.ts'
 import { RedisStore } from './store/redis.ts'
@@ -33,6 +35,8 @@ const stores: Readonly<Record<string, (url: string, clock: Clock) => Store>> = {
   file: url => file(url),
   redis: (url, clock) => new RedisStore({ url, clock }),
   rediss: (url, clock) => new RedisStore({ url, clock }),
+  etcd: (url, clock) => new EtcdStore({ ...etcdOptions(url), clock }),
+  etcds: (url, clock) => new EtcdStore({ ...etcdOptions(url), clock }),
 }
 
 /** So that two programs of one user meet without any setting. */
@@ -46,7 +50,7 @@ function unknown(url: string, scheme: string | undefined): LeaseError {
   const hint = scheme === undefined && url !== '' ? `; did you mean file:${url}?` : ''
   return new LeaseError(
     'INVALID',
-    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or redis://HOST${hint}`,
+    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or redis://HOST or etcd://HOST${hint}`,
     {
       facts: { url },
     },

@@ -1,0 +1,141 @@
+/** Snapshots in etcd: written in chunks, in force when `NAME:newest` points to them, taken away when nobody can be reading them. */
+import type { Clock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import type { Position, Snapshot } from '../store.ts'
+import type { Gateway } from './etcd-gateway.ts'
+import { base64, type Keys, type Span } from './etcd-keys.ts'
+import { type EtcdLog, PARTS_WITHIN } from './etcd-log.ts'
+import { exists, type KeyValue, put, type RangeAnswer } from './etcd-message.ts'
+
+const CHUNK_BYTES = 524_288
+/** Deleted at a time: nobody waits long behind us. */
+const DELETE_AT_ONCE = 500
+
+interface Pointer {
+  readonly index: number
+  readonly nonce: string
+  readonly id: string
+  readonly chunks: number
+}
+
+export interface SnapshotsOptions {
+  readonly gateway: Gateway
+  readonly keys: Keys
+  readonly clock: Clock
+  readonly log: EtcdLog
+}
+
+export class Snapshots {
+  readonly #gateway: Gateway
+  readonly #keys: Keys
+  readonly #clock: Clock
+  readonly #log: EtcdLog
+
+  constructor({ gateway, keys, clock, log }: SnapshotsOptions) {
+    this.#gateway = gateway
+    this.#keys = keys
+    this.#clock = clock
+    this.#log = log
+  }
+
+  async newest(): Promise<Snapshot | undefined> {
+    const { pointer } = await this.#newest()
+    return pointer && { position: positionOf(pointer), age: 0, bytes: { [Symbol.asyncIterator]: () => this.#chunks(pointer) } }
+  }
+
+  async keep(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    if (await this.#outdated(at)) return 'older'
+    const id = this.#clock.bits()
+    let kept = false
+    try {
+      const chunks = await this.#write(at, id, bytes)
+      const before = await this.#flip({ index: at.index, nonce: at.nonce.toString(), id: id.toString(), chunks }, at)
+      if (before === 'older') return 'older'
+      kept = true
+      await this.#tidy(before?.index ?? 0)
+      return 'kept'
+    } finally {
+      // What is left behind here is taken away with the snapshots of its time.
+      if (!kept) await this.#delete(this.#keys.chunks(at.index, id)).catch(() => {})
+    }
+  }
+
+  async #write({ index }: Position, id: bigint, bytes: AsyncIterable<Uint8Array>): Promise<number> {
+    let [chunks, pieces, size] = [0, [] as Uint8Array[], 0]
+    const flush = async (least: number) => {
+      let rest = Buffer.concat(pieces)
+      for (; rest.length >= least && rest.length > 0; rest = rest.subarray(CHUNK_BYTES)) {
+        const value = base64(rest.subarray(0, CHUNK_BYTES))
+        await this.#gateway.call('/kv/put', { key: this.#keys.chunk(index, id, chunks++), value })
+      }
+      ;[pieces, size] = [[rest], rest.length]
+    }
+    for await (const piece of bytes) {
+      pieces.push(piece.slice())
+      size += piece.length
+      if (size >= CHUNK_BYTES) await flush(CHUNK_BYTES)
+    }
+    await flush(1)
+    return chunks
+  }
+
+  /** Puts it in force. What was in force before, or that a newer one is. */
+  async #flip(pointer: Pointer, at: Position): Promise<Pointer | undefined | 'older'> {
+    for (;;) {
+      const { pointer: before, revision } = await this.#newest()
+      if (before?.id === pointer.id) return undefined // done by a copy whose answer was lost
+      if (before !== undefined && before.index >= at.index) return 'older'
+      const { succeeded } = await this.#log.transact({
+        compare: [{ key: this.#keys.newest, target: 'MOD', result: 'EQUAL', mod_revision: revision }, exists(this.#keys.entry(at))],
+        success: [put(this.#keys.newest, base64(JSON.stringify(pointer)))],
+        failure: [],
+      })
+      if (succeeded) return before
+      if (await this.#outdated(at)) return 'older'
+    }
+  }
+
+  async #outdated(at: Position): Promise<boolean> {
+    const { pointer } = await this.#newest()
+    if (at.index <= (pointer?.index ?? 0)) return true
+    const looked = await this.#log.look(at)
+    if (looked.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${looked.reason}`)
+    return looked.kind === 'trimmed'
+  }
+
+  async #newest(): Promise<{ readonly pointer: Pointer | undefined; readonly revision: string }> {
+    const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { key: this.#keys.newest })
+    return { pointer: kv && pointerOf(kv), revision: kv?.mod_revision ?? '0' }
+  }
+
+  async *#chunks({ index, id, chunks }: Pointer): AsyncGenerator<Uint8Array> {
+    for (let chunk = 0; chunk < chunks; chunk++) {
+      const key = this.#keys.chunk(index, BigInt(id), chunk)
+      const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { key })
+      if (kv === undefined)
+        throw new LeaseError('UNAVAILABLE', `the snapshot of ${index} was taken away while it was read: begin again with the newest`)
+      yield Buffer.from(kv.value ?? '', 'base64')
+    }
+  }
+
+  /** Forgets what came before the last snapshot but one. From the oldest on, so that there is never a hole. */
+  async #tidy(floor: number): Promise<void> {
+    const { kvs: [first] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { ...this.#keys.log, limit: 1, keys_only: true })
+    for (let from = first ? this.#keys.position(first.key).index : floor; from < floor; from += DELETE_AT_ONCE)
+      await this.#delete(this.#keys.entries(from, Math.min(from + DELETE_AT_ONCE, floor)))
+    await this.#delete(this.#keys.chunksBefore(floor))
+    if (floor > PARTS_WITHIN) await this.#delete(this.#keys.partsBefore(floor - PARTS_WITHIN))
+  }
+
+  async #delete(span: Span): Promise<void> {
+    await this.#gateway.call('/kv/deleterange', span)
+  }
+}
+
+function pointerOf({ value = '' }: KeyValue): Pointer {
+  return JSON.parse(Buffer.from(value, 'base64').toString()) as Pointer
+}
+
+function positionOf({ index, nonce }: Pointer): Position {
+  return { index, nonce: BigInt(nonce) }
+}

@@ -1,0 +1,26 @@
+import { afterAll, beforeAll, test } from 'vitest'
+import { EtcdStore } from '../src/store/etcd.ts'
+import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
+import { describeEngine, type Engine, engine } from './engine.ts'
+import { log } from './etcd.ts'
+
+let logs = 0
+
+describeEngine('etcd', 'a store in etcd', () => {
+  let etcd: Engine
+  beforeAll(async () => {
+    etcd = await engine('etcd')
+  }, 60_000)
+  afterAll(() => etcd?.[Symbol.asyncDispose]())
+
+  async function fixture(): Promise<StoreFixture> {
+    const { endpoints, name } = { endpoints: [`127.0.0.1:${etcd.port}`], name: `test/${++logs}` }
+    return {
+      store: () => new EtcdStore({ endpoints, name }),
+      loseTail: count => log(etcd, name).loseTail(count),
+      [Symbol.asyncDispose]: async () => {},
+    }
+  }
+
+  for (const { name, run } of storeSuite(fixture)) test(name, run, 30_000)
+})
