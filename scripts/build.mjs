@@ -2,7 +2,7 @@
 // Everything in scripts/ uses Node's built-ins alone: it must run in a bare clone.
 
 import { spawnSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
@@ -42,6 +42,8 @@ export function build() {
   if (sources().length > 0 && !run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', 'tsconfig.build.json']))
     return false
   for (const file of orphans()) rmSync(file)
+  const program = join(dist, 'cli/leasehold.js')
+  if (existsSync(program)) chmodSync(program, 0o755) // npm does so for those who install it
   return true
 }
 

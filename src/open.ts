@@ -21,6 +21,8 @@ export async function connect(url?: string, options: LeasesOptions = {}): Promis
 
 export interface OpenOptions {
   readonly clock?: Clock
+  /** The key to show to a server. A store asks for none. */
+  readonly apiKey?: string
 }
 
 export async function open(url: string = defaultUrl(), { clock = systemClock }: OpenOptions = {}): Promise<Lessor> {

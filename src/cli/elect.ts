@@ -1,0 +1,50 @@
+import { type Command, Option } from 'commander'
+import { pause } from '../clock.ts'
+import { milliseconds } from '../duration.ts'
+import { Errand, grace, ON_LOST } from './errand.ts'
+import { whole } from './run.ts'
+import { common, visit } from './visit.ts'
+
+/** After a term that ended by itself: a command that fails at once must not make elections as fast as the disk can write. */
+const BETWEEN = 1_000
+
+interface Options {
+  readonly ttl: string
+  readonly priority?: string
+  readonly terms?: string
+  readonly onLost: (typeof ON_LOST)[number]
+  readonly grace: string
+}
+
+export function elect(program: Command): void {
+  common(program.command('elect'))
+    .summary('run a command for each term of office')
+    .description(
+      'Stands for NAME and runs CMD for each term of office. When CMD ends or the term is lost, it stands again, behind those who wait; INT or TERM end the candidacy.',
+    )
+    .argument('<name>', 'the seat')
+    .argument('<cmd...>', 'what to run while in office')
+    .option('--ttl <duration>', 'how long a term lasts without a renewal', '10s')
+    .option('--priority <n>', 'higher is elected first, -1000 to 1000')
+    .option('--terms <n>', 'stand for so many terms, then exit with the code of the last')
+    .addOption(new Option('--on-lost <what>', 'when a term is lost').choices([...ON_LOST]).default('kill'))
+    .option('--grace <duration>', 'how long the command has between TERM and KILL', '5s')
+    .action(async (name: string, command: string[], options: Options, self: Command) => {
+      const most = options.terms === undefined ? Number.POSITIVE_INFINITY : whole(options.terms, '--terms')
+      const asked = {
+        ttl: milliseconds(options.ttl, '--ttl'),
+        renew: 'continuous' as const,
+        ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
+      }
+      const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
+      process.exitCode = await visit(self, async ({ leases, out, settings, clock }) => {
+        using errand = new Errand({ leases, out, url: settings.url, ...wanted })
+        for (let terms = 1; ; terms++) {
+          const { code, lost } = await errand.run(`election/${name}`, asked)
+          if (errand.signal.aborted || terms >= most) return code
+          out.note(`the term is over: ${lost ? 'it was lost' : `the command ended with ${code}`}; standing again`, { terms, code, lost })
+          if (!lost) await pause(clock, BETWEEN, errand.signal, { ref: true })
+        }
+      })
+    })
+}

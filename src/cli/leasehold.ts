@@ -1,0 +1,51 @@
+#!/usr/bin/env node
+/** The program: which commands there are, and how every one of them ends. A new command is its file and one line here. */
+import { readFileSync } from 'node:fs'
+import { Command, CommanderError } from 'commander'
+import { elect } from './elect.ts'
+import { EXIT, report, usage } from './exit.ts'
+import { endQuietlyWhenNobodyReads, say } from './output.ts'
+import { run } from './run.ts'
+import { common } from './visit.ts'
+
+const commands: readonly ((program: Command) => void)[] = [run, elect]
+
+function program(): Command {
+  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
+  const all = common(new Command('leasehold'))
+    .description('Leases: who may do what, for how long.')
+    .version(version)
+    .enablePositionalOptions()
+    .helpCommand('help [command]', 'what a command does and takes')
+    .showSuggestionAfterError()
+  for (const add of commands) add(all)
+  for (const each of [all, ...below(all)])
+    each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
+  return all
+}
+
+function below(command: Command): Command[] {
+  return command.commands.flatMap(each => [each as Command, ...below(each as Command)])
+}
+
+async function main(argv: readonly string[]): Promise<void> {
+  endQuietlyWhenNobodyReads()
+  const end = argv.indexOf('--')
+  const json = (end === -1 ? argv : argv.slice(0, end)).includes('--json')
+  const all = program()
+  try {
+    if (argv.length === 0) say(all.helpInformation().trimEnd())
+    if (argv.length === 0) process.exitCode = EXIT.usage
+    else await all.parseAsync(argv, { from: 'user' })
+  } catch (error) {
+    if (!(error instanceof CommanderError)) process.exitCode = report(error, { json })
+    else if (error.exitCode !== 0) process.exitCode = report(mistyped(error), { json })
+  }
+}
+
+function mistyped({ message, code }: CommanderError): Error {
+  const hint = code === 'commander.unknownOption' ? ' What belongs to the command that is run comes after --.' : ''
+  return usage(message.replace(/^error: /, ''), `See leasehold help, or leasehold help COMMAND.${hint}`)
+}
+
+await main(process.argv.slice(2))

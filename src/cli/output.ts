@@ -1,0 +1,118 @@
+/**
+ * What the commands print: data on stdout, words on stderr. Names come from strangers, so nothing of them reaches a terminal that could move
+ * its cursor, change its colours or turn its text around.
+ */
+import { writeSync } from 'node:fs'
+import { isatty } from 'node:tty'
+
+/** Controls, marks of direction, characters without a width, separators of lines, tags, and halves of characters. */
+const UNSEEN =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|[\ud800-\udfff]/gu
+
+/** For people: in the place of each such character stands a sign that something was there, or two names could look like one. */
+export function clean(text: string): string {
+  return text.replace(UNSEEN, '\ufffd')
+}
+
+/** For programs: exact, and harmless on a terminal all the same. */
+export function jsonLine(value: unknown): string {
+  return JSON.stringify(value).replace(UNSEEN, found =>
+    Array.from({ length: found.length }, (_, i) => `\\u${found.charCodeAt(i).toString(16).padStart(4, '0')}`).join(''),
+  )
+}
+
+export type Row = readonly (string | number)[]
+
+/** Columns that fit their widest cell; the last one is left as long as it is. */
+export function table(head: readonly string[], rows: readonly Row[], { bold = false }: { readonly bold?: boolean } = {}): string {
+  const cells = rows.map(row => row.map(cell => clean(String(cell))))
+  const widths = head.map((title, i) => Math.max(title.length, ...cells.map(row => width(row[i] ?? ''))))
+  const line = (row: readonly string[]) =>
+    row
+      .map((cell, i) => (i === row.length - 1 ? cell : cell + ' '.repeat(widths[i]! - width(cell))))
+      .join('  ')
+      .trimEnd()
+  const title = line(head)
+  return [bold ? `\u001b[1m${title}\u001b[0m` : title, ...cells.map(line)].join('\n')
+}
+
+/** In characters. What an East Asian terminal shows wider is one column off, and harms nothing. */
+function width(text: string): number {
+  return text.length < 256 ? [...text].length : text.length
+}
+
+export interface OutputOptions {
+  readonly json: boolean
+  readonly env?: Readonly<Record<string, string | undefined>>
+}
+
+export class Output {
+  readonly json: boolean
+  readonly #env: Readonly<Record<string, string | undefined>>
+
+  constructor({ json, env = process.env }: OutputOptions) {
+    this.json = json
+    this.#env = env
+  }
+
+  /** Whether stdout takes colours: https://no-color.org */
+  get colour(): boolean {
+    const { NO_COLOR = '', TERM } = this.#env
+    return NO_COLOR === '' && TERM !== 'dumb' && isatty(1)
+  }
+
+  /** One object a line. */
+  data(value: unknown): Promise<void> {
+    return print(`${jsonLine(value)}\n`)
+  }
+
+  /** Lines for people: whoever calls has cleaned what came from strangers. */
+  text(text: string): Promise<void> {
+    return print(`${text}\n`)
+  }
+
+  table(head: readonly string[], rows: readonly Row[]): Promise<void> {
+    return this.text(table(head, rows, { bold: this.colour }))
+  }
+
+  /** Words: on stderr, in the words of a program when it asked for JSON. */
+  note(sentence: string, facts: Readonly<Record<string, unknown>> = {}): void {
+    say(this.json ? jsonLine({ note: sentence, ...facts }) : `leasehold: ${clean(sentence)}`)
+  }
+}
+
+/** Resolves when there is room for more: a list of a million leases goes through a slow pipe without being kept in memory. */
+function print(text: string): Promise<void> {
+  return new Promise(resolve => {
+    if (process.stdout.write(text)) resolve()
+    else process.stdout.once('drain', resolve)
+  })
+}
+
+/**
+ * Straight to the descriptor: `process.stderr` would make a pipe that we share with a child non-blocking, and the child's own writes would
+ * fail with EAGAIN.
+ */
+export function say(line: string): void {
+  write(`${line}\n`)
+}
+
+export function write(text: string): void {
+  const bytes = Buffer.from(text)
+  for (let at = 0, tries = 0; at < bytes.length && tries < 1_000; tries++) {
+    try {
+      at += writeSync(2, bytes, at)
+    } catch (error) {
+      // Whoever read our words has gone, or does not keep up: that is no reason to fail.
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return
+    }
+  }
+}
+
+/** `| head` has seen enough: that is no failure. */
+export function endQuietlyWhenNobodyReads(): void {
+  process.stdout.on('error', error => {
+    if ((error as NodeJS.ErrnoException).code === 'EPIPE') process.exit(process.exitCode ?? 0)
+    throw error
+  })
+}

@@ -1,0 +1,71 @@
+import { type Command, Option } from 'commander'
+import { milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import { Errand, grace, ON_LOST } from './errand.ts'
+import { CommandFailure, EXIT, failureOf, usage } from './exit.ts'
+import { common, visit } from './visit.ts'
+
+interface Options {
+  readonly ttl: string
+  readonly wait: string | boolean
+  readonly shared?: boolean
+  readonly units?: string
+  readonly priority?: string
+  readonly onLost: (typeof ON_LOST)[number]
+  readonly grace: string
+  readonly conflictExitCode?: string
+  readonly skipOk?: boolean
+}
+
+export function run(program: Command): void {
+  common(program.command('run'))
+    .summary('run a command while holding a lease')
+    .description('Runs CMD while holding NAME; its exit code is ours. Give the command after --.')
+    .argument('<name>', 'what to hold')
+    .argument('<cmd...>', 'what to run, without a shell in between')
+    .option('--ttl <duration>', 'how long the lease lasts without a renewal', '30s')
+    .option('--wait <duration>', 'how long to wait for it (default: until granted)')
+    .option('--no-wait', `do not wait: exit with ${EXIT.held} when it is held`)
+    .option('--shared', 'hold it together with others who ask the same')
+    .option('--units <n>', 'how many units of it')
+    .option('--priority <n>', 'higher goes first, -1000 to 1000')
+    .addOption(new Option('--on-lost <what>', 'when the lease is lost').choices([...ON_LOST]).default('kill'))
+    .option('--grace <duration>', 'how long the command has between TERM and KILL', '5s')
+    .option('-E, --conflict-exit-code <code>', `instead of ${EXIT.held}, when held or waited in vain`)
+    .option('--skip-ok', 'exit with 0 when held or waited in vain')
+    .action(async (name: string, command: string[], options: Options, self: Command) => {
+      const held = options.skipOk === true ? 0 : exitCode(options.conflictExitCode)
+      const asked = {
+        ttl: milliseconds(options.ttl, '--ttl'),
+        wait: typeof options.wait === 'string' ? milliseconds(options.wait, '--wait') : options.wait,
+        ...(options.shared === true && { mode: 'shared' as const }),
+        ...(options.units !== undefined && { units: whole(options.units, '--units') }),
+        ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
+      }
+      const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
+      process.exitCode = await visit(self, async ({ leases, out, settings }) => {
+        using errand = new Errand({ leases, out, url: settings.url, ...wanted })
+        try {
+          return (await errand.run(name, asked)).code
+        } catch (error) {
+          if (!(error instanceof LeaseError && (error.code === 'HELD' || error.code === 'WAITED'))) throw error
+          if (held !== 0) throw new CommandFailure({ ...failureOf(error), exit: held }, { cause: error })
+          out.note(`${error.message}; skipped`, { skipped: name })
+          return held
+        }
+      })
+    })
+}
+
+function exitCode(text: string | undefined): number {
+  if (text === undefined) return EXIT.held
+  const code = whole(text, '-E')
+  if (code < 0 || code > 255)
+    throw usage(`-E takes an exit code from 0 to 255, not ${text}`, 'Choose one that the command itself does not use.')
+  return code
+}
+
+export function whole(text: string, option: string): number {
+  if (!/^-?\d{1,15}$/.test(text)) throw usage(`${option} takes a whole number, not ${text}`, 'See leasehold help.')
+  return Number(text)
+}
