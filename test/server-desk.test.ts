@@ -104,6 +104,42 @@ test('asked again under the same operation after the grant, a waiter still learn
   expect(again).toMatchObject({ lease: (granted as { lease: number }).lease, tokens: (granted as { tokens: readonly number[] }).tokens })
 })
 
+test('a wait asked again under the same operation survives the death of the first connection', async () => {
+  await using world = await opened()
+  const { desk, lessor } = world
+  const first = await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  if (first.kind !== 'granted') throw new Error(first.kind)
+  const op = { session: 's', seq: 1, acked: 0, again: true }
+  const dead = new AbortController()
+  const once = desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op, signal: dead.signal })
+  const judged = expect(once).rejects.toThrow('cut')
+  await turn()
+  const again = desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
+  await turn()
+  dead.abort(new Error('cut'))
+  await judged
+  expect(desk.waiting).toBe(1)
+  await desk.propose(anyone(), { kind: 'release', lease: first.lease })
+  const granted = await again
+  expect(granted).toMatchObject({ kind: 'granted', waited: true })
+  await turn()
+  expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.grants.map(({ holder }) => holder)).toEqual(['bob'])
+})
+
+test('a grant under an operation is not taken back because the first copy of the question lost its connection', async () => {
+  await using world = await opened()
+  const { desk, lessor } = world
+  const op = { session: 's', seq: 1, acked: 0, again: true }
+  const dead = new AbortController()
+  const once = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 0, op, signal: dead.signal })
+  dead.abort(new Error('cut'))
+  await once.catch(() => {})
+  const again = await desk.acquire(anyone(), acquire('bob', 'a'), { wait: 0, op })
+  await turn()
+  expect(again).toMatchObject({ kind: 'granted' })
+  expect((await lessor.read({ kind: 'leases', holder: 'bob' })).value).toHaveLength(1)
+})
+
 test('once there is a key everyone needs one, also those who were let in before', async () => {
   await using world = await opened()
   const { desk, lessor, audited } = world

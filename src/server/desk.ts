@@ -110,7 +110,8 @@ export class Desk implements AsyncDisposable {
     // Without the signal: what was asked may happen all the same, and then somebody must know it to undo it.
     const outcome = await this.propose(caller, wait > 0 ? { ...now, wait: true } : now, op === undefined ? {} : { op })
     if (outcome.kind === 'granted') {
-      if (!signal?.aborted) return { ...outcome, waited: false }
+      // Under an operation it may have been asked again through another connection, and be believed there.
+      if (op !== undefined || !signal?.aborted) return { ...outcome, waited: false }
       this.lessor.propose({ kind: 'release', lease: outcome.lease }).catch(() => {})
       throw signal.reason
     }

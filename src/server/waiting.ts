@@ -13,6 +13,11 @@ interface Place {
   readonly queued: Queued
   /** When its place must be renewed, on the monotonic clock. */
   due: number
+  /** Whoever asked for it: several where an operation was asked again before the first connection was known to be dead. */
+  readonly followers: Set<Follower>
+}
+
+interface Follower {
   readonly granted: (granted: Granted) => void
   readonly failed: (error: unknown) => void
 }
@@ -46,37 +51,51 @@ export class Waiting {
   follow(queued: Queued, signal: AbortSignal): Promise<Granted> {
     const { lease, revision } = queued
     return new Promise((resolve, reject) => {
-      const settle = () => {
-        signal.removeEventListener('abort', left)
-        this.#places.delete(lease)
-        if (this.#places.size === 0) this.#rest()
-      }
+      const place = this.#places.get(lease) ?? { queued, due: this.#clock.now() + queued.ttl / BEATS, followers: new Set() }
       const left = () => {
-        settle()
+        place.followers.delete(follower)
+        reject(signal.reason)
+        // Another copy of the question still waits, through a connection that lives.
+        if (place.followers.size > 0 || !this.#settle(lease, place)) return
         // Also when it was granted at this moment: nobody will hear of it.
         this.#lessor.propose({ kind: 'release', lease }).catch(() => {})
-        reject(signal.reason)
       }
-      this.#places.set(lease, {
-        queued,
-        due: this.#clock.now() + queued.ttl / BEATS,
+      const follower: Follower = {
         granted: granted => {
-          settle()
+          signal.removeEventListener('abort', left)
           resolve(granted)
         },
         failed: error => {
-          settle()
+          signal.removeEventListener('abort', left)
           reject(error)
         },
-      })
+      }
+      place.followers.add(follower)
+      this.#places.set(lease, place)
       if (signal.aborted) return left()
       signal.addEventListener('abort', left, { once: true })
-      this.#beatBy(this.#clock.now() + queued.ttl / BEATS)
+      this.#beatBy(place.due)
       if (this.#watching === undefined) {
         this.#watching = new AbortController()
         void this.#watch(revision, this.#watching.signal)
       } else if (this.#heard >= revision) void this.#look(lease) // the news may have come before we listened
     })
+  }
+
+  /** Nobody waits here any more. Whether this was the first to say so. */
+  #settle(lease: number, place: Place): boolean {
+    if (this.#places.get(lease) !== place) return false
+    this.#places.delete(lease)
+    if (this.#places.size === 0) this.#rest()
+    return true
+  }
+
+  #granted(place: Place, granted: Granted): void {
+    if (this.#settle(place.queued.lease, place)) for (const follower of place.followers) follower.granted(granted)
+  }
+
+  #failed(place: Place, error: unknown): void {
+    if (this.#settle(place.queued.lease, place)) for (const follower of place.followers) follower.failed(error)
   }
 
   #rest(): void {
@@ -102,7 +121,7 @@ export class Waiting {
         }
       } catch (error) {
         if (this.#lessor.signal.aborted) {
-          for (const place of [...this.#places.values()]) place.failed(error)
+          for (const place of [...this.#places.values()]) this.#failed(place, error)
           return
         }
         await pause(this.#clock, RETRY, signal).catch(() => {})
@@ -114,10 +133,11 @@ export class Waiting {
     for (const { lease, type, cause } of events) {
       const place = this.#places.get(lease)
       if (place === undefined) continue
-      if (type === 'withdrawn') place.failed(withdrawn(lease, cause))
+      if (type === 'withdrawn') this.#failed(place, withdrawn(lease, cause))
       else {
         const given = events.filter(event => event.lease === lease && event.type === 'granted')
-        place.granted(
+        this.#granted(
+          place,
           granted(
             place.queued,
             events[0]!.revision,
@@ -134,10 +154,11 @@ export class Waiting {
       const { revision, value } = await this.#lessor.read({ kind: 'lease', lease })
       const place = this.#places.get(lease)
       if (place === undefined) return
-      if (value === undefined) place.failed(withdrawn(lease, undefined))
-      else if (value.status !== 'waiting') place.granted(granted(place.queued, revision, value.grants))
+      if (value === undefined) this.#failed(place, withdrawn(lease, undefined))
+      else if (value.status !== 'waiting') this.#granted(place, granted(place.queued, revision, value.grants))
     } catch (error) {
-      if (this.#lessor.signal.aborted) this.#places.get(lease)?.failed(error)
+      const place = this.#places.get(lease)
+      if (this.#lessor.signal.aborted && place !== undefined) this.#failed(place, error)
       // Else the next beat finds out.
     }
   }
