@@ -91,7 +91,8 @@ async function live(leases, who) {
       note('believes', { who, lease: lease.id, tokens: lease.tokens, until: t + remaining }, t)
       const longest = Math.random() < 0.15 ? ttl * 1.5 : ttl / 8
       const told = await hold(who, lease, forgetful ? Number.POSITIVE_INFINITY : now() + Math.random() * longest)
-      if (forgetful || told) continue
+      // At the end everything is given back, also what was to be forgotten: whoever comes next is no second holder.
+      if (told || (forgetful && !stopping)) continue
       note('releasing', { who, lease: lease.id })
       await lease.release()
     } catch (error) {
