@@ -1,0 +1,205 @@
+/**
+ * The tables and functions of the log in Postgres, made by whoever comes first.
+ *
+ * The order is that of a lock on the log's row, which lasts for one statement: the engine takes and drops it without waiting for any client,
+ * so a client that stands still holds up nobody, and a pooler may give each statement another session. Functions, because a statement sees
+ * the world as it was when it began: what was committed while it waited for the lock only the next one sees, and inside a function there is
+ * a next one.
+ */
+
+/** Raised whenever tables or functions change. A store refuses what is newer than it knows. */
+export const VERSION = 1
+
+/**
+ * An append's answer is sent while its transaction still holds the lock. So it must fit into the buffers between engine and client even when
+ * that client has been stopped: else nobody could append until it goes on. (As text each byte takes two.)
+ */
+const MISSED_BYTES = 32_768
+const MISSED_ENTRIES = 256
+
+/** A plain name, so that it needs no care wherever it is written. */
+export function isPlain(schema: string): boolean {
+  return /^[a-z_][a-z0-9_]{0,62}$/.test(schema)
+}
+
+/** One transaction: two processes that create at once do so one after the other. */
+export function creation(s: string): string {
+  return `
+select pg_advisory_xact_lock(hashtextextended('leasehold schema ${s}', 0));
+
+-- "if not exists" would ask for the right to create schemas even when there is one.
+do $$ begin
+  if to_regnamespace('${s}') is null then create schema ${s}; end if;
+end $$;
+
+create table if not exists ${s}.version (version int not null);
+insert into ${s}.version select ${VERSION} where not exists (select from ${s}.version);
+
+-- One row for each log: where it ends, what is no longer kept, which snapshot is in force. Updated in place, hence the room.
+create table if not exists ${s}.log (
+  name text primary key,
+  id int generated always as identity unique,
+  head bigint not null default 0,
+  head_nonce bigint not null default 0,
+  floor bigint not null default 0,
+  floor_nonce bigint not null default 0,
+  snapshot bigint not null default 0
+) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+create table if not exists ${s}.entry (
+  log int not null,
+  idx bigint not null,
+  nonce bigint not null,
+  bytes bytea not null,
+  primary key (log, idx)
+);
+alter table ${s}.entry alter column bytes set storage external;
+
+create table if not exists ${s}.snapshot (
+  id bigint generated always as identity primary key,
+  log int not null,
+  idx bigint not null,
+  nonce bigint not null,
+  written int not null default 0,
+  complete boolean not null default false
+);
+
+create table if not exists ${s}.chunk (
+  snapshot bigint not null,
+  n int not null,
+  bytes bytea not null,
+  primary key (snapshot, n)
+);
+alter table ${s}.chunk alter column bytes set storage external;
+
+-- Null when the log contains that entry, else why it does not. The row of the entry is looked at, not only what the log's row says of it: someone
+-- may have deleted entries by hand.
+create or replace function ${s}.missing(l ${s}.log, at bigint, at_nonce bigint) returns text language plpgsql stable as $$
+declare found_nonce bigint;
+begin
+  if at > l.head then return 'diverged the log ends at ' || l.head || ', before ' || at; end if;
+  if at < l.floor then return 'trimmed'; end if;
+  if at = l.floor then
+    found_nonce := l.floor_nonce;
+  else
+    select e.nonce into found_nonce from ${s}.entry e where e.log = l.id and e.idx = at;
+    if not found then return 'diverged entry ' || at || ' is gone'; end if;
+  end if;
+  if found_nonce <> at_nonce then return 'diverged another entry stands at ' || at; end if;
+  return null;
+end $$;
+
+-- The first row says what became of it, with the position; the others are what was missed.
+create or replace function ${s}.append(log_name text, after bigint, after_nonce bigint, new_nonce bigint, new_bytes bytea)
+returns table (kind text, idx bigint, nonce bigint, bytes bytea) language plpgsql as $$
+declare
+  l ${s}.log;
+  total bigint := 0;
+  many bigint := 0;
+begin
+  -- Acknowledged means durable, whatever this database is set to.
+  if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
+  select * into l from ${s}.log where name = log_name for no key update;
+  if not found then return query select 'diverged the log is gone', 0::bigint, 0::bigint, null::bytea; return; end if;
+  kind := ${s}.missing(l, after, after_nonce);
+  if kind is null and after < l.head then kind := ${s}.missing(l, l.head, l.head_nonce); end if;
+  if kind is not null then return query select kind, 0::bigint, 0::bigint, null::bytea; return; end if;
+  insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, l.head + 1, new_nonce, new_bytes);
+  update ${s}.log set head = l.head + 1, head_nonce = new_nonce where name = log_name;
+  perform pg_notify('leasehold_' || l.id, (l.head + 1) || ' ' || new_nonce);
+  if after = l.head then return query select 'appended', l.head + 1, new_nonce, null::bytea; return; end if;
+  if l.head - after <= ${MISSED_ENTRIES} then
+    select coalesce(sum(length(e.bytes)), 0), count(*) into total, many from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head;
+  end if;
+  if many <> l.head - after or total > ${MISSED_BYTES} then
+    return query select 'behind', l.head + 1, new_nonce, null::bytea;
+    return;
+  end if;
+  return query select 'appended', l.head + 1, new_nonce, null::bytea;
+  return query select 'missed', e.idx, e.nonce, e.bytes from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head order by e.idx;
+end $$;
+
+-- The first row is the end of the log; the others follow \`after\`, as many as one answer carries.
+create or replace function ${s}.read(log_name text, after bigint, after_nonce bigint, most int, most_bytes int)
+returns table (kind text, idx bigint, nonce bigint, bytes bytea) language plpgsql stable as $$
+declare l ${s}.log;
+begin
+  select * into l from ${s}.log where name = log_name;
+  if not found then return query select 'diverged the log is gone', 0::bigint, 0::bigint, null::bytea; return; end if;
+  kind := ${s}.missing(l, after, after_nonce);
+  if kind is not null then return query select kind, 0::bigint, 0::bigint, null::bytea; return; end if;
+  return query select 'entries', l.head, l.head_nonce, null::bytea;
+  if after = l.head then return; end if;
+  return query
+    select 'entry', sized.idx, sized.nonce, sized.bytes
+    from (
+      select e.idx, e.nonce, e.bytes, sum(length(e.bytes)) over (order by e.idx) as total
+      from (select * from ${s}.entry one where one.log = l.id and one.idx > after order by one.idx limit most) e
+    ) sized
+    where sized.total <= most_bytes or sized.idx = after + 1
+    order by sized.idx;
+end $$;
+
+-- Begins to write a snapshot: its id, or why not. Of one that is being written it says how far it has come: \`stale\` is one that is to be passed over.
+create or replace function ${s}.begin_snapshot(log_name text, at bigint, at_nonce bigint, stale bigint)
+returns table (kind text, snapshot bigint, written int) language plpgsql as $$
+declare
+  l ${s}.log;
+  other ${s}.snapshot;
+begin
+  select * into l from ${s}.log where name = log_name for no key update;
+  if not found then return query select 'diverged the log is gone', 0::bigint, 0; return; end if;
+  if exists (select from ${s}.snapshot o where o.id = l.snapshot and o.idx >= at) then return query select 'older', 0::bigint, 0; return; end if;
+  kind := ${s}.missing(l, at, at_nonce);
+  if kind is not null then return query select kind, 0::bigint, 0; return; end if;
+  delete from ${s}.snapshot o where o.id = stale and not o.complete;
+  select * into other from ${s}.snapshot o where o.log = l.id and not o.complete order by o.id limit 1;
+  if found then return query select case when other.idx >= at then 'older' else 'busy' end, other.id, other.written; return; end if;
+  return query insert into ${s}.snapshot as made (log, idx, nonce) values (l.id, at, at_nonce) returning 'begun', made.id, 0;
+end $$;
+
+-- In force from here on; what came before the last one is no longer kept. Rows are taken away later, a few at a time, while others append.
+create or replace function ${s}.keep_snapshot(log_name text, made bigint, chunks int) returns text language plpgsql as $$
+declare
+  l ${s}.log;
+  fresh ${s}.snapshot;
+  last ${s}.snapshot;
+  why text;
+begin
+  if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
+  select * into l from ${s}.log where name = log_name for no key update;
+  if not found then return 'diverged the log is gone'; end if;
+  select * into last from ${s}.snapshot o where o.id = l.snapshot;
+  select * into fresh from ${s}.snapshot o where o.id = made;
+  if not found then return 'taken'; end if;
+  if last.idx >= fresh.idx then return 'older'; end if;
+  why := ${s}.missing(l, fresh.idx, fresh.nonce);
+  if why is not null then return why; end if;
+  if (select count(*) from ${s}.chunk c where c.snapshot = made) <> chunks then return 'taken'; end if;
+  update ${s}.snapshot o set complete = true where o.id = made;
+  update ${s}.log set snapshot = made, floor = coalesce(last.idx, l.floor), floor_nonce = coalesce(last.nonce, l.floor_nonce) where name = log_name;
+  return 'kept';
+end $$;
+
+-- Takes away at most so many rows that nobody can ask for any more, and says how many it were.
+create or replace function ${s}.tidy(log_name text, most int) returns bigint language plpgsql as $$
+declare
+  l ${s}.log;
+  gone bigint;
+  more bigint;
+begin
+  select * into l from ${s}.log where name = log_name;
+  if not found then return 0; end if;
+  delete from ${s}.entry e where e.log = l.id and e.idx in (
+    select one.idx from ${s}.entry one where one.log = l.id and one.idx <= l.floor order by one.idx limit most for update skip locked);
+  get diagnostics gone = row_count;
+  -- The last two that were complete stay: someone may be reading the older one.
+  delete from ${s}.snapshot o where o.log = l.id and o.complete and o.id < l.snapshot and o.idx < l.floor;
+  delete from ${s}.chunk c where (c.snapshot, c.n) in (
+    select one.snapshot, one.n from ${s}.chunk one
+    where not exists (select from ${s}.snapshot o where o.id = one.snapshot) limit most / 16 + 1 for update skip locked);
+  get diagnostics more = row_count;
+  return gone + more;
+end $$;
+`
+}

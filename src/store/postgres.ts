@@ -1,0 +1,310 @@
+/**
+ * A log in Postgres, shared by any number of replicas: one row for each batch, in the order in which a lock on the log's row was had.
+ *
+ * Not promised: the age of entries (the engine's wall clock may be moved, and it tells nothing else); that an acknowledged entry survives a
+ * failover to a standby that was not synchronous. See docs/stores.md for settings, roles and poolers, and postgres-schema.ts for the order.
+ */
+import { type Clock, systemClock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import type { Appended, Entry, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
+import { Bell } from './postgres-bell.ts'
+import { type Driver, PgDriver, type PgPool, type PostgresJs, PostgresJsDriver, pgPool, type Row, type Value } from './postgres-driver.ts'
+import { signed, unsigned } from './postgres-nonce.ts'
+import { Run } from './postgres-run.ts'
+import { creation, isPlain, VERSION } from './postgres-schema.ts'
+import { Snapshots } from './postgres-snapshots.ts'
+import { isAbsent, isPassing, trouble } from './postgres-trouble.ts'
+
+/** What one answer carries at most. An entry that is larger travels alone. */
+const MOST_ENTRIES = 1_000
+const MOST_BYTES = 1_048_576
+/** How often one that stood in another's way is asked again. */
+const ATTEMPTS = 20
+
+export interface PostgresStoreOptions {
+  /** `postgres://user:password@host/database`, with `?name=` and `?schema=` as below. Needs the package `pg`. */
+  readonly url?: string
+  /** A `Pool` of `pg` that is there already. It stays open when the store is closed. */
+  readonly pool?: PgPool
+  /** An instance of `postgres` (postgres.js). It stays open, too. */
+  readonly sql?: PostgresJs
+  /** Which log; `leasehold` unless said otherwise. */
+  readonly name?: string
+  /** The schema of the tables; `leasehold` unless said otherwise. Lower-case letters, digits and `_`. */
+  readonly schema?: string
+  readonly clock?: Clock
+  /** How long an answer may take, in ms, before we give up on its connection. */
+  readonly patience?: number
+}
+
+export class PostgresStore implements Store {
+  readonly #options: PostgresStoreOptions
+  readonly #clock: Clock
+  readonly #patience: number
+  readonly #name: string
+  readonly #schema: string
+  /** Without the password, for messages. */
+  readonly #place: string
+  readonly #closing = new AbortController()
+  readonly #run = new Run()
+  #driver: Driver | undefined
+  #bell: Bell | undefined
+  #snapshots: Snapshots | undefined
+  #appending = false
+  /** What was announced while an append was under way: most often that append. */
+  #announced: Position | undefined
+  #profile: Profile = {
+    ...{ store: 'postgres', durable: true, failover: false, push: true, shared: true, ages: false },
+    notes: ['Ages of entries are not known.'],
+  }
+
+  constructor(options: PostgresStoreOptions) {
+    const { url, clock = systemClock, patience = 5_000 } = options
+    const asked = url === undefined ? undefined : parsed(url)
+    this.#options = options
+    this.#clock = clock
+    this.#patience = patience
+    this.#name = options.name ?? asked?.searchParams.get('name') ?? 'leasehold'
+    this.#schema = options.schema ?? asked?.searchParams.get('schema') ?? 'leasehold'
+    this.#place = asked === undefined ? 'postgres' : `postgres://${asked.host}${asked.pathname}`
+    if (!isPlain(this.#schema))
+      throw new LeaseError('INVALID', `${this.#schema} cannot be the schema: use lower-case letters, digits and _`, {
+        facts: { schema: this.#schema },
+      })
+    if ([url, options.pool, options.sql].filter(given => given !== undefined).length !== 1)
+      throw new LeaseError('INVALID', 'a store in Postgres takes a url, a pool or a sql, and one of them only')
+  }
+
+  get profile(): Profile {
+    return this.#bell === undefined ? this.#profile : { ...this.#profile, push: this.#bell.rings }
+  }
+
+  // Opening
+
+  async open(): Promise<Opened> {
+    if (this.#closing.signal.aborted) throw closed()
+    this.#driver ??= await this.#connect()
+    await this.#provide()
+    await this.#learn()
+    const log = `${this.#schema}.log`
+    await this.#ask(`insert into ${log} (name) values ($1) on conflict do nothing`, [this.#name])
+    const text = `select l.id, l.head, l.head_nonce, ${this.#schema}.missing(l, l.head, l.head_nonce) from ${log} l where l.name = $1`
+    const [[id, head, nonce, missing]] = (await this.#ask(text, [this.#name])) as [[number, string, string, string | null]]
+    if (missing !== null)
+      throw new LeaseError(
+        'DIVERGED',
+        `the log ${this.#name} in ${this.#place} lost entries: ${reason(missing)}; restore it from a backup`,
+        {
+          facts: { place: this.#place, name: this.#name },
+        },
+      )
+    this.#bell = new Bell(this.#driver, this.#clock, `leasehold_${id}`, payload => this.#heard(payload))
+    const snapshots = new Snapshots({
+      ...{ schema: this.#schema, name: this.#name, clock: this.#clock, closing: this.#closing.signal },
+      ask: (asked, values) => this.#ask(asked, values),
+    })
+    this.#snapshots = snapshots
+    await this.#bell.start()
+    const snapshot = await snapshots.newest()
+    return { head: { index: Number(head), nonce: unsigned(nonce) }, ...(snapshot !== undefined && { snapshot }) }
+  }
+
+  async #connect(): Promise<Driver> {
+    const { url, pool, sql } = this.#options
+    const settings = { clock: this.#clock, patience: this.#patience }
+    if (sql !== undefined) return new PostgresJsDriver(sql, settings)
+    return new PgDriver(pool ?? (await pgPool(bare(url!), settings)), { ...settings, own: pool === undefined })
+  }
+
+  /** Tables of our version. Only whoever finds none needs the right to make them. */
+  async #provide(): Promise<void> {
+    const version = async () => {
+      const [row] = await this.#driver!.run(`select version from ${this.#schema}.version`, [])
+      return row?.[0] as number | undefined
+    }
+    try {
+      const found = await version().catch(async error => {
+        if (!isAbsent(error)) throw error
+        await this.#driver!.script(creation(this.#schema))
+        return version()
+      })
+      if (found === VERSION) return
+      throw new LeaseError(
+        'UNSUPPORTED',
+        `the tables in ${this.#place} are of version ${found}, this process knows ${VERSION}: use the version of leasehold that made them`,
+        { facts: { place: this.#place, version: found ?? 0, reason: 'newer' } },
+      )
+    } catch (error) {
+      throw trouble(error, this.#place, 'never')
+    }
+  }
+
+  /** What its settings promise. */
+  async #learn(): Promise<void> {
+    const [[fsync, commit, standbys, pages, standby]] = (await this.#ask(
+      `select current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+        current_setting('full_page_writes'), pg_is_in_recovery()`,
+      [],
+    )) as [[string, string, string, string, boolean]]
+    if (standby)
+      throw new LeaseError('UNAVAILABLE', `${this.#place} is a standby: name the primary`, {
+        facts: { place: this.#place, reason: 'standby' },
+      })
+    const durable = fsync === 'on' && pages === 'on'
+    const failover = durable && standbys !== '' && (commit === 'on' || commit === 'remote_apply')
+    const notes = [
+      ...this.#profile.notes,
+      ...(fsync === 'on' ? [] : ['fsync is off: what was acknowledged may be lost, or the database damaged, when its machine crashes.']),
+      ...(pages === 'on' ? [] : ['full_page_writes is off: the database may be damaged when its machine crashes.']),
+      ...(commit === 'off' ? ['synchronous_commit is off; our own transactions wait for the disk all the same (local).'] : []),
+      ...(failover
+        ? []
+        : ['No synchronous standby confirms what is acknowledged: a failover may lose the end of the log, which is noticed.']),
+    ]
+    this.#profile = { ...this.#profile, durable, failover, notes }
+  }
+
+  // Writing and reading
+
+  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    this.#mustBeOpen()
+    const bytes = entry.slice() // it is kept for those who wait, and the caller may use its buffer again
+    const nonce = this.#clock.bits()
+    const text = `select kind, idx, nonce, bytes from ${this.#schema}.append($1, $2, $3, $4, $5)`
+    this.#appending = true
+    try {
+      const rows = await this.#ask(text, [this.#name, after.index, signed(after.nonce), signed(nonce), bytes], 'perhaps')
+      const [[kind, index], ...rest] = rows as [[string, string], ...Row[]]
+      const position = { index: Number(index), nonce }
+      if (kind === 'behind') return { kind, position }
+      if (kind !== 'appended') return this.#notThere(kind)
+      const missed = rest.map(entryOf)
+      this.#run.add(after, [...missed, { position, bytes, age: 0 }])
+      this.#bell!.ring()
+      return { kind, position, missed }
+    } catch (error) {
+      if (isAbsent((error as LeaseError).cause)) return this.#notThere('diverged its tables are gone')
+      throw error
+    } finally {
+      this.#appending = false
+      if (this.#announced !== undefined && !this.#run.has(this.#announced)) this.#bell!.ring()
+      this.#announced = undefined
+    }
+  }
+
+  async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    let why: 'rung' | 'asked' = 'rung'
+    for (;;) {
+      wait?.throwIfAborted()
+      this.#mustBeOpen()
+      const { rung } = this.#bell!
+      const known = wait === undefined ? [] : this.#run.following(after)
+      if (known.length > 0) return { kind: 'entries', entries: known }
+      const read = await this.#readNow(after)
+      if (wait === undefined || read.kind !== 'entries') return read
+      if (read.entries.length > 0) {
+        if (why === 'asked' && this.#bell!.rung === rung) this.#bell!.doubt()
+        return read
+      }
+      why = await this.#bell!.wait(rung, wait)
+    }
+  }
+
+  async #readNow(after: Position): Promise<Read> {
+    const text = `select kind, idx, nonce, bytes from ${this.#schema}.read($1, $2, $3, $4, $5)`
+    try {
+      const [[kind, head], ...rows] = (await this.#ask(text, [this.#name, after.index, signed(after.nonce), MOST_ENTRIES, MOST_BYTES])) as [
+        [string, string],
+        ...Row[],
+      ]
+      if (kind !== 'entries') return this.#notThere(kind)
+      const entries = rows.map(entryOf)
+      const hole = entries.findIndex(({ position }, i) => position.index !== after.index + i + 1)
+      if (hole !== -1 || (entries.length === 0 && Number(head) > after.index))
+        return this.#notThere(`diverged entry ${after.index + Math.max(hole, 0) + 1} is gone`)
+      return { kind, entries }
+    } catch (error) {
+      if (isAbsent((error as LeaseError).cause)) return this.#notThere('diverged its tables are gone')
+      throw error
+    }
+  }
+
+  #notThere(kind: string): { readonly kind: 'trimmed' } | { readonly kind: 'diverged'; readonly reason: string } {
+    this.#run.clear()
+    return kind === 'trimmed' ? { kind } : { kind: 'diverged', reason: reason(kind) }
+  }
+
+  /** Somebody has appended; usually we have. */
+  #heard(payload: string): void {
+    const [index = '0', nonce = '0'] = payload.split(' ')
+    const position = { index: Number(index), nonce: unsigned(nonce) }
+    if (this.#appending) this.#announced = position
+    else if (!this.#run.has(position)) this.#bell!.ring()
+  }
+
+  // Snapshots
+
+  async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    this.#mustBeOpen()
+    return await this.#snapshots!.write(at, bytes)
+  }
+
+  async newest(): Promise<Snapshot | undefined> {
+    this.#mustBeOpen()
+    return await this.#snapshots!.newest()
+  }
+
+  // The end
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#closing.signal.aborted) return
+    this.#closing.abort(closed())
+    await this.#bell?.[Symbol.asyncDispose]()
+    await this.#driver?.[Symbol.asyncDispose]()
+  }
+
+  #mustBeOpen(): void {
+    if (this.#closing.signal.aborted) throw closed()
+    if (this.#snapshots === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+  }
+
+  /** `done`: whether it may have been carried out when no answer came. What only reads, or can be asked again, never was. */
+  async #ask(text: string, values: readonly Value[], done: 'never' | 'perhaps' = 'never'): Promise<readonly Row[]> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#driver!.run(text, values)
+      } catch (error) {
+        if (isPassing(error) && attempt < ATTEMPTS) continue
+        throw trouble(error, this.#place, done)
+      }
+    }
+  }
+}
+
+function entryOf([, index, nonce, bytes]: Row): Entry {
+  return { position: { index: Number(index), nonce: unsigned(nonce as string) }, bytes: bytes as Uint8Array, age: 0 }
+}
+
+function reason(kind: string): string {
+  return kind.replace('diverged ', '')
+}
+
+function parsed(url: string): URL {
+  try {
+    return new URL(url)
+  } catch (cause) {
+    throw new LeaseError('INVALID', 'not a URL of Postgres: it looks like postgres://user:password@host:5432/database', { cause })
+  }
+}
+
+/** Without what is ours. */
+function bare(url: string): string {
+  const rest = new URL(url)
+  rest.searchParams.delete('name')
+  rest.searchParams.delete('schema')
+  return rest.href
+}
+
+function closed(): LeaseError {
+  return new LeaseError('UNAVAILABLE', 'the store was closed')
+}
