@@ -42,6 +42,7 @@ export type Query =
   | { readonly kind: 'resource'; readonly resource: string }
   | { readonly kind: 'resources'; readonly prefix: string }
   | { readonly kind: 'entries'; readonly prefix: string }
+  | { readonly kind: 'services'; readonly service?: string }
   | { readonly kind: 'history'; readonly resource: string }
   | { readonly kind: 'policies' }
   | { readonly kind: 'keys' }
@@ -109,6 +110,25 @@ export interface EntryView {
   readonly incarnation: number
   readonly status: LeaseStatus
   readonly revision: number
+  readonly generation: number
+  /** A registration that has come and gone too often. */
+  readonly suppressed: boolean
+  /** About how many ms its lease has left unless renewed. */
+  readonly remaining: number
+}
+
+/** The registrations of one service, and what is done so that a hiccup does not empty it. */
+export interface ServiceView {
+  readonly service: string
+  readonly instances: number
+  readonly suspect: number
+  readonly suppressed: number
+  /** Too many are silent at once: their lapses are slowed. */
+  readonly preserving: boolean
+  /** Since when, by the wall, for people; 0 when it is not. */
+  readonly since: number
+  /** Lapsed in the present sweep. */
+  readonly removed: number
 }
 
 export interface PastGrant {
@@ -143,6 +163,7 @@ interface Answers {
   resource: ResourceView
   resources: readonly ResourceView[]
   entries: readonly EntryView[]
+  services: readonly ServiceView[]
   history: readonly PastGrant[]
   policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[]
   keys: readonly { readonly id: number; readonly name: string; readonly hash: string; readonly allow: readonly Scope[] }[]

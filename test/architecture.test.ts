@@ -22,10 +22,13 @@ const rooms: readonly Room[] = [
   { room: 'holder/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
   { room: 'leases.ts', may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
+  // What a registration is, and who is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
+  // library. Names are checked by the kernel's own rule.
+  { room: 'recipe/registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
   { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
-  { room: 'wire/', may: ['kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
-  { room: 'server/', may: ['kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'wire/', may: ['recipe/registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'server/', may: ['recipe/registry/', 'kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'] },
   { room: 'dashboard/', may: ['wire/http-client.ts'] },
 
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },

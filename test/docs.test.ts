@@ -103,7 +103,7 @@ describe('docs/guarantees.md', () => {
     ['100 ms to 24 h; a policy may allow up to a year', 'src/kernel/policy.ts', /TTL_MIN = 100\nexport const TTL_MAX = 86_400_000\n/],
     ['renewals in one command | 256 · 10,000', 'src/kernel/command.ts', /MOST_WANTS = 256\b/],
     ['renewals in one command | 256 · 10,000', 'src/kernel/renew.ts', /MOST_RENEWALS = 10_000\b/],
-    ['512 · 8,192 bytes', 'src/kernel/name.ts', /NAME_BYTES = 512\nexport const VALUE_BYTES = 8_192\n/],
+    ['512 · 16,384 bytes', 'src/kernel/name.ts', /NAME_BYTES = 512\n[^\n]*\nexport const VALUE_BYTES = 16_384\n/],
     ['first term | 30 s', 'src/kernel/state.ts', /FIRST_TERM = 30_000\b/],
     ['more than 100 ms late', 'src/replica/timekeeper.ts', /STALL = 100\b/],
     ['chains beyond 256 waiters', 'src/kernel/deadlock.ts', /LONGEST = 256\b/],

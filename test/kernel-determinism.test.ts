@@ -14,7 +14,7 @@ import { Stream } from './kernel/stream.ts'
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
  * whether logs that exist would lead elsewhere as well: that needs a new rules version.
  */
-const GOLDEN = 'ac77eb27ce4fc0e2 1525647483 3082576298'
+const GOLDEN = '24340d83f4357064 1367534439 2282490426'
 
 function write(seed: number, length: number): { state: State; entries: Uint8Array[] } {
   const state = found()

@@ -196,7 +196,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   }
   for (const entry of command.entries ?? []) {
     if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
-    const refused = entryRefusal(state, command.holder, command.incarnation ?? state.nextLease, entry.key, key)
+    const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
     if (refused !== undefined) return refused
   }
   if (state.leases.size >= rule(state, '', 'leases'))
@@ -278,7 +278,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
     rare.children ??= new Set()
     rare.children.add(lease)
   }
-  for (const { key: name, value } of command.entries ?? []) attach(state, effects, lease, name, value)
+  for (const entry of command.entries ?? []) attach(state, effects, lease, entry)
   if (chosen !== undefined) {
     grant(state, effects, lease, chosen)
     if (chosen.length === 0 && (command.entries ?? []).length === 0) emit(state, effects, 'granted', lease, {})

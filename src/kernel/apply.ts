@@ -60,7 +60,7 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
     case 'fence':
       return fence(state, command, key)
     case 'tick':
-      return tick(state, command)
+      return tick(state, effects, command)
     case 'upgrade':
       return upgrade(state, command, key)
     case 'generation':

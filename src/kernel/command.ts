@@ -19,6 +19,11 @@ export interface Want {
 export interface Attachment {
   readonly key: string
   readonly value: string
+  /**
+   * Counted by whoever starts its owner: an older one never writes over a newer one, and a newer one takes the key over from whoever has
+   * it. 0 unless said otherwise.
+   */
+  readonly generation?: number
 }
 
 /** A lease, with or without resources. All of `wants` or nothing, unless `any` asks for some. */
@@ -100,6 +105,8 @@ export interface Put {
   readonly lease: number
   readonly key: string
   readonly value: string
+  /** As for an Attachment. */
+  readonly generation?: number
 }
 
 export interface Delete {
@@ -167,6 +174,21 @@ export interface PolicyRules {
   /** Leases in all, and leases made with one key. Read from the empty prefix only. */
   readonly leases?: number
   readonly leasesPerKey?: number
+  /** Registrations (`services/SERVICE/INSTANCE`): what a lapse adds to the penalty of its key; 0: nothing is held against anyone. */
+  readonly flapPenalty?: number
+  /** In so many ms of the log's own time a penalty halves. */
+  readonly flapHalfLife?: number
+  /** Above this penalty a key is suppressed, until the penalty has fallen to `flapReuse`. */
+  readonly flapSuppress?: number
+  readonly flapReuse?: number
+  /** Percent of a service's registrations that are expected to renew in time; with fewer, lapses are slowed. 0: never. */
+  readonly preserveShare?: number
+  /** A service of fewer registrations than this is never preserved. */
+  readonly preserveLeast?: number
+  /** How long one registration is kept at most for that reason, in ms. */
+  readonly preserveMost?: number
+  /** Percent of a service's registrations that may lapse in one sweep; 100: all of them. */
+  readonly sweepShare?: number
 }
 
 export interface Policy {

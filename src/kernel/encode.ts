@@ -44,6 +44,14 @@ const RULE_NAMES = [
   'aging',
   'leases',
   'leasesPerKey',
+  'flapPenalty',
+  'flapHalfLife',
+  'flapSuppress',
+  'flapReuse',
+  'preserveShare',
+  'preserveLeast',
+  'preserveMost',
+  'sweepShare',
 ] as const satisfies readonly (keyof PolicyRules)[]
 
 export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): void {
@@ -94,7 +102,8 @@ function writeCommand(to: Writer, command: Command): void {
     case 'put':
       to.uint(command.lease)
       to.text(command.key)
-      return to.text(command.value)
+      to.text(command.value)
+      return to.uint(command.generation ?? 0)
     case 'delete':
       to.text(command.key)
       return to.uint(command.lease ?? 0)
@@ -158,7 +167,7 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
     case 'run':
       return { kind, owned: from.bool() }
     case 'put':
-      return { kind, lease: from.uint(), key: from.text(), value: from.text() }
+      return withNumber({ kind, lease: from.uint(), key: from.text(), value: from.text() }, 'generation', from.uint())
     case 'delete':
       return withNumber({ kind, key: from.text() }, 'lease', from.uint())
     case 'revoke':
@@ -274,10 +283,11 @@ function writeAcquire(to: Writer, command: Acquire): void {
   if (mask & ANY) to.uint(command.any!)
   if (mask & PRIORITY) to.int(command.priority!)
   if (mask & ENTRIES)
-    writePairs(
-      to,
-      command.entries!.map(entry => [entry.key, entry.value]),
-    )
+    to.list(command.entries!, ({ key, value, generation = 0 }) => {
+      to.text(key)
+      to.text(value)
+      to.uint(generation)
+    })
   if (mask & PARENT) to.uint(command.parent!)
   if (mask & LABELS) writePairs(to, command.labels!)
   if (mask & HOLDING) writeNumbers(to, command.holding!)
@@ -306,7 +316,9 @@ function readAcquire(from: Reader): Acquire {
     ...(mask & WAIT && { wait: true }),
     ...(mask & ANY && { any: from.uint() }),
     ...(mask & PRIORITY && { priority: from.int() }),
-    ...(mask & ENTRIES && { entries: readPairs(from).map(([key, value]) => ({ key, value })) }),
+    ...(mask & ENTRIES && {
+      entries: from.list(() => withNumber({ key: from.text(), value: from.text() }, 'generation', from.uint())),
+    }),
     ...(mask & PARENT && { parent: from.uint() }),
     ...(mask & LABELS && { labels: readPairs(from) }),
     ...(mask & HOLDING && { holding: readNumbers(from) }),

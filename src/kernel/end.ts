@@ -8,8 +8,10 @@ import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
 import type { EventType } from './event.ts'
 import { rule } from './policy.ts'
 import { leaveQueues } from './queue.ts'
+import { countEntry, review } from './service.ts'
 import {
   CAP,
+  dropEntry,
   dropLease,
   FROZEN,
   findLease,
@@ -76,9 +78,11 @@ function clearTimers(effects: Effects, lease: Lease): void {
 
 export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
   const entry = state.entries.get(key)!
-  state.entries.delete(key)
+  dropEntry(state, key)
   entry.lease.rare!.entries!.delete(key)
   emit(state, effects, 'deleted', entry.lease, { key, cause })
+  const service = countEntry(state, entry, -1)
+  if (service !== undefined) review(state, effects, service)
 }
 
 /** Off the tree and off the list of entries: what an ended lease must not keep, whether its units are frozen or not. */

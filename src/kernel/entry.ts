@@ -1,63 +1,99 @@
 /** Entries: keys and values that hang on a lease and go with it, in the same revision. */
 import type { Attachment, Delete, Put } from './command.ts'
 import { type Effects, emit } from './effects.ts'
-import { detachEntry } from './end.ts'
+import { detachEntry, end } from './end.ts'
 import { badName, badText, VALUE_BYTES } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
 import { allowed, mayTouch } from './policy.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
-import { FROZEN, findLease, type Lease, rareOf, type State, touch, WAITING } from './state.ts'
+import { blameFormer, countEntry, isHusk, isRegistry, review } from './service.ts'
+import { type Attached, addEntry, FROZEN, findLease, type Lease, rareOf, type State, SUSPECT, touch, WAITING } from './state.ts'
 
-export function badAttachment({ key, value }: Attachment): string | undefined {
+export function badAttachment({ key, value, generation }: Attachment): string | undefined {
   const badKey = badName(key)
   if (badKey !== undefined) return `the entry's key ${badKey}`
+  if (generation !== undefined && !(Number.isSafeInteger(generation) && generation > 0)) return `the generation of ${key} must be above 0`
   const badValue = badText(value, VALUE_BYTES)
   return badValue === undefined ? undefined : `the value of ${key} ${badValue}`
 }
 
 /**
- * Whether a lease of `holder` may put an entry: undefined, or why not. An older incarnation never writes over a newer one; a stranger,
- * which is also who calls itself the same and has another key, never takes what another lease keeps.
+ * Whether a lease of `holder` may put an entry: undefined, or why not. An older incarnation or generation never writes over a newer one. A
+ * stranger takes what another lease keeps only with a newer generation, or when it is a registration whose holder has missed a renewal; and
+ * never when it calls itself the same, or newer, and has another key.
  */
-export function entryRefusal(state: State, holder: string, incarnation: number, key: string, by: number): Refused | undefined {
+export function entryRefusal(
+  state: State,
+  holder: { readonly name: string; readonly incarnation: number },
+  { key, generation = 0 }: Omit<Attachment, 'value'>,
+  by: number,
+): Refused | undefined {
   const there = state.entries.get(key)
   if (there === undefined) return undefined
   const owner = there.lease.holder
-  if (owner.name !== holder || !mayTouch(state, by, there.lease))
-    return refuse(state, 'HELD', `the entry ${key} belongs to ${owner.name}`, { key, holder: owner.name, lease: there.lease.id })
-  if (owner.incarnation > incarnation)
-    return refuse(state, 'STALE', `the entry ${key} belongs to a newer incarnation of ${holder}: this process has been replaced`, {
+  const mine = owner.name === holder.name
+  if (!mayTouch(state, by, there.lease)) return heldBy(state, there)
+  if (there.generation > generation)
+    return refuse(state, 'STALE', `the entry ${key} belongs to generation ${there.generation}, of ${owner.name}: this one is replaced`, {
+      key,
+      holder: owner.name,
+      generation: there.generation,
+    })
+  if (!mine && there.generation === generation && !(isRegistry(key) && there.lease.status === SUSPECT)) return heldBy(state, there)
+  if (mine && owner.incarnation > holder.incarnation)
+    return refuse(state, 'STALE', `the entry ${key} belongs to a newer incarnation of ${holder.name}: this process has been replaced`, {
       key,
       incarnation: owner.incarnation,
     })
   return undefined
 }
 
+function heldBy(state: State, { key, lease, generation }: Attached): Refused {
+  const { name } = lease.holder
+  return refuse(state, 'HELD', `the entry ${key} belongs to ${name}`, { key, holder: name, lease: lease.id, generation })
+}
+
 /** The caller has checked `entryRefusal`. */
-export function attach(state: State, effects: Effects, lease: Lease, key: string, value: string): void {
+export function attach(state: State, effects: Effects, lease: Lease, { key, value, generation = 0 }: Attachment): void {
   const there = state.entries.get(key)
   touch(state, lease)
-  if (there !== undefined && there.lease !== lease) {
+  if (there?.lease === lease) {
+    Object.assign(there, { value, generation, revision: state.revision + 1 })
+    emit(state, effects, 'put', lease, { key, value })
+    return
+  }
+  const former = there?.lease
+  if (there !== undefined) {
     touch(state, there.lease)
     there.lease.rare!.entries!.delete(key)
+    countEntry(state, there, -1)
+    blameFormer(state, there, lease)
   }
   const rare = rareOf(lease)
   rare.entries ??= new Set()
   rare.entries.add(key)
-  if (there === undefined) state.entries.set(key, { key, value, lease, revision: state.revision + 1 })
-  else Object.assign(there, { value, lease, revision: state.revision + 1 })
+  const entry = { key, value, lease, revision: state.revision + 1, generation }
+  addEntry(state, entry)
   emit(state, effects, 'put', lease, { key, value })
+  const service = countEntry(state, entry, 1)
+  if (service === undefined) return
+  if (state.suppressed.has(key)) emit(state, effects, 'suppressed', lease, { key })
+  review(state, effects, service)
+  // Nobody can tell its holder sooner: its next renewal says that it has been replaced.
+  if (former !== undefined && isHusk(former))
+    end(state, effects, former, { type: 'revoked', cause: 'replaced', by: lease.holder.name, stopped: true }, state.freed)
 }
 
-export function put(state: State, effects: Effects, { lease: id, key: name, value }: Put, key: number): Outcome {
-  const bad = badAttachment({ key: name, value })
+export function put(state: State, effects: Effects, { kind: _, lease: id, ...entry }: Put, key: number): Outcome {
+  const { key: name } = entry
+  const bad = badAttachment(entry)
   if (bad !== undefined) return invalid(state, bad)
   const lease = findLease(state, id)
   if (lease === undefined || lease.status === FROZEN || lease.status === WAITING || !mayTouch(state, key, lease)) return gone(state, id)
   if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
-  const refused = entryRefusal(state, lease.holder.name, lease.holder.incarnation, name, key)
+  const refused = entryRefusal(state, lease.holder, entry, key)
   if (refused !== undefined) return refused
-  attach(state, effects, lease, name, value)
+  attach(state, effects, lease, entry)
   return done()
 }
 

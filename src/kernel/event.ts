@@ -19,6 +19,10 @@ export const EVENT_TYPES = [
   'key',
   'generation',
   'resync',
+  'suppressed',
+  'reused',
+  'preserving',
+  'relaxed',
 ] as const
 export type EventType = (typeof EVENT_TYPES)[number]
 

@@ -1,7 +1,8 @@
 /** Names of resources, entries and holders: what a person can type, a path can carry and a log can keep. */
 
 export const NAME_BYTES = 512
-export const VALUE_BYTES = 8_192
+/** Room for the metadata of a registration and for what else it says of itself. */
+export const VALUE_BYTES = 16_384
 
 /** Bytes of UTF-8, without making them. A lone surrogate would not survive the way through bytes, so it counts as infinitely long. */
 export function utf8Length(text: string): number {

@@ -26,7 +26,18 @@ const DEFAULTS = {
   aging: 0,
   leases: LEASES,
   leasesPerKey: LEASES_PER_KEY,
+  flapPenalty: 0,
+  flapHalfLife: 120_000,
+  flapSuppress: 2_000,
+  flapReuse: 750,
+  preserveShare: 0,
+  preserveLeast: 5,
+  preserveMost: 300_000,
+  sweepShare: 100,
 } as const satisfies Required<PolicyRules>
+
+/** What holds for `services/` unless a policy says otherwise. docs/registry.md says why these. */
+const SERVICE_DEFAULTS: PolicyRules = { flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 }
 
 /** The prefix that says it, from the name itself up to the empty one; undefined where the default holds. */
 export function ruledBy(state: State, name: string, rule: keyof PolicyRules): string | undefined {
@@ -40,7 +51,10 @@ export function ruledBy(state: State, name: string, rule: keyof PolicyRules): st
 
 export function rule<K extends keyof PolicyRules>(state: State, name: string, key: K): Required<PolicyRules>[K] {
   const prefix = ruledBy(state, name, key)
-  if (prefix === undefined) return DEFAULTS[key]
+  if (prefix === undefined) {
+    const special = SERVICE_DEFAULTS[key]
+    return special !== undefined && name.startsWith('services/') ? (special as Required<PolicyRules>[K]) : DEFAULTS[key]
+  }
   return state.policies.get(prefix)![key] as Required<PolicyRules>[K]
 }
 
@@ -57,6 +71,14 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low
   aging: [0, TTL_LIMIT],
   leases: [0, UNITS_LIMIT],
   leasesPerKey: [0, UNITS_LIMIT],
+  flapPenalty: [0, 1_000_000],
+  flapHalfLife: [1_000, TTL_MAX],
+  flapSuppress: [1, 1_000_000],
+  flapReuse: [1, 1_000_000],
+  preserveShare: [0, 100],
+  preserveLeast: [1, UNITS_LIMIT],
+  preserveMost: [0, TTL_MAX],
+  sweepShare: [1, 100],
 }
 
 /** What is wrong with a policy, or undefined. */
@@ -72,6 +94,8 @@ export function badRules(rules: PolicyRules): string | undefined {
     if (!Number.isSafeInteger(value) || (value as number) < low || (value as number) > high)
       return `${name} must be a whole number from ${low} to ${high}, not ${String(value)}`
   }
+  if ((rules.flapReuse ?? DEFAULTS.flapReuse) > (rules.flapSuppress ?? DEFAULTS.flapSuppress))
+    return `flapReuse (${DEFAULTS.flapReuse} unless given) is above flapSuppress (${DEFAULTS.flapSuppress} unless given)`
   if (rules.ttlMin !== undefined && rules.ttlMax !== undefined && rules.ttlMin > rules.ttlMax) return 'ttlMin is above ttlMax'
   return undefined
 }

@@ -4,6 +4,7 @@ import { type Effects, emit, restartTerm } from './effects.ts'
 import { GONE, type Outcome } from './outcome.ts'
 import { mayTouch } from './policy.ts'
 import { refuse } from './refuse.ts'
+import { countSuspect } from './service.ts'
 import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, type State, SUSPECT, touch, WAITING } from './state.ts'
 
 /** Renewals in one command. */
@@ -34,7 +35,9 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
 }
 
 function recover(state: State, effects: Effects, lease: Lease): void {
+  countSuspect(state, effects, lease, -1)
   lease.status = LIVE
+  if (lease.rare !== undefined) lease.rare.slowed = 0
   state.counts.suspect--
   emitForAll(state, effects, 'recovered', lease)
 }

@@ -8,7 +8,10 @@ import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { VERBS } from './command.ts'
 import { readOutcome, readRules, writeOutcome, writeRules } from './encode.ts'
 import { joinQueues } from './queue.ts'
+import { countEntry } from './service.ts'
 import {
+  type Attached,
+  addEntry,
   addLease,
   FROZEN,
   findLease,
@@ -149,6 +152,17 @@ function tables(state: State): Uint8Array {
       writeOutcome(to, outcome)
     })
   })
+  to.list([...state.flaps], ([key, { penalty, at, suppressed }]) => {
+    to.text(key)
+    to.uint(penalty)
+    to.uint(at)
+    to.bool(suppressed)
+  })
+  to.list([...state.upkeep], ([name, { preserving, since, base, removed, at }]) => {
+    to.text(name)
+    to.bool(preserving)
+    for (const n of [since, base, removed, at]) to.uint(n)
+  })
   return to.sealed()
 }
 
@@ -209,6 +223,7 @@ function writeLease(to: Writer, state: State, lease: Lease): void {
     to.text(key)
     to.text(entry.value)
     to.uint(entry.revision)
+    to.uint(entry.generation)
   })
   to.list(rare.labels, ([name, value]) => {
     to.text(name)
@@ -220,6 +235,7 @@ function writeLease(to: Writer, state: State, lease: Lease): void {
   to.text(rare.cause)
   to.text(rare.by)
   to.uint(rare.started)
+  to.uint(rare.slowed)
   to.bool(rare.timers !== undefined)
   for (const timer of rare.timers?.slice(1) ?? []) writeTimer(to, timer)
 }
@@ -305,6 +321,21 @@ export class StateLoader {
       state.counts.answers += session.answers.size
       state.sessions.set(name, session)
     })
+    from.list(() => {
+      const key = from.text()
+      const flap = { penalty: from.uint(), at: from.uint(), suppressed: from.bool() }
+      state.flaps.set(key, flap)
+      if (flap.suppressed) state.suppressed.add(key)
+    })
+    from.list(() =>
+      state.upkeep.set(from.text(), {
+        preserving: from.bool(),
+        since: from.uint(),
+        base: from.uint(),
+        removed: from.uint(),
+        at: from.uint(),
+      }),
+    )
   }
 }
 
@@ -316,7 +347,7 @@ function unknownVerb(): never {
 interface LeaseRest {
   readonly grants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly token: number }[]
   readonly parent: number
-  readonly entries: readonly { readonly key: string; readonly value: string; readonly revision: number }[]
+  readonly entries: readonly Omit<Attached, 'lease'>[]
 }
 
 function readLease(from: Reader): { lease: Lease; holder: string; incarnation: number; rest: LeaseRest } {
@@ -354,7 +385,7 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
   rare.priority = from.int()
   rare.holding = from.list(() => from.uint())
   const parent = from.uint()
-  const entries = from.list(() => ({ key: from.text(), value: from.text(), revision: from.uint() }))
+  const entries = from.list(() => ({ key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }))
   rare.labels = from.list(() => [from.text(), from.text()] as const)
   rare.grace = from.uint()
   rare.maxLife = from.uint()
@@ -362,6 +393,7 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
   rare.cause = from.text()
   rare.by = from.text()
   rare.started = from.uint()
+  rare.slowed = from.uint()
   if (from.bool()) rare.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
   return { lease, holder, incarnation, rest: { grants, parent, entries } }
 }
@@ -379,11 +411,13 @@ function link(state: State, lease: Lease, { grants, parent, entries }: LeaseRest
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++
-  for (const { key, value, revision } of entries) {
+  for (const rest of entries) {
     const rare = rareOf(lease)
     rare.entries ??= new Set()
-    rare.entries.add(key)
-    state.entries.set(key, { key, value, lease, revision })
+    rare.entries.add(rest.key)
+    const entry = { ...rest, lease }
+    addEntry(state, entry)
+    countEntry(state, entry, 1)
   }
   if (parent === 0) return
   const above = findLease(state, parent)

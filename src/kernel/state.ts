@@ -6,6 +6,7 @@
  */
 import type { CreateKey, PolicyRules, Want } from './command.ts'
 import type { Outcome } from './outcome.ts'
+import { PrefixTree } from './tree.ts'
 
 /** The rules this code knows. A state above it must not be touched. */
 export const RULES = 1
@@ -76,6 +77,8 @@ export interface Rare {
   /** CAP, HOLD and the BREAKs; epochs are numbered by `started`, so a cancelled and restarted timer is another one. */
   timers: (Timer | undefined)[] | undefined
   started: number
+  /** For how many ms its lapse has been put off since it was last renewed. Registrations only: see service.ts. */
+  slowed: number
 }
 
 export interface Lease {
@@ -116,6 +119,33 @@ export interface Attached {
   value: string
   lease: Lease
   revision: number
+  generation: number
+}
+
+/** What is held against a key that came and went: see flap.ts. */
+export interface Flap {
+  /** As it was when the log's own time was `at`. */
+  penalty: number
+  at: number
+  suppressed: boolean
+}
+
+/** How many registrations a service has, and how many of them missed a renewal. */
+export interface Service {
+  total: number
+  suspect: number
+}
+
+/** Kept for a service while its lapses are slowed or counted: see service.ts. */
+export interface Upkeep {
+  preserving: boolean
+  /** Wall time, for people. */
+  since: number
+  /** Registrations when the present row of sweeps began; 0 when there is none. */
+  base: number
+  removed: number
+  /** The log's own time when the present sweep began. */
+  at: number
 }
 
 export interface Past {
@@ -169,6 +199,15 @@ export interface State {
   readonly leases: Map<number, Lease>
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
+  /** Derived: the same entries, by the segments of their keys. */
+  readonly tree: PrefixTree<Attached>
+  /** Those that changed last come last. */
+  readonly flaps: Map<string, Flap>
+  /** Derived: the keys of flaps that are suppressed, in the same order. */
+  readonly suppressed: Set<string>
+  /** Derived. */
+  readonly services: Map<string, Service>
+  readonly upkeep: Map<string, Upkeep>
   readonly holders: Map<string, Holder>
   /** How many leases each key made. Counted from the leases themselves: no snapshot carries it. */
   readonly madeWith: Map<number, number>
@@ -209,6 +248,11 @@ export function found(wall = 0): State {
     leases: new Map(),
     resources: new Map(),
     entries: new Map(),
+    tree: new PrefixTree(),
+    flaps: new Map(),
+    suppressed: new Set(),
+    services: new Map(),
+    upkeep: new Map(),
     holders: new Map(),
     madeWith: new Map(),
     history: new Map(),
@@ -266,6 +310,7 @@ export function rareOf(lease: Lease): Rare {
     by: '',
     timers: undefined,
     started: 0,
+    slowed: 0,
   }
   return lease.rare
 }
@@ -350,6 +395,16 @@ export function resourceOf(state: State, name: string): Resource {
 export function dropIfIdle(state: State, resource: Resource): void {
   if (resource.grants.length > 0 || resource.queue.length > 0) return
   if (state.resources.get(resource.name) === resource) state.resources.delete(resource.name)
+}
+
+export function addEntry(state: State, entry: Attached): void {
+  state.entries.set(entry.key, entry)
+  state.tree.set(entry.key, entry)
+}
+
+export function dropEntry(state: State, key: string): void {
+  state.entries.delete(key)
+  state.tree.delete(key)
 }
 
 export function timerId(lease: Lease, slot: Slot): number {

@@ -5,9 +5,11 @@
 import type { Aged, AgedTogether, Due, Tick } from './command.ts'
 import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
 import { end } from './end.ts'
+import { decayFlaps } from './flap.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
 import { emitForAll } from './renew.ts'
+import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
 import {
   BREAK,
@@ -18,6 +20,7 @@ import {
   LIVE,
   QUIET,
   type Resource,
+  rareOf,
   SLOTS,
   type Slot,
   type State,
@@ -58,16 +61,22 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
 }
 
 function termDue(state: State, effects: Effects, lease: Lease, freed: Set<Resource>): void {
-  const grace = lease.rare?.grace ?? 0
-  if (lease.status !== LIVE || grace === 0) {
+  const grace = lease.status === LIVE ? (lease.rare?.grace ?? 0) : 0
+  const longer = grace === 0 ? slowed(state, lease) : 0
+  if (grace === 0 && longer === 0) {
+    countLapse(state, lease)
     end(state, effects, lease, { type: 'lapsed', cause: 'lapsed', stopped: true }, freed)
     return
   }
   touch(state, lease)
-  lease.status = SUSPECT
-  state.counts.suspect++
-  emitForAll(state, effects, 'suspected', lease)
-  restartTerm(state, effects, lease, grace)
+  rareOf(lease).slowed += longer
+  if (lease.status === LIVE) {
+    lease.status = SUSPECT
+    state.counts.suspect++
+    emitForAll(state, effects, 'suspected', lease)
+    countSuspect(state, effects, lease, 1)
+  }
+  restartTerm(state, effects, lease, grace + longer)
 }
 
 function endQuiet(state: State, effects: Effects): Outcome {
@@ -122,9 +131,11 @@ export function run(state: State, effects: Effects, owned: boolean): Outcome {
   return nothing()
 }
 
-export function tick(state: State, { n, elapsed }: Tick): Outcome {
+export function tick(state: State, effects: Effects, { n, elapsed }: Tick): Outcome {
   if (n !== state.tick + 1 || !Number.isSafeInteger(elapsed) || elapsed < 0 || elapsed > TTL_LIMIT) return nothing()
   state.tick = n
   state.elapsed += elapsed
+  decayFlaps(state, effects)
+  nextSweeps(state)
   return nothing()
 }

@@ -16,6 +16,7 @@ import { NAME_BYTES, under, utf8Length } from '../kernel/name.ts'
 import { GONE, type Outcome, type Renewed } from '../kernel/outcome.ts'
 import { mayTouch } from '../kernel/policy.ts'
 import { MOST_RENEWALS } from '../kernel/renew.ts'
+import { ages } from '../kernel/service.ts'
 import { stateHash } from '../kernel/snapshot.ts'
 import { findLease, RULES, type State } from '../kernel/state.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
@@ -46,6 +47,8 @@ export interface ReplicaOptions {
 const RETRY_FIRST = 10
 const RETRY_LAST = 1_000
 const TICK = 1_000
+/** For what only fades: a row of sweeps, a penalty. */
+const SLOW_TICK = 5_000
 
 export class Replica implements Lessor {
   readonly #store: Store
@@ -171,6 +174,7 @@ export class Replica implements Lessor {
     if (survivor !== undefined) await this.#submit({ command: { kind: 'generation', ...survivor } })
     // Only now may anything be said to be due: before, a renewal may have been among what was lost.
     this.#keeper.caughtUp()
+    this.#tickWhileNeeded()
     if (this.#owned) return
     this.#keeper.judgeFound()
     this.#tailing = this.#tail()
@@ -217,31 +221,32 @@ export class Replica implements Lessor {
   }
 
   #afterApply(): void {
-    this.#tickWhileWaiting()
+    this.#tickWhileNeeded()
     if (this.#closed || this.#snapshotting !== undefined || !this.#follower.snapshotDue(this.#snapshotEntries, this.#snapshotBytes)) return
     this.#snapshotting = this.#follower.snapshot().finally(() => (this.#snapshotting = undefined))
   }
 
-  /** The log's own time passes only while someone's place in a queue depends on it. */
-  #tickWhileWaiting(): void {
-    if (this.#ticking !== undefined || this.#closed || this.#state.counts.waiting === 0 || !this.#aging()) return
+  /** The log's own time passes only while something depends on it: a place in a queue, or what is held against a registration. */
+  #tickWhileNeeded(): void {
+    const pace = this.#pace()
+    if (this.#ticking !== undefined || this.#closed || pace === 0) return
     const { tick } = this.#state
     const began = this.#clock.now()
-    this.#ticking = this.#clock.after(TICK * (1 + this.#turn() / 4), () => {
+    this.#ticking = this.#clock.after(pace * (1 + this.#turn() / 4), () => {
       this.#ticking = undefined
-      if (this.#closed || this.#state.counts.waiting === 0) return
-      if (this.#state.tick !== tick) return this.#tickWhileWaiting()
+      if (this.#closed || this.#pace() === 0) return
+      if (this.#state.tick !== tick) return this.#tickWhileNeeded()
       const command = { kind: 'tick', n: tick + 1, elapsed: Math.floor(this.#clock.now() - began) } as const
       this.#submit({ command }).then(
-        () => this.#tickWhileWaiting(),
+        () => this.#tickWhileNeeded(),
         () => {},
       )
     })
   }
 
-  #aging(): boolean {
-    for (const { aging = 0 } of this.#state.policies.values()) if (aging > 0) return true
-    return false
+  #pace(): number {
+    if (this.#state.counts.waiting > 0) for (const { aging = 0 } of this.#state.policies.values()) if (aging > 0) return TICK
+    return ages(this.#state) ? SLOW_TICK : 0
   }
 
   /** Our place among those who proposed of late, by their numbers: everyone comes to the same order. */

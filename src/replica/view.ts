@@ -3,7 +3,18 @@ import { under } from '../kernel/name.ts'
 import { rule } from '../kernel/policy.ts'
 import { positionOf } from '../kernel/queue.ts'
 import { FROZEN, findLease, type Grant, type Lease, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
-import type { EntryView, GrantView, LeaseStatus, LeaseView, PastGrant, Query, ResourceView, View, WaiterView } from '../lessor.ts'
+import type {
+  EntryView,
+  GrantView,
+  LeaseStatus,
+  LeaseView,
+  PastGrant,
+  Query,
+  ResourceView,
+  ServiceView,
+  View,
+  WaiterView,
+} from '../lessor.ts'
 
 type Remaining = (lease: Lease) => number
 
@@ -38,7 +49,9 @@ function answer(state: State, query: Query, remaining: Remaining): View['value']
         .map(resource => resourceView(state, resource.name, resource, remaining))
         .sort((a, b) => (a.resource < b.resource ? -1 : 1))
     case 'entries':
-      return entryViews(state, query.prefix)
+      return entryViews(state, query.prefix, remaining)
+    case 'services':
+      return serviceViews(state, query.service)
     case 'history':
       return (state.history.get(query.resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
     case 'policies':
@@ -123,12 +136,27 @@ function leaseView(state: State, lease: Lease, remaining: Remaining): LeaseView 
   }
 }
 
-function entryViews(state: State, prefix: string): readonly EntryView[] {
+function entryViews(state: State, prefix: string, remaining: Remaining): readonly EntryView[] {
   const found: EntryView[] = []
-  for (const { key, value, lease, revision } of state.entries.values()) {
-    if (!under(prefix, key)) continue
+  for (const { key, value, lease, revision, generation } of state.tree.under(prefix)) {
     const { name, incarnation } = lease.holder
-    found.push({ key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), revision })
+    const more = { generation, suppressed: state.suppressed.has(key), remaining: remaining(lease) }
+    found.push({ key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), revision, ...more })
   }
   return found.sort((a, b) => (a.key < b.key ? -1 : 1))
+}
+
+function serviceViews(state: State, only: string | undefined): readonly ServiceView[] {
+  const names = only === undefined ? [...state.services.keys()].sort() : [`services/${only}`].filter(name => state.services.has(name))
+  const suppressed = new Map<string, number>()
+  for (const key of state.suppressed) {
+    const name = key.slice(0, key.lastIndexOf('/'))
+    if (state.entries.has(key)) suppressed.set(name, (suppressed.get(name) ?? 0) + 1)
+  }
+  return names.map(name => {
+    const { total: instances, suspect } = state.services.get(name)!
+    const { preserving = false, since = 0, removed = 0 } = state.upkeep.get(name) ?? {}
+    const service = name.slice('services/'.length)
+    return { service, instances, suspect, suppressed: suppressed.get(name) ?? 0, preserving, since, removed }
+  })
 }

@@ -414,7 +414,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
       { kind: 'release' },
       { kind: 'release', lease: 0 },
       { kind: 'put', lease: lease.lease, key: '../etc', value: 'x' },
-      { kind: 'put', lease: lease.lease, key: 'b', value: 'x'.repeat(8_193) },
+      { kind: 'put', lease: lease.lease, key: 'b', value: 'x'.repeat(20_000) },
       { kind: 'revoke', target: {} },
       { kind: 'revoke', target: { holder: 'ann', prefix: 'a' } },
       { kind: 'transfer', lease: lease.lease, to: '' },

@@ -8,7 +8,15 @@ export function check(state: State): void {
 }
 
 export function violations(state: State): string[] {
-  return [...leases(state), ...resources(state), ...queues(state), ...entries(state), ...tables(state), ...liveness(state)]
+  return [
+    ...leases(state),
+    ...resources(state),
+    ...queues(state),
+    ...entries(state),
+    ...tables(state),
+    ...registry(state),
+    ...liveness(state),
+  ]
 }
 
 function* leases(state: State): Generator<string> {
@@ -114,6 +122,34 @@ function* tables(state: State): Generator<string> {
     if (holder.name !== name) yield `${holder.name} is kept under ${name}`
     if (!holders.has(holder)) yield `${name} is kept and holds nothing`
   }
+}
+
+/** What the registry derives from entries and flaps; and that nothing but a registration is ever put off. */
+function* registry(state: State): Generator<string> {
+  const below = [...state.tree.under('')]
+  if (below.length !== state.entries.size) yield `the tree has ${below.length} entries of ${state.entries.size}`
+  for (const entry of below) if (state.entries.get(entry.key) !== entry) yield `the tree has another ${entry.key}`
+  const services = new Map<string, { total: number; suspect: number }>()
+  for (const { key, lease } of state.entries.values()) {
+    if (!/^services\/[^/]+\/[^/]+$/.test(key)) continue
+    const name = key.slice(0, key.lastIndexOf('/'))
+    const service = services.get(name) ?? { total: 0, suspect: 0 }
+    services.set(name, { total: service.total + 1, suspect: service.suspect + (lease.status === SUSPECT ? 1 : 0) })
+  }
+  for (const name of new Set([...services.keys(), ...state.services.keys()])) {
+    const [counted, there] = [state.services.get(name), services.get(name)]
+    if (counted?.total !== there?.total || counted?.suspect !== there?.suspect)
+      yield `${name} has ${there?.suspect} of ${there?.total} suspect, ${counted?.suspect} of ${counted?.total} are counted`
+  }
+  for (const [name, { preserving, base, removed }] of state.upkeep) {
+    if (!preserving && base === 0) yield `${name} is kept up for nothing`
+    if (base === 0 && removed > 0) yield `${name} is swept and has nothing to sweep`
+    if (preserving && !state.services.has(name)) yield `${name} is preserved and empty`
+  }
+  const suppressed = [...state.flaps].filter(([, flap]) => flap.suppressed).map(([key]) => key)
+  if (suppressed.join() !== [...state.suppressed].join()) yield `suppressed: ${[...state.suppressed]} instead of ${suppressed}`
+  for (const { id, rare, status } of state.leases.values())
+    if ((rare?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
 }
 
 /** No free resource with an eligible waiter; no more units than there are, unless the capacity was lowered afterwards. */

@@ -1,5 +1,5 @@
 /** Endless commands that make some sense in the state they meet, and some that make none. From a seed, so that a failure can be had again. */
-import type { Acquire, Command, PolicyRules, Proposal, Scope } from '../../src/kernel/command.ts'
+import type { Acquire, Attachment, Command, PolicyRules, Proposal, Scope } from '../../src/kernel/command.ts'
 import { type Lease, QUIET, SLOTS, type State, timerOf } from '../../src/kernel/state.ts'
 
 /** mulberry32: small, and the same everywhere. */
@@ -81,14 +81,14 @@ export class Stream {
     if (dice < 73) return { kind: 'aged', marks: [1, 2].map(() => ({ ...this.#timer(state), ms: this.#random(20_000) })) }
     if (dice < 75) return { kind: 'aged-together', run: Math.max(0, state.run.number - this.#random(2)), ms: this.#random(5_000) }
     if (dice < 76) return { kind: 'run', owned: this.#chance(2) }
-    if (dice < 80) return { kind: 'put', lease: this.#id(state), key: `svc/${this.#random(8)}`, value: this.#text() }
-    if (dice < 82) return { kind: 'delete', key: `svc/${this.#random(8)}`, ...(this.#chance(3) && { lease: this.#id(state) }) }
+    if (dice < 80) return { kind: 'put', lease: this.#id(state), ...this.#entry(8) }
+    if (dice < 82) return { kind: 'delete', key: this.#entry(8).key, ...(this.#chance(3) && { lease: this.#id(state) }) }
     if (dice < 86) return this.#revoke(state)
     if (dice < 88) return { kind: 'transfer', lease: this.#id(state), to: this.#holder(), ...(this.#chance(2) && { stopped: true }) }
     if (dice < 90) return { kind: 'break', resource, ...(this.#chance(2) && { after: 100 + this.#random(5_000) }), by: 'ops' }
     if (dice < 92) return { kind: 'recall', resource, by: this.#holder() }
     if (dice < 94) return { kind: 'fence', resource, token: state.origin + 1 + this.#random(state.nextToken - state.origin) }
-    if (dice < 96) return { kind: 'tick', n: state.tick + (this.#chance(4) ? 2 : 1), elapsed: this.#random(5_000) }
+    if (dice < 96) return { kind: 'tick', n: state.tick + (this.#chance(4) ? 2 : 1), elapsed: this.#random(9_000) }
     return this.#calm ? { kind: 'recall', resource } : this.#govern(state)
   }
 
@@ -103,10 +103,19 @@ export class Stream {
     return this.#value === '' ? `v${this.#random(9)}é` : this.#value
   }
 
+  /** One of the registry's or not. Its services are small and large, so that some of them are preserved. */
+  #entry(names: number): Attachment {
+    const value = this.#text()
+    const generation = this.#chance(6) ? { generation: 1 + this.#random(3) } : {}
+    if (this.#chance(2)) return { key: `svc/${this.#random(names)}`, value, ...generation }
+    const key = this.#chance(3) ? `services/few/${this.#random(2)}` : `services/many/${this.#random(4 * names)}`
+    return { key: this.#chance(4) ? `${key}/state` : key, value, ...generation }
+  }
+
   #govern(state: State): Command {
     const dice = this.#random(10)
     if (dice < 6) {
-      const prefix = this.#one(['', 'a', 'a/b', 'p', 'q/'])
+      const prefix = this.#one(['', 'a', 'a/b', 'p', 'q/', 'services/', 'services/many'])
       return this.#chance(5) ? { kind: 'policy', prefix } : { kind: 'policy', prefix, rules: this.#rules() }
     }
     if (dice < 8)
@@ -134,11 +143,18 @@ export class Stream {
       ...sometimes({ aging: this.#random(3) * 500 }),
       ...sometimes({ quota: this.#random(9) }),
       ...sometimes({ waiters: 1 + this.#random(9) }),
+      ...sometimes({ flapPenalty: this.#random(3) * 1_000, flapHalfLife: 1_000 + this.#random(20_000) }),
+      ...sometimes({ preserveShare: this.#random(101), preserveLeast: 1 + this.#random(4), preserveMost: this.#random(60_000) }),
+      ...sometimes({ sweepShare: 1 + this.#random(100) }),
     }
   }
 
   #revoke(state: State): Command {
-    const target = this.#one([{ lease: this.#id(state) }, { holder: this.#holder() }, { prefix: this.#one(['a/b', 'p/1', 'q/', 'svc/3']) }])
+    const target = this.#one([
+      { lease: this.#id(state) },
+      { holder: this.#holder() },
+      { prefix: this.#one(['a/b', 'p/1', 'q/', 'svc/3', 'services/few']) },
+    ])
     return { kind: 'revoke', target, ...(this.#chance(3) && { force: true }), by: 'ops' }
   }
 
@@ -172,7 +188,7 @@ export class Stream {
       ...(wants.length > 1 && this.#chance(4) && { any: 1 + this.#random(wants.length) }),
       ...(this.#chance(4) && { priority: this.#random(7) - 3 }),
       ...(this.#chance(this.#value === '' ? 5 : 1) && {
-        entries: [{ key: `svc/${this.#random(this.#value === '' ? 8 : 400)}`, value: this.#text() }],
+        entries: [this.#entry(this.#value === '' ? 8 : 400)],
       }),
       ...(this.#chance(5) && { parent: this.#id(state) }),
       ...(this.#chance(9) && { labels: [['zone', this.#text()]] as const }),
