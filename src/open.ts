@@ -9,7 +9,7 @@ import type { Lessor } from './lessor.ts'
 import { Replica } from './replica/replica.ts'
 import { EtcdStore } from './store/etcd.ts'
 import { etcdOptions } from './store/etcd-url.ts'
-import { FileStore } from './store/file.ts'
+import { FileStore, type FileStoreOptions } from './store/file.ts'
 import { MemoryLog, MemoryStore } from './store/memory.ts'
 import { RedisStore } from './store/redis.ts'
 import type { Store } from './store.ts'
@@ -26,15 +26,28 @@ export interface OpenOptions {
 }
 
 export async function open(url: string = defaultUrl(), { clock = systemClock }: OpenOptions = {}): Promise<Lessor> {
+  return Replica.open(storeOf(url, { clock }), { clock })
+}
+
+export interface StoreOptions {
+  readonly clock?: Clock
+  /** To be the only one, under this name, where the store can be owned; its profile says whether it is. */
+  readonly own?: Owning
+}
+
+type Owning = NonNullable<FileStoreOptions['own']>
+
+/** The store that `url` names, not opened yet. */
+export function storeOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Store {
   const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
   const store = stores[scheme ?? '']
   if (!store) throw unknown(url, scheme)
-  return Replica.open(store(url, clock), { clock })
+  return store(url, clock, own)
 }
 
-const stores: Readonly<Record<string, (url: string, clock: Clock) => Store>> = {
+const stores: Readonly<Record<string, (url: string, clock: Clock, own: Owning | undefined) => Store>> = {
   memory: (url, clock) => memory(url.slice('memory:'.length), clock),
-  file: url => file(url),
+  file: (url, _, own) => file(url, own),
   redis: (url, clock) => new RedisStore({ url, clock }),
   rediss: (url, clock) => new RedisStore({ url, clock }),
   etcd: (url, clock) => new EtcdStore({ ...etcdOptions(url), clock }),
@@ -59,10 +72,10 @@ function unknown(url: string, scheme: string | undefined): LeaseError {
   )
 }
 
-function file(url: string): Store {
+function file(url: string, own: Owning | undefined): Store {
   const path = url.startsWith('file://') ? fileURLToPath(url) : url.slice('file:'.length)
   if (path === '') throw new LeaseError('INVALID', 'file: needs a path, as in file:leases.db', { facts: { url } })
-  return new FileStore({ path })
+  return new FileStore({ path, ...(own !== undefined && { own }) })
 }
 
 /** One log for each name and clock, for as long as anyone in this process has it open: the same URL is the same place. */

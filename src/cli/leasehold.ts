@@ -2,13 +2,28 @@
 /** The program: which commands there are, and how every one of them ends. A new command is its file and one line here. */
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
+import { backup } from './backup.ts'
 import { elect } from './elect.ts'
 import { EXIT, report, usage } from './exit.ts'
+import { explain } from './explain.ts'
+import { history } from './history.ts'
+import { key } from './key.ts'
+import { ls } from './ls.ts'
+import { breakHold, revoke } from './operate.ts'
 import { endQuietlyWhenNobodyReads, say } from './output.ts'
+import { policy } from './policy.ts'
+import { restore } from './restore.ts'
 import { run } from './run.ts'
+import { show } from './show.ts'
 import { common } from './visit.ts'
+import { watch } from './watch.ts'
 
-const commands: readonly ((program: Command) => void)[] = [run, elect]
+const commands: readonly ((program: Command) => void)[] = [
+  ...[run, elect],
+  ...[ls, show, watch, history, explain],
+  ...[revoke, breakHold, policy, key],
+  ...[backup, restore],
+]
 
 function program(): Command {
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
