@@ -12,7 +12,7 @@
  */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -66,6 +66,8 @@ export interface Report {
   /** The longest it took after a fault until everything had been granted anew, in ms. */
   readonly recovery: number
   readonly seconds: number
+  /** Where everything that was recorded can be read, when something was violated. */
+  readonly kept?: string
 }
 
 /** Beyond the ttl: a busy machine, an engine that recovers, a process that starts. */
@@ -90,7 +92,7 @@ export class Chaos implements AsyncDisposable {
   #dice: number
 
   private constructor(options: ChaosOptions, folder: string, cables: readonly (readonly Cable[])[]) {
-    const { engine, store, ttl = 800, holders = 3, snapshotEntries = 400, child, ports = engine.ports } = options
+    const { engine, store, ttl = 700, holders = 3, snapshotEntries = 400, child, ports = engine.ports } = options
     this.engine = engine
     this.ttl = ttl
     this.seed = Number(process.env.CHAOS_SEED ?? options.seed ?? Math.floor(Math.random() * 1e9))
@@ -147,20 +149,29 @@ export class Chaos implements AsyncDisposable {
     const late = await this.#rest()
     const { log, gap } = this.observer
     const history: History = { notes: [...readNotes(this.#folder), ...this.#notes], log, gap }
+    const violations = [...late, ...judge(history)]
     const told: Record<string, number> = {}
     for (const note of history.notes) if (note.kind === 'told') told[note.outcome] = (told[note.outcome] ?? 0) + 1
     return {
-      violations: [...late, ...judge(history)],
+      violations,
       ...{ seed: this.seed, cycles, faults, told, recovery: Math.round(recovery) },
       beliefs: beliefs(history.notes).length,
       lost: history.notes.filter(({ kind }) => kind === 'lost').length,
       entries: log.length,
       snapshots: this.#snapshots,
       seconds: Math.round((systemClock.now() - this.#began) / 1_000),
+      ...(violations.length > 0 && { kept: await this.#keep(history) }),
     }
   }
 
   #snapshots = false
+  #kept = false
+
+  async #keep({ log }: History): Promise<string> {
+    await writeFile(join(this.#folder, 'log.json'), log.map(entry => JSON.stringify(entry)).join('\n'))
+    this.#kept = true
+    return this.#folder
+  }
 
   /** Whatever was abandoned has lapsed, whoever waits has been served. Says how long that took, in ms. */
   async #everythingGranted(when: string): Promise<number> {
@@ -229,7 +240,7 @@ export class Chaos implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.allSettled(this.replicas.map(replica => replica[Symbol.asyncDispose]()))
     await this.observer[Symbol.asyncDispose]()
-    await rm(this.#folder, { recursive: true, force: true })
+    if (!this.#kept) await rm(this.#folder, { recursive: true, force: true })
   }
 }
 

@@ -135,7 +135,9 @@ export class Bell implements AsyncDisposable {
     const late = new AbortController()
     try {
       await this.#driver.run('select pg_notify($1, $2)', [this.#channel, payload])
-      return await Promise.race([answered, lost.then(() => false), pause(this.#clock, RINGS_WITHIN, late.signal).then(() => false)])
+      // A process that waits for this only, while it opens, must not end meanwhile.
+      const never = pause(this.#clock, RINGS_WITHIN, late.signal, { ref: true })
+      return await Promise.race([answered, lost.then(() => false), never.then(() => false)])
     } finally {
       this.#hello = undefined
       late.abort()

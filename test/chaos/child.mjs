@@ -77,7 +77,7 @@ async function hold(who, lease, until) {
 async function live(leases, who) {
   while (!stopping) {
     const names = Math.random() < 0.15 ? [resources[0], pick(resources.slice(1))] : [pick(resources)]
-    const forgetful = Math.random() < 0.1
+    const forgetful = Math.random() < 0.05
     const wait = Math.random() < 0.6
     try {
       const asked = { ttl, ...(wait ? { wait: 2 * ttl } : {}), ...(forgetful && { renew: 'never' }) }
@@ -89,7 +89,7 @@ async function live(leases, who) {
       const t = now()
       const remaining = lease.remaining()
       note('believes', { who, lease: lease.id, tokens: lease.tokens, until: t + remaining }, t)
-      const longest = Math.random() < 0.15 ? ttl * 1.5 : ttl / 8
+      const longest = Math.random() < 0.1 ? ttl * 1.5 : ttl / 8
       const told = await hold(who, lease, forgetful ? Number.POSITIVE_INFINITY : now() + Math.random() * longest)
       // At the end everything is given back, also what was to be forgotten: whoever comes next is no second holder.
       if (told || (forgetful && !stopping)) continue
