@@ -11,6 +11,7 @@ import { EtcdStore } from './store/etcd.ts'
 import { etcdOptions } from './store/etcd-url.ts'
 import { FileStore, type FileStoreOptions } from './store/file.ts'
 import { MemoryLog, MemoryStore } from './store/memory.ts'
+import { PostgresStore } from './store/postgres.ts'
 import { RedisStore } from './store/redis.ts'
 import type { Store } from './store.ts'
 
@@ -48,6 +49,8 @@ export function storeOf(url: string, { clock = systemClock, own }: StoreOptions 
 const stores: Readonly<Record<string, (url: string, clock: Clock, own: Owning | undefined) => Store>> = {
   memory: (url, clock) => memory(url.slice('memory:'.length), clock),
   file: (url, _, own) => file(url, own),
+  postgres: (url, clock) => new PostgresStore({ url, clock }),
+  postgresql: (url, clock) => new PostgresStore({ url, clock }),
   redis: (url, clock) => new RedisStore({ url, clock }),
   rediss: (url, clock) => new RedisStore({ url, clock }),
   etcd: (url, clock) => new EtcdStore({ ...etcdOptions(url), clock }),
@@ -65,7 +68,7 @@ function unknown(url: string, scheme: string | undefined): LeaseError {
   const hint = scheme === undefined && url !== '' ? `; did you mean file:${url}?` : ''
   return new LeaseError(
     'INVALID',
-    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or redis://HOST or etcd://HOST${hint}`,
+    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or postgres://HOST or redis://HOST or etcd://HOST${hint}`,
     {
       facts: { url },
     },
