@@ -1,0 +1,130 @@
+/** One of many, by a strategy. What is worked out from all of them is kept until they change: a pick looks at as few as it can. */
+import type { Instance } from './match.ts'
+
+export const STRATEGIES = ['round-robin', 'weighted', 'least-loaded', 'two-choices', 'hash'] as const
+export type Strategy = (typeof STRATEGIES)[number]
+
+export interface PickOptions {
+  /** `round-robin` unless said otherwise, or `hash` when there is a key. */
+  readonly strategy?: Strategy
+  /** With `hash`: the same key finds the same instance for as long as that is there, and others move only when theirs goes or a better one comes. */
+  readonly key?: string
+}
+
+/** Something whose instance may change: its load, as often as it likes, without anything being worked out again. */
+export interface Slot {
+  readonly instance: Instance
+}
+
+export class Picker {
+  readonly #slots: readonly Slot[]
+  readonly #random: () => number
+  #sums: Float64Array | undefined
+  #hashes: Int32Array | undefined
+  #even: boolean | undefined
+
+  constructor(slots: readonly Slot[], random: () => number) {
+    this.#slots = slots
+    this.#random = random
+  }
+
+  /** `turn` counts the picks before this one. */
+  pick(strategy: Strategy, turn: number, key: string): Instance | undefined {
+    const slots = this.#slots
+    if (slots.length <= 1) return slots[0]?.instance
+    switch (strategy) {
+      case 'round-robin':
+        return slots[turn % slots.length]!.instance
+      case 'weighted':
+        return this.#weighted()
+      case 'least-loaded':
+        return this.#least(turn)
+      case 'two-choices':
+        return this.#two()
+      case 'hash':
+        return this.#hash(key)
+    }
+  }
+
+  #weighted(): Instance {
+    const slots = this.#slots
+    if (this.#sums === undefined) {
+      let sum = 0
+      this.#sums = Float64Array.from(slots, ({ instance }) => (sum += instance.weight))
+    }
+    const sums = this.#sums
+    const total = sums[sums.length - 1]!
+    if (total === 0) return slots[Math.floor(this.#random() * slots.length)]!.instance
+    const drawn = this.#random() * total
+    let low = 0
+    let high = sums.length - 1
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (sums[middle]! > drawn) high = middle
+      else low = middle + 1
+    }
+    return slots[low]!.instance
+  }
+
+  /** Beginning elsewhere each time: equals take turns. */
+  #least(turn: number): Instance {
+    const slots = this.#slots
+    const start = turn % slots.length
+    let best = slots[start]!.instance
+    for (let i = 1; i < slots.length; i++) {
+      const { instance } = slots[(start + i) % slots.length]!
+      if (instance.load < best.load) best = instance
+    }
+    return best
+  }
+
+  /** The less loaded of two: nearly as good as looking at all, and nobody is stormed when everyone's picture is a little old. */
+  #two(): Instance {
+    const slots = this.#slots
+    const first = Math.floor(this.#random() * slots.length)
+    const second = (first + 1 + Math.floor(this.#random() * (slots.length - 1))) % slots.length
+    const [a, b] = [slots[first]!.instance, slots[second]!.instance]
+    return b.load < a.load ? b : a
+  }
+
+  /**
+   * Rendezvous: everyone draws a number for the key, and the highest has it. Who comes or goes moves its own keys and no others. A weight
+   * w makes the draw u^(1/w), which gives shares in proportion.
+   */
+  #hash(key: string): Instance {
+    const slots = this.#slots
+    this.#hashes ??= Int32Array.from(slots, ({ instance }) => hash(`${instance.service}/${instance.instance}`))
+    this.#even ??= slots.every(({ instance }) => instance.weight === slots[0]!.instance.weight)
+    const wanted = hash(key)
+    let best = 0
+    let highest = Number.NEGATIVE_INFINITY
+    for (let i = 0; i < slots.length; i++) {
+      const drawn = mix(this.#hashes[i]! ^ wanted) >>> 0
+      const score = this.#even ? drawn : weigh(drawn, slots[i]!.instance.weight)
+      if (score <= highest) continue
+      highest = score
+      best = i
+    }
+    return slots[best]!.instance
+  }
+}
+
+/** ln u / w, which orders as u^(1/w) does; without weight it comes last of all. */
+function weigh(drawn: number, weight: number): number {
+  return weight === 0 ? -1e12 + drawn / 0x1_0000_0000 : Math.log((drawn + 1) / 0x1_0000_0001) / weight
+}
+
+/** FNV-1a, finished by `mix`. */
+function hash(text: string): number {
+  let h = 0x811c9dc5
+  for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193)
+  return mix(h)
+}
+
+/** The end of MurmurHash3: every bit of the input moves every bit of the answer. */
+function mix(h: number): number {
+  let x = h
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b)
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35)
+  return x ^ (x >>> 16)
+}
