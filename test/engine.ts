@@ -22,6 +22,8 @@ export type Kind = 'redis' | 'postgres' | 'etcd' | 'etcd3'
 export interface Options {
   /** Added after our own arguments, so they win where the engine lets the last one win. */
   readonly args?: readonly string[]
+  /** Added to our own environment. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 /** One process of an engine. Everything but `etcd3` has just one. */
@@ -61,10 +63,10 @@ export interface Engine extends AsyncDisposable {
 
 export class EngineUnavailable extends Error {
   override readonly name = 'EngineUnavailable'
-  readonly kind: Kind
+  readonly kind: string
   readonly reason: string
 
-  constructor(kind: Kind, reason: string) {
+  constructor(kind: string, reason: string) {
     super(`no ${kind} here: ${reason}`)
     this.kind = kind
     this.reason = reason
@@ -72,11 +74,11 @@ export class EngineUnavailable extends Error {
 }
 
 /** Starts one and waits until it answers. Leaving the block ends it and removes its folder. */
-export async function engine(kind: Kind, { args = [] }: Options = {}): Promise<Engine> {
-  await provide(kind)
+export async function engine(kind: Kind, { args = [], env = {} }: Options = {}): Promise<Engine> {
+  await provide(recipes[kind])
   // Between finding a free port and the engine taking it, someone else may: then it does not come up, and other ports are tried.
   for (let attempt = 1; ; attempt++) {
-    const started = await launch(kind, args)
+    const started = await launch(kind, args, env)
     try {
       await started.ready()
       return started
@@ -89,8 +91,23 @@ export async function engine(kind: Kind, { args = [] }: Options = {}): Promise<E
 
 /** A `describe` for tests on a real engine, which is installed if need be before the first of them. */
 export function describeEngine(kind: Kind, name: string, define: () => void | Promise<void>): void {
-  describe(`${name} (${kind})`, async () => {
-    const missing = await provide(kind).then(
+  describeWith([recipes[kind]], `${name} (${kind})`, define)
+}
+
+/** What is needed besides: a program, or a file of it, and the Debian packages it comes in. */
+export interface Needed {
+  readonly program: string
+  readonly packages: readonly string[]
+}
+
+/** The same for an engine and other programs beside it. */
+export function describePrograms(kind: Kind, others: readonly Needed[], name: string, define: () => void | Promise<void>): void {
+  describeWith([recipes[kind], ...others], `${name} (${kind})`, define)
+}
+
+function describeWith(needed: readonly Needed[], name: string, define: () => void | Promise<void>): void {
+  describe(name, async () => {
+    const missing = await Promise.all(needed.map(provide)).then(
       () => undefined,
       (error: unknown) => error,
     )
@@ -107,9 +124,7 @@ export function describeEngine(kind: Kind, name: string, define: () => void | Pr
 // ---------------------------------------------------------------------------------------------------------------------------
 // What differs from kind to kind.
 
-interface Recipe {
-  readonly program: string
-  readonly packages: readonly string[]
+interface Recipe extends Needed {
   readonly size: number
   /** How an operator stops it, and how it is ended when nobody needs its data any more. */
   readonly gently: NodeJS.Signals
@@ -236,11 +251,21 @@ class Process implements Member {
   readonly #command: readonly string[]
   readonly #folder: string
   readonly #user: User | undefined
+  readonly #env: NonNullable<Options['env']>
   #child: ChildProcess | undefined
   #entry: { pid: number; swiftly: NodeJS.Signals } | undefined
 
-  constructor(recipe: Recipe, port: number, command: readonly string[], folder: string, log: string, user: User | undefined) {
+  constructor(
+    recipe: Recipe,
+    port: number,
+    command: readonly string[],
+    folder: string,
+    log: string,
+    user: User | undefined,
+    env: NonNullable<Options['env']>,
+  ) {
     this.port = port
+    this.#env = env
     this.log = log
     this.#recipe = recipe
     this.#command = command
@@ -262,7 +287,8 @@ class Process implements Member {
       // A worker that is killed runs no exit handler, so the system is asked to end the engine with its parent.
       const tie = find('setpriv') ? ['setpriv', '--pdeathsig', this.#recipe.swiftly.slice(3), '--'] : []
       const [program, ...args] = [...tie, ...this.#command]
-      const child = spawn(program!, args, { cwd: this.#folder, stdio: ['ignore', log, log], ...identity(this.#user) })
+      const env = { ...process.env, ...this.#env }
+      const child = spawn(program!, args, { cwd: this.#folder, env, stdio: ['ignore', log, log], ...identity(this.#user) })
       await once(child, 'spawn')
       const entry = { pid: child.pid!, swiftly: this.#recipe.swiftly }
       alive.add(entry)
@@ -319,7 +345,7 @@ class Process implements Member {
   }
 }
 
-async function launch(kind: Kind, args: readonly string[]): Promise<Engine> {
+async function launch(kind: Kind, args: readonly string[], env: NonNullable<Options['env']>): Promise<Engine> {
   const recipe = recipes[kind]
   const user = recipe.unprivileged && process.getuid?.() === 0 ? unprivilegedUser() : undefined
   const folder = await mkdtemp(join(tmpdir(), `leasehold-${kind}-`))
@@ -377,7 +403,7 @@ async function launch(kind: Kind, args: readonly string[]): Promise<Engine> {
     const [ports, peers] = [await freePorts(recipe.size), await freePorts(recipe.size)]
     for (const [index, port] of ports.entries()) {
       const command = [...recipe.command({ index, folder, ports, peers }), ...args]
-      members.push(new Process(recipe, port, command, folder, join(folder, `log-${index}`), user))
+      members.push(new Process(recipe, port, command, folder, join(folder, `log-${index}`), user, env))
     }
     await Promise.all(members.map(member => member.start()))
     return engine
@@ -432,7 +458,7 @@ function descendants(pid: number): number[] {
 }
 
 /** Below the range the system takes ports for outgoing connections from: a port must still be ours after a restart. */
-async function freePorts(count: number): Promise<number[]> {
+export async function freePorts(count: number): Promise<number[]> {
   const ports = new Set<number>()
   while (ports.size < count) {
     const port = 15_000 + Math.floor(Math.random() * 17_000)
@@ -454,22 +480,21 @@ function isFree(port: number): Promise<boolean> {
 
 const provided = new Map<string, Promise<void>>()
 
-/** Makes sure the engine's program is there, at most one attempt per process. */
-function provide(kind: Kind): Promise<void> {
-  const { program } = recipes[kind]
+/** Makes sure the program is there, at most one attempt per process. */
+function provide(needed: Needed): Promise<void> {
+  const { program } = needed
   let done = provided.get(program)
   if (!done) {
-    done = find(program) ? Promise.resolve() : installPackages(kind)
+    done = find(program) ? Promise.resolve() : installPackages(needed)
     provided.set(program, done)
   }
   return done
 }
 
-async function installPackages(kind: Kind): Promise<void> {
-  const { program, packages } = recipes[kind]
-  if (!find('apt-get')) throw new EngineUnavailable(kind, `${program} is not installed, and there is no apt-get`)
+async function installPackages({ program, packages }: Needed): Promise<void> {
+  if (!find('apt-get')) throw new EngineUnavailable(program, `${program} is not installed, and there is no apt-get`)
   if (process.getuid?.() !== 0)
-    throw new EngineUnavailable(kind, `${program} is not installed, and only root may install ${packages.join(', ')}`)
+    throw new EngineUnavailable(program, `${program} is not installed, and only root may install ${packages.join(', ')}`)
   await using _lock = await installLock()
   if (find(program)) return // another worker had the lock before us
   await using _quiet = await noDaemons()
@@ -478,7 +503,7 @@ async function installPackages(kind: Kind): Promise<void> {
   const args = ['-o', 'DPkg::Lock::Timeout=120', 'install', '-y', '--no-install-recommends', ...packages]
   const install = await finished('apt-get', args, { env, within: 300_000 })
   if (find(program)) return
-  throw new EngineUnavailable(kind, `apt-get install ${packages.join(' ')} failed: ${(install.output || update.output).slice(-600)}`)
+  throw new EngineUnavailable(program, `apt-get install ${packages.join(' ')} failed: ${(install.output || update.output).slice(-600)}`)
 }
 
 /** Two workers must not run apt at once. A folder is made by exactly one of them; the id inside tells whether that one still lives. */
@@ -514,7 +539,7 @@ async function noDaemons(): Promise<AsyncDisposable> {
 }
 
 /** The full path of a program. Debian keeps those of Postgres out of the PATH. */
-function find(program: string): string | undefined {
+export function find(program: string): string | undefined {
   const versions = '/usr/lib/postgresql'
   const postgres = existsSync(versions) ? readdirSync(versions).sort((a, b) => Number(b) - Number(a)) : []
   const places = [
@@ -526,12 +551,12 @@ function find(program: string): string | undefined {
   return places.map(place => join(place, program)).find(path => existsSync(path))
 }
 
-interface User {
+export interface User {
   readonly uid: number
   readonly gid: number
 }
 
-function unprivilegedUser(): User {
+export function unprivilegedUser(): User {
   const users = readFileSync('/etc/passwd', 'utf8')
     .split('\n')
     .map(line => line.split(':'))
