@@ -28,6 +28,8 @@ export class Keys {
   readonly format: string
   readonly newest: string
   readonly log: Span
+  /** What there is to hear of: entries and their parts. */
+  readonly tail: Span
   readonly #log: string
   readonly #part: string
   readonly #snapshot: string
@@ -44,6 +46,7 @@ export class Keys {
     this.#part = `${name}:part/`
     this.#snapshot = `${name}:snapshot/`
     this.log = below(this.#log)
+    this.tail = { key: this.log.key, range_end: below(this.#part).range_end }
   }
 
   entry({ index, nonce }: Position): string {
@@ -63,6 +66,11 @@ export class Keys {
         facts: { key: text, reason: 'foreign' },
       })
     return { index: Number(found[1]), nonce: BigInt(`0x${found[2]}`) }
+  }
+
+  kindOf(key: string): 'entry' | 'part' | 'other' {
+    const text = Buffer.from(key, 'base64').toString()
+    return text.startsWith(this.#log) ? 'entry' : text.startsWith(this.#part) ? 'part' : 'other'
   }
 
   part(base: number, nonce: bigint, part: number): string {

@@ -4,8 +4,9 @@ import { LeaseError } from '../errors.ts'
 import type { Position, Snapshot } from '../store.ts'
 import type { Gateway } from './etcd-gateway.ts'
 import { base64, type Keys, type Span } from './etcd-keys.ts'
-import { type EtcdLog, PARTS_WITHIN } from './etcd-log.ts'
+import type { EtcdLog } from './etcd-log.ts'
 import { exists, type KeyValue, put, type RangeAnswer } from './etcd-message.ts'
+import { PARTS_WITHIN } from './etcd-parts.ts'
 
 const CHUNK_BYTES = 524_288
 /** Deleted at a time: nobody waits long behind us. */

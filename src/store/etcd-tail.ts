@@ -7,21 +7,21 @@
 import type { Clock } from '../clock.ts'
 import type { Position } from '../store.ts'
 import type { Gateway, Stream } from './etcd-gateway.ts'
-import type { Keys } from './etcd-keys.ts'
-import type { Stored } from './etcd-log.ts'
+import type { EtcdLog } from './etcd-log.ts'
 import type { KeyValue, WatchAnswer } from './etcd-message.ts'
+import type { Stored } from './etcd-parts.ts'
 
 /** What is kept for those who come for it a little later. */
 const KEPT_ENTRIES = 1_000
 const KEPT_BYTES = 4 << 20
+const KEPT_PARTS = 16
 const AGAIN_FIRST = 20
 const AGAIN_LAST = 1_000
 
 export interface TailOptions {
   readonly gateway: Gateway
-  readonly keys: Keys
+  readonly log: EtcdLog
   readonly clock: Clock
-  readonly stored: (kv: KeyValue) => Stored
 }
 
 export class Tail {
@@ -31,6 +31,7 @@ export class Tail {
   #base: Position | undefined
   #chain: Stored[] = []
   #bytes = 0
+  readonly #parts = new Map<string, Buffer>()
   /** Known to be in the log by other means, ahead of what the watch has told so far. */
   #ahead: Position | undefined
   #again = AGAIN_FIRST
@@ -62,11 +63,11 @@ export class Tail {
       this.#ahead = end
       if (last !== undefined && (last.index < end.index || (last.index === end.index && last.nonce === end.nonce))) return
     }
-    const { gateway, keys, clock } = this.#options
+    const { gateway, log, clock } = this.#options
     if (clock.now() < this.#notBefore) return
     this.#forget()
     this.#base = end
-    const request = { ...keys.log, start_revision: String(revision + 1n), filters: ['NODELETE'], fragment: true }
+    const request = { ...log.keys.tail, start_revision: String(revision + 1n), filters: ['NODELETE'], fragment: true }
     this.#stream = gateway.stream(
       '/watch',
       { create_request: request },
@@ -121,8 +122,18 @@ export class Tail {
     if (result === undefined || error !== undefined || result.canceled) return this.lose()
     if (result.events === undefined) return
     this.#again = AGAIN_FIRST
-    for (const { kv } of result.events) this.#add(this.#options.stored(kv))
+    for (const { kv } of result.events) this.#hear(kv)
     this.#wake()
+  }
+
+  #hear(kv: KeyValue): void {
+    const { keys, parts } = this.#options.log
+    const kind = keys.kindOf(kv.key)
+    if (kind === 'entry') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
+    if (kind !== 'part') return
+    // They come before their entry, mostly right before it. Those that are forgotten here are fetched.
+    this.#parts.set(kv.key, Buffer.from(kv.value ?? '', 'base64'))
+    if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
   }
 
   #add(entry: Stored): void {
@@ -149,6 +160,7 @@ export class Tail {
     this.#ahead = undefined
     this.#chain = []
     this.#bytes = 0
+    this.#parts.clear()
   }
 
   #wake(): void {

@@ -4,12 +4,13 @@
  * Not promised: that a cluster restored from a backup has kept what was acknowledged after it (it is noticed by whoever had seen that);
  * ages. A cluster of one or two members does not survive the loss of a machine.
  *
- * How entries stand there is in `etcd-keys.ts`, how they are put in `etcd-log.ts`, how others hear of them in `etcd-tail.ts`.
+ * How entries stand there is in `etcd-keys.ts`, how they are put in `etcd-append.ts`, how others hear of them in `etcd-tail.ts`.
  */
 import { readFile } from 'node:fs/promises'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
+import { Appender } from './etcd-append.ts'
 import { Gateway, type Tls } from './etcd-gateway.ts'
 import { FORMAT, Keys } from './etcd-keys.ts'
 import { EtcdLog } from './etcd-log.ts'
@@ -36,6 +37,7 @@ export interface EtcdStoreOptions {
 interface InUse {
   readonly gateway: Gateway
   readonly log: EtcdLog
+  readonly appender: Appender
   readonly tail: Tail
   readonly snapshots: Snapshots
 }
@@ -74,14 +76,14 @@ export class EtcdStore implements Store {
     const keys = this.#keys
     const gateway = new Gateway({ endpoints, clock, patience, user, tls: await this.#certificates() })
     try {
-      const log = new EtcdLog({ gateway, keys, clock })
+      const log = new EtcdLog({ gateway, keys })
       const head = await log.open()
       await this.#mustBeOurs(gateway)
       this.#members = await countMembers(gateway)
       const snapshots = new Snapshots({ gateway, keys, clock, log })
       const snapshot = await snapshots.newest()
       if (this.#closing.signal.aborted) throw closed()
-      this.#inUse = { gateway, log, snapshots, tail: new Tail({ gateway, keys, clock, stored: kv => log.stored(kv) }) }
+      this.#inUse = { gateway, log, snapshots, appender: new Appender({ log, clock }), tail: new Tail({ gateway, log, clock }) }
       return snapshot ? { snapshot, head } : { head }
     } catch (error) {
       gateway.close()
@@ -90,8 +92,8 @@ export class EtcdStore implements Store {
   }
 
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
-    const { log, tail } = this.#open()
-    const appended = await log.append(entry, after)
+    const { appender, tail } = this.#open()
+    const appended = await appender.append(entry, after)
     if (appended.kind === 'appended' || appended.kind === 'behind') tail.confirm(appended.position)
     return appended
   }

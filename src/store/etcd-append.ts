@@ -1,0 +1,147 @@
+/**
+ * Puts entries at the end of the log, where others want to put theirs.
+ *
+ * **Several proposers.** Whoever loses the race for an index has to put its entry at a later one. With a round trip for each lost race, those
+ * nearest to etcd's leader win always and the others never (measured; docs/decisions.md). So one transaction tries several indexes in
+ * turn: where the first is taken, a transaction nested in its other branch tries the next one and fetches what was missed. How many are
+ * tried follows from how many were needed of late; alone, it is one.
+ *
+ * **A lost answer.** A copy of an append may be carried out twice. All copies of one call bear the same nonce, so whoever finds it
+ * knows that it has been appended already.
+ */
+import { type Clock, pause } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import type { Appended, NotThere, Position } from '../store.ts'
+import { base64 } from './etcd-keys.ts'
+import { type EtcdLog, type Found, MOST_BYTES, MOST_ENTRIES } from './etcd-log.ts'
+import { absent, exists, type Operation, put, range, type Transaction } from './etcd-message.ts'
+import { INLINE_BYTES, PARTS_WITHIN, packed, type Stored } from './etcd-parts.ts'
+
+const DEEPEST = 12
+/** Above this, all copies in one transaction together, the entry travels beside them. */
+const COPIES_BYTES = 4_096
+/** So many wins with tries to spare, and one fewer is made. */
+const EASY = 16
+/** Lost so often although we reach further each time, something is wrong. */
+const MOST_TRIES = 50
+
+/** It stands at `at`, after these. */
+interface Put {
+  readonly kind: 'put'
+  readonly at: number
+  readonly entries: readonly Stored[]
+}
+
+/** An entry on its way: what stands under its key, and what has to be put beside it first. */
+interface Parcel {
+  readonly nonce: bigint
+  /** Where its writer stood. */
+  readonly from: number
+  readonly value: string
+  readonly beside: readonly Operation[]
+}
+
+export class Appender {
+  readonly #log: EtcdLog
+  readonly #clock: Clock
+  #depth = 1
+  #easy = 0
+
+  constructor({ log, clock }: { readonly log: EtcdLog; readonly clock: Clock }) {
+    this.#log = log
+    this.#clock = clock
+  }
+
+  async append(bytes: Uint8Array, after: Position): Promise<Appended> {
+    let base = after
+    let parcel = await this.#wrap(bytes, base)
+    let missed: readonly Stored[] | undefined = []
+    for (let tries = 1; tries <= MOST_TRIES; tries++) {
+      const got = await this.#attempt(parcel, after, base)
+      if (got.kind !== 'put' && got.kind !== 'found') return got
+      const mine = got.entries.findIndex(({ position }) => position.nonce === parcel.nonce)
+      if (mine >= 0) return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
+      if (got.kind === 'put') {
+        this.#won(got.at - base.index)
+        return this.#done({ index: got.at, nonce: parcel.nonce }, missed && [...missed, ...got.entries])
+      }
+      if (got.count === 0) {
+        // Nothing stood in our way, so what we began from is gone.
+        const gone = await this.#log.look(after)
+        if (gone.kind !== 'found') return gone
+      }
+      this.#lost()
+      missed = missed && got.count === got.entries.length && fits([...missed, ...got.entries]) ? [...missed, ...got.entries] : undefined
+      base = (missed === undefined ? await this.#log.end() : missed.at(-1)?.position) ?? after
+      parcel = base.index + DEEPEST > parcel.from + PARTS_WITHIN ? await this.#wrap(bytes, base) : { ...parcel, beside: [] }
+      if (tries > DEEPEST) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
+    }
+    throw new LeaseError(
+      'UNAVAILABLE',
+      `others append to ${this.#log.keys.prefix} in etcd so fast that this process found no place: nothing was done`,
+    )
+  }
+
+  async #wrap(bytes: Uint8Array, { index: from }: Position): Promise<Parcel> {
+    const nonce = this.#clock.bits()
+    const whole = packed(bytes)
+    const alone = this.#depth === 1 && whole.length <= INLINE_BYTES
+    if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, from, value: base64(whole), beside: [] }
+    const { puts, value } = this.#log.parts.split(whole, from, nonce)
+    const parcel = { nonce, from, value: base64(value), beside: puts }
+    if (whole.length <= INLINE_BYTES) return parcel
+    for (const one of puts) await this.#log.transact({ compare: [], success: [one], failure: [] })
+    return { ...parcel, beside: [] }
+  }
+
+  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position): Promise<Put | Found | NotThere> {
+    const { keys } = this.#log
+    const depth = this.#depth
+    const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.entry(position)))
+    const level = (n: number): Transaction => {
+      const index = base.index + n
+      return {
+        // At every level: whoever stands on a lost entry would else go on behind the gap.
+        compare: [...standing, absent(keys.entries(index, index + 1))],
+        success: [...(n > 1 ? [range(keys.entries(base.index + 1, index))] : []), put(keys.entry({ index, nonce }), value)],
+        failure: [{ request_txn: n < depth ? level(n + 1) : this.#log.looking(base) }],
+      }
+    }
+    const first = level(1)
+    const whole = await this.#log.transact(
+      beside.length === 0 ? first : { compare: [], success: [...beside, { request_txn: first }], failure: [] },
+    )
+    let answer = beside.length === 0 ? whole : whole.responses!.at(-1)!.response_txn!
+    for (let n = 1; n <= depth; n++) {
+      if (answer.succeeded) {
+        const met = n > 1 ? (answer.responses![0]!.response_range!.kvs ?? []) : []
+        return { kind: 'put', at: base.index + n, entries: met.map(kv => this.#log.stored(kv)) }
+      }
+      answer = answer.responses![0]!.response_txn!
+    }
+    return this.#log.looked(base, answer, whole.header.revision)
+  }
+
+  async #done(position: Position, missed: readonly Stored[] | undefined): Promise<Appended> {
+    // It stands there, whatever becomes of fetching what was missed.
+    const entries = missed && (await this.#log.entries(missed).catch(() => undefined))
+    return entries && entries.length === missed.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
+  }
+
+  #won(level: number): void {
+    if (level === this.#depth) this.#easy = 0
+    else if (++this.#easy >= EASY && this.#depth > 1) {
+      this.#depth--
+      this.#easy = 0
+    }
+  }
+
+  #lost(): void {
+    this.#depth = Math.min(DEEPEST, this.#depth + 1)
+    this.#easy = 0
+  }
+}
+
+function fits(missed: readonly Stored[]): boolean {
+  return missed.length <= MOST_ENTRIES && missed.reduce((sum, { value }) => sum + value.length, 0) <= MOST_BYTES
+}
