@@ -204,6 +204,13 @@ export class Reader {
     }
   }
 
+  /** So many bytes, in a copy of their own. */
+  raw(length: number): Uint8Array {
+    if (length > this.#end - this.#at) throw new Damaged('it ends too soon')
+    this.#at += length
+    return new Uint8Array(this.#bytes.subarray(this.#at - length, this.#at))
+  }
+
   list<T>(read: () => T): T[] {
     const length = this.uint()
     // Every item takes at least a byte: a length beyond that is damage, and must not reserve memory.

@@ -85,7 +85,10 @@ export class Desk implements AsyncDisposable {
     const { op, signal, key = caller.key } = asked
     if (key !== caller.key && caller.operator !== true)
       throw new LeaseError('FORBIDDEN', `${caller.name} may not speak for another key`, { facts: { key } })
-    const outcome = this.lessor.propose(command, { key, ...(op && { op }), ...(signal && { signal }) })
+    const outcome = this.lessor.propose(
+      command,
+      op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) },
+    )
     return AUDITED.has(command.kind) ? this.#audited(caller, command, outcome) : outcome
   }
 
@@ -144,9 +147,14 @@ export class Desk implements AsyncDisposable {
     return this.gate.filter(caller, query, await this.lessor.read<K>(query, options))
   }
 
+  /** Throws `FORBIDDEN` where there is nothing under the prefix that the caller may watch. */
+  mayWatch(caller: Caller, prefix: string): void {
+    this.gate.reach(caller, 'watch', prefix)
+  }
+
   /** What a caller may see of what happens under a prefix. A revoked key's watch ends with `UNAUTHENTICATED`. */
   async *watch(caller: Caller, prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
-    this.gate.admit(caller)
+    this.mayWatch(caller, prefix)
     const key = caller.key === 0 ? caller : caller.key
     const open = this.#watches.get(key) ?? 0
     if (open >= this.limits.watches)

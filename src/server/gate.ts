@@ -10,7 +10,7 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
-import { under } from '../kernel/name.ts'
+import { normalPrefix, under } from '../kernel/name.ts'
 import type { EntryView, LeaseView, Lessor, Query, ResourceView, View } from '../lessor.ts'
 
 /** `key` 0 is a caller without one: allowed everything while there are no keys, and nothing once there are. */
@@ -106,6 +106,14 @@ export class Gate implements AsyncDisposable {
     })
   }
 
+  /** Throws as `demand` does, unless something under the prefix, or all of it, is the caller's to see. */
+  reach(caller: Caller, verb: Verb, prefix: string): void {
+    this.admit(caller)
+    const scopes = caller.key === 0 ? [] : (this.#byId.get(caller.key)?.allow ?? [])
+    const inside = scopes.some(scope => (scope.verb === verb || scope.verb === 'admin') && under(prefix, scope.prefix))
+    if (!inside) this.demand(caller, verb, normalPrefix(prefix))
+  }
+
   // What a caller is shown
 
   /** A lease is shown to whom it answers to, and to whom may read all that it names. */
@@ -139,8 +147,10 @@ export class Gate implements AsyncDisposable {
         this.demand(caller, 'read', query.resource)
         return value
       case 'resources':
+        this.reach(caller, 'read', query.prefix)
         return (value as readonly ResourceView[]).filter(({ resource }) => this.may(caller, 'read', resource))
       case 'entries':
+        this.reach(caller, 'read', query.prefix)
         return (value as readonly EntryView[]).filter(({ key }) => this.may(caller, 'read', key))
     }
   }

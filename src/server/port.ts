@@ -80,15 +80,12 @@ export class Port {
     const take = (socket: Socket) => this.#take(socket)
     const secure = this.#tls !== undefined && 'port' in where
     const server = secure
-      ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true })
+      ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
       : createServer({ allowHalfOpen: true, noDelay: true })
     server.on(secure ? 'secureConnection' : 'connection', take)
-    if (secure) {
-      const { headerTime } = this.#context.limits
-      // Before the handshake there is no socket of ours yet: it counts, and it must come to an end.
-      server.on('connection', (socket: Socket) => this.#handshake(socket, headerTime))
-      server.on('tlsClientError', () => {})
-    }
+    // A handshake that fails or never ends is nobody's but its own.
+    if (secure) server.on('tlsClientError', () => {})
+    server.maxConnections = this.#context.limits.connections + TOLD
     server.on('error', error => this.#context.log.error({ error: error.message }, 'the port cannot take connections'))
     const umask = 'path' in where ? process.umask(0o177) : undefined
     try {
@@ -130,23 +127,10 @@ export class Port {
     for (const server of this.#servers) if ('setSecureContext' in server) (server as TlsServer).setSecureContext(certificates)
   }
 
-  #handshake(raw: Socket, within: number): void {
-    if (this.#sockets.size >= this.#context.limits.connections + TOLD) return void raw.destroy()
-    const cancel = this.#context.clock.after(within, () => {
-      // What was told apart by then lives on in the socket above it.
-      if (!this.#shaken.has(raw)) raw.destroy()
-    })
-    raw.once('close', cancel)
-  }
-
-  readonly #shaken = new WeakSet<Socket>()
-
   #take(socket: Socket): void {
     const { limits, clock } = this.#context
-    const parent = (socket as Socket & { _parent?: Socket })._parent
-    if (parent !== undefined) this.#shaken.add(parent)
     const crowded = this.#sockets.size - limits.connections
-    if (this.#closing || crowded >= TOLD) return void socket.destroy()
+    if (this.#closing) return void socket.destroy()
     this.#sockets.add(socket)
     socket.setNoDelay(true)
     socket.setKeepAlive(true, KEEP_ALIVE)

@@ -1,13 +1,87 @@
-/** Connections that speak RESP, and the turn of the loop in which all of them are answered. */
+/** Connections that speak RESP, and the end of a turn in which all of them are answered: one write for each, however much was asked. */
 import type { Socket } from 'node:net'
+import { LeaseError } from '../errors.ts'
+import { RespWriter } from '../wire/resp.ts'
+import { type Link, type LinkEnd, linkOver } from '../wire/resp-link.ts'
 import type { DoorContext } from './door.ts'
+import { COMMANDS } from './resp-commands.ts'
+import { RespSession, type SessionDoor } from './resp-session.ts'
 
-export class RespDoor {
-  constructor(_context: DoorContext) {}
+/** How often those are looked for who never finish a command or never read an answer. */
+const SWEEP = 2_000
+/** So long someone may leave unread what was written for them. */
+const UNREAD = 30_000
 
-  take(socket: Socket, _first: Buffer): void {
-    socket.end('-UNSUPPORTED not yet\r\n')
+export class RespDoor implements SessionDoor {
+  readonly context: DoorContext
+  readonly commands = COMMANDS
+  readonly sessions = new Set<RespSession>()
+  readonly #writer = new RespWriter()
+  #dirty: RespSession[] = []
+  #last = 0
+  #sweep: (() => void) | undefined
+  #closing = false
+  #allSettled = () => {}
+
+  constructor(context: DoorContext) {
+    this.context = context
   }
 
-  async close(): Promise<void> {}
+  take(socket: Socket, first: Uint8Array): void {
+    const { remoteAddress, remotePort } = socket
+    const session = this.open(remoteAddress === undefined ? 'local' : `${remoteAddress}:${remotePort}`, end => linkOver(socket, end))
+    session.data(first)
+  }
+
+  /** A connection over whatever carries bytes. */
+  open(peer: string, link: (end: LinkEnd) => Link): RespSession {
+    const session = new RespSession(this, ++this.#last, peer)
+    session.over(link(session))
+    this.sessions.add(session)
+    this.#sweep ??= this.context.clock.after(SWEEP, () => this.#lookAround())
+    if (this.#closing) session.leave(stopping())
+    return session
+  }
+
+  dirty(session: RespSession): void {
+    if (this.#dirty.push(session) === 1) this.context.clock.soon(() => this.#flush())
+  }
+
+  #flush(): void {
+    const dirty = this.#dirty
+    this.#dirty = []
+    for (const session of dirty) {
+      this.#writer.length = 0
+      session.flush(this.#writer)
+    }
+  }
+
+  #lookAround(): void {
+    const now = this.context.clock.now()
+    const bounds = { unfinished: this.context.limits.bodyTime, unread: UNREAD }
+    for (const session of this.sessions) if (session.isHopeless(now, bounds)) session.cut()
+    this.#sweep = this.sessions.size === 0 ? undefined : this.context.clock.after(SWEEP, () => this.#lookAround())
+  }
+
+  settled(_session: RespSession): void {
+    if (this.#closing && ![...this.sessions].some(session => session.owes)) this.#allSettled()
+  }
+
+  left(session: RespSession): void {
+    this.sessions.delete(session)
+    this.settled(session)
+  }
+
+  /** Everything under way is answered; whoever waits or watches is told that it is over. Who does not hang up then is the port's concern. */
+  async close(): Promise<void> {
+    this.#closing = true
+    for (const session of this.sessions) session.leave(stopping())
+    this.#sweep?.()
+    this.#sweep = undefined
+    if (this.sessions.size > 0) await new Promise<void>(resolve => (this.#allSettled = resolve))
+  }
+}
+
+function stopping(): LeaseError {
+  return new LeaseError('UNAVAILABLE', 'this server is stopping: ask another, or again in a while')
 }

@@ -1,0 +1,142 @@
+/** `LEASE.ACQUIRE resource [resource …] TTL ms […]`: the one command with many words, and the one that may wait. */
+import type { Acquire, Attachment, Operation, Want } from '../kernel/command.ts'
+import type { Outcome, Queued } from '../kernel/outcome.ts'
+import type { RespWriter } from '../wire/resp.ts'
+import { duration, invalid, operation, text, whole, words } from './resp-command.ts'
+import type { RespSession } from './resp-session.ts'
+import { writeGrant, writeValue } from './resp-write.ts'
+
+export function acquire(session: RespSession): void {
+  const { args } = session
+  let at = 1
+  while (at < args.count && !(args.is(at, 'TTL') && (at > 1 || args.count > 2))) at++
+  if (at === args.count) throw invalid('TTL is missing, as in LEASE.ACQUIRE jobs/nightly TTL 30000')
+  const names: string[] = []
+  for (let i = 1; i < at; i++) names.push(text(session, i, 'a resource'))
+  const ttl = duration(session, at + 1, 'TTL')
+  if (at + 2 === args.count)
+    return session.propose({ kind: 'acquire', holder: session.holder, ttl, wants: names.map(resource => ({ resource })) }, writeGrant)
+  const asked = options(session, at + 2)
+  const wants = names.map(resource => ({ resource, ...asked.want }))
+  const command: Acquire = { kind: 'acquire', holder: asked.holder ?? session.holder, ttl, wants, ...asked.rest }
+  const { op, wait, queue } = asked
+  const { desk } = session.door.context
+  if (wait > 0)
+    return session.occupy(desk.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
+  if (!queue) return session.propose(command, writeGrant, op && { op })
+  // Its grant is pushed after the answer that names its lease: so the answer is what sets it off.
+  session.propose({ ...command, wait: true }, (to, outcome) => tell(session, to, outcome), op && { op })
+}
+
+interface Options {
+  readonly holder: string | undefined
+  readonly want: Pick<Want, 'units' | 'shared'>
+  readonly rest: Partial<Acquire>
+  readonly op: Operation | undefined
+  readonly wait: number
+  readonly queue: boolean
+}
+
+function options(session: RespSession, from: number): Options {
+  const { caller, door } = session
+  let holder: string | undefined
+  let op: Operation | undefined
+  let wait = 0
+  let queue = false
+  const want: { units?: number; shared?: boolean } = {}
+  const rest: { -readonly [K in keyof Acquire]?: Acquire[K] } = {}
+  const labels: (readonly [string, string])[] = []
+  const entries: Attachment[] = []
+  const set = (name: 'priority' | 'parent' | 'any' | 'incarnation', word: string) => (at: number) => {
+    rest[name] = whole(session, at, word)
+    return 1
+  }
+  const lasting = (name: 'grace' | 'maxLife', word: string) => (at: number) => {
+    rest[name] = duration(session, at, word)
+    return 1
+  }
+  words(session, from, {
+    HOLDER: at => {
+      holder = text(session, at, 'HOLDER')
+      return 1
+    },
+    WAIT: at => {
+      wait = duration(session, at, 'WAIT')
+      return 1
+    },
+    QUEUE: () => {
+      queue = true
+      return 0
+    },
+    UNITS: at => {
+      want.units = whole(session, at, 'UNITS')
+      return 1
+    },
+    SHARED: () => {
+      want.shared = true
+      return 0
+    },
+    PRIORITY: set('priority', 'PRIORITY'),
+    PARENT: set('parent', 'PARENT'),
+    ANY: set('any', 'ANY'),
+    INCARNATION: set('incarnation', 'INCARNATION'),
+    GRACE: lasting('grace', 'GRACE'),
+    MAXLIFE: lasting('maxLife', 'MAXLIFE'),
+    LABEL: at => {
+      labels.push([text(session, at, 'LABEL'), text(session, at + 1, 'the value of LABEL')])
+      return 2
+    },
+    ENTRY: at => {
+      entries.push({ key: text(session, at, 'ENTRY'), value: text(session, at + 1, 'the value of ENTRY') })
+      return 2
+    },
+    RECALL: () => {
+      rest.recall = true
+      return 0
+    },
+    STEAL: () => {
+      rest.steal = 'after'
+      return 0
+    },
+    FORCE: () => {
+      rest.steal = 'force'
+      return 0
+    },
+    OP: at => {
+      op = operation(text(session, at, 'OP'))
+      return 1
+    },
+  })
+  if (wait > 0 && queue) throw invalid('WAIT and QUEUE exclude each other: one answers when it is granted, the other at once')
+  if (labels.length > 0) rest.labels = labels
+  if (entries.length > 0) rest.entries = entries
+  if (queue || wait > 0) door.context.desk.gate.admit(caller)
+  return { holder, want, rest, op, wait, queue }
+}
+
+/** Answers, and follows what was queued: its grant comes by push, and so does its end. */
+function tell(session: RespSession, to: RespWriter, outcome: Outcome): void {
+  writeGrant(to, outcome)
+  if (outcome.kind === 'queued') follow(session, outcome)
+}
+
+function follow(session: RespSession, queued: Queued): void {
+  const { lease } = queued
+  session.door.context.desk.follow(queued, session.signal).then(
+    ({ tokens, resources, ttl, revision }) =>
+      session.push(to => {
+        to.push(3)
+        to.raw('$13\r\nlease.granted\r\n')
+        to.integer(lease)
+        const all = Object.fromEntries(resources.map((name, i) => [name, tokens[i]!]))
+        writeValue(to, { lease, token: tokens[0] ?? 0, ttl, revision, tokens: all, waited: 1 })
+      }),
+    (error: { readonly code?: string; readonly message: string }) =>
+      session.push(to => {
+        to.push(3)
+        to.raw('$15\r\nlease.withdrawn\r\n')
+        to.integer(lease)
+        writeValue(to, { lease, code: error.code ?? 'UNKNOWN', message: error.message })
+      }),
+  )
+}

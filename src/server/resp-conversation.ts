@@ -1,0 +1,183 @@
+/**
+ * What our own client asks over a connection: numbered questions that come in batches (`LEASE.BATCH`), and answers that leave, as soon as they
+ * are known, in one push for each turn (`lease.batch`).
+ */
+import { LeaseError } from '../errors.ts'
+import { Reader, Writer } from '../kernel/bytes.ts'
+import type { Query } from '../lessor.ts'
+import { type Answer, type Question, readQuestion, writeAnswer } from '../wire/messages.ts'
+import { queryFrom } from '../wire/query.ts'
+import type { RespWriter } from '../wire/resp.ts'
+import type { Asked } from './desk.ts'
+import type { RespSession } from './resp-session.ts'
+
+/** Questions under way before the connection is read from no more. */
+const MOST_OWED = 32_768
+const MOST_READING = 64
+/** A writer that has grown beyond this was needed once, and is not kept. */
+const LARGE = 1 << 20
+const LISTS: ReadonlySet<Query['kind']> = new Set(['leases', 'resources', 'entries', 'history', 'policies', 'keys'])
+
+type Of<K extends Question['kind']> = Extract<Question, { readonly kind: K }>
+
+export class Conversation {
+  readonly #session: RespSession
+  #answers = new Writer()
+  #owed = 0
+  readonly #reads: Of<'read'>[] = []
+  #reading = 0
+  #listing = false
+  readonly #streams = new Map<number, AbortController>()
+
+  constructor(session: RespSession) {
+    this.#session = session
+  }
+
+  get hasRoom(): boolean {
+    return this.#owed < MOST_OWED
+  }
+
+  get owes(): boolean {
+    return this.#owed > 0
+  }
+
+  get unwritten(): number {
+    return this.#answers.length
+  }
+
+  /** How many questions there were. Throws what makes them unreadable. */
+  take(bytes: Uint8Array): number {
+    const from = new Reader(bytes)
+    let count = 0
+    for (; !from.ended; count++) this.#hear(readQuestion(from))
+    return count
+  }
+
+  #hear(question: Question): void {
+    switch (question.kind) {
+      case 'propose':
+        return this.#propose(question)
+      case 'read':
+        this.#owed++
+        this.#reads.push(question)
+        return this.goOn()
+      case 'watch':
+        return this.#stream(question.id, signal => this.#watch(question, signal))
+      case 'backup':
+        return this.#stream(question.id, signal => this.#backup(question.id, signal))
+      case 'stop':
+        return this.#streams.get(question.id)?.abort()
+      case 'beat':
+        return this.#say(question)
+    }
+  }
+
+  #propose({ id, proposal: { command, op, key } }: Of<'propose'>): void {
+    const { caller, door } = this.#session
+    this.#owed++
+    const failed = (error: unknown) => {
+      this.#owed--
+      this.#say({ kind: 'failed', id, error: asLeaseError(error) })
+    }
+    try {
+      const asked: Asked | undefined = op === undefined && !key ? undefined : { ...(op && { op }), ...(key && { key }) }
+      door.context.desk.propose(caller, command, asked).then(outcome => {
+        this.#owed--
+        this.#say({ kind: 'outcome', id, outcome })
+      }, failed)
+    } catch (error) {
+      failed(error)
+    }
+  }
+
+  /** Reads as many as may be read at once: lists one after another, each when the one before has been taken. */
+  goOn(): void {
+    while (this.#reads.length > 0 && this.#reading < MOST_READING && !this.#listing && this.#session.room() === undefined)
+      void this.#read(this.#reads.shift()!)
+  }
+
+  async #read({ id, query: asked, consistent, atLeast }: Of<'read'>): Promise<void> {
+    const { caller, door, signal } = this.#session
+    this.#reading++
+    let list = false
+    try {
+      const query = queryFrom(asked)
+      list = LISTS.has(query.kind)
+      this.#listing ||= list
+      this.#say({ kind: 'view', id, view: await door.context.desk.read(caller, query, { consistent, atLeast, signal }) })
+    } catch (error) {
+      this.#say({ kind: 'failed', id, error: asLeaseError(error) })
+    }
+    if (list) this.#listing = false
+    this.#reading--
+    this.#owed--
+    this.goOn()
+  }
+
+  // Streams
+
+  #stream(id: number, run: (signal: AbortSignal) => Promise<void>): void {
+    if (this.#streams.has(id)) return this.#say({ kind: 'failed', id, error: new LeaseError('INVALID', `there is a stream ${id} already`) })
+    const stop = new AbortController()
+    const { signal } = this.#session
+    const leave = () => stop.abort(signal.reason)
+    this.#streams.set(id, stop)
+    signal.addEventListener('abort', leave, { once: true })
+    if (signal.aborted) leave()
+    run(stop.signal)
+      .then(
+        () => this.#say({ kind: 'over', id }),
+        error => this.#say({ kind: 'failed', id, error: asLeaseError(error) }),
+      )
+      .finally(() => {
+        signal.removeEventListener('abort', leave)
+        this.#streams.delete(id)
+      })
+  }
+
+  async #watch({ id, prefix, after, types }: Of<'watch'>, signal: AbortSignal): Promise<void> {
+    const { caller, door } = this.#session
+    const { desk } = door.context
+    const from = after ?? (await desk.read(caller, { kind: 'summary' }, { signal })).revision
+    this.#say({ kind: 'watching', id, revision: from })
+    for await (const events of desk.watch(caller, prefix, { after: from, signal, ...(types && { types }) })) {
+      this.#say({ kind: 'events', id, events })
+      // What does not fit is not fetched: whoever reads too slowly is told by a resync what it missed.
+      for (let room = this.#session.room(); room !== undefined && !signal.aborted; room = this.#session.room()) await room
+    }
+  }
+
+  async #backup(id: number, signal: AbortSignal): Promise<void> {
+    const { caller, door } = this.#session
+    const { gate, lessor } = door.context.desk
+    gate.demand(caller, 'admin', '')
+    if (lessor.backup === undefined) throw new LeaseError('UNSUPPORTED', 'no backup can be had through this server')
+    for await (const bytes of lessor.backup({ signal })) {
+      this.#say({ kind: 'chunk', id, bytes })
+      for (let room = this.#session.room(); room !== undefined && !signal.aborted; room = this.#session.room()) await room
+    }
+  }
+
+  // Answers
+
+  #say(answer: Answer): void {
+    writeAnswer(this.#answers, answer)
+    this.#session.dirty()
+  }
+
+  write(to: RespWriter): void {
+    if (this.#answers.length === 0) return
+    to.push(2)
+    to.raw('$11\r\nlease.batch\r\n')
+    to.bulk(this.#answers.view())
+    if (this.#answers.length > LARGE) this.#answers = new Writer()
+    else this.#answers.length = 0
+    if (this.#reads.length > 0) this.goOn()
+  }
+}
+
+export function asLeaseError(error: unknown): LeaseError {
+  if (error instanceof LeaseError) return error
+  // Our own mistake: nothing may be concluded from it, and what it says is not for others.
+  return new LeaseError('UNKNOWN', 'the server failed while it did this: it may or may not have been done', { cause: error })
+}

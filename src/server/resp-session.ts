@@ -1,0 +1,386 @@
+/**
+ * One connection that speaks RESP: commands in, answers out in the same order, pushes in between.
+ *
+ * A command that waits occupies its own connection and no other, as BLPOP does. A connection that asks faster than it reads answers is not
+ * read from until it has; one that never reads costs what is bounded here, and is cut off in the end.
+ */
+import { setMaxListeners } from 'node:events'
+import { LeaseError } from '../errors.ts'
+import type { Command } from '../kernel/command.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import { CommandParser, ProtocolError, type RespWriter } from '../wire/resp.ts'
+import type { Link, LinkEnd } from '../wire/resp-link.ts'
+import type { Asked } from './desk.ts'
+import type { DoorContext } from './door.ts'
+import { anyone, type Caller } from './gate.ts'
+import type { RespCommand } from './resp-command.ts'
+import { Conversation } from './resp-conversation.ts'
+import { writeError } from './resp-write.ts'
+
+export type Encode<T = never> = (to: RespWriter, value: T) => void
+
+/** The place of an answer among those before and after it. Used again and again: most connections ask the same all day. */
+class Slot {
+  ready = false
+  value: unknown = undefined
+  error: unknown = undefined
+  failed = false
+  encode: Encode<unknown> = none
+  readonly settle: (value: unknown) => void
+  readonly fail: (error: unknown) => void
+
+  constructor(session: RespSession) {
+    this.settle = value => {
+      this.value = value
+      this.ready = true
+      session.dirty()
+    }
+    this.fail = error => {
+      this.error = error
+      this.failed = true
+      this.ready = true
+      session.dirty()
+    }
+  }
+
+  write(to: RespWriter): void {
+    if (this.failed) writeError(to, this.error)
+    else this.encode(to, this.value)
+    this.value = undefined
+    this.error = undefined
+    this.failed = false
+    this.ready = false
+  }
+}
+
+const none: Encode<unknown> = () => {}
+
+/** Answers that one connection may be owed. */
+const MOST_OWED = 16_384
+/** Arguments of one command. */
+const MOST_ARGS = 1 << 16
+/** Bytes of pushes that may pile up within one turn. */
+const UNWRITTEN = 64 << 10
+/** Wrong secrets that one connection may try. */
+const MOST_GUESSES = 16
+
+export interface SessionDoor {
+  readonly context: DoorContext
+  readonly commands: ReadonlyMap<string, RespCommand>
+  /** It has something to write: it is asked to at the end of this turn. */
+  dirty(session: RespSession): void
+  /** It is leaving, and nothing is owed to it any more. */
+  settled(session: RespSession): void
+  left(session: RespSession): void
+}
+
+export class RespSession implements LinkEnd {
+  readonly id: number
+  readonly door: SessionDoor
+  /** The command that is being carried out. */
+  readonly args: CommandParser
+  readonly peer: string
+  caller: Caller = anyone()
+  name = ''
+  protocol: 2 | 3 = 2
+  /** Watches begun by command, by prefix. */
+  readonly watches = new Map<string, AbortController>()
+  /** What was pushed and not written yet. */
+  readonly #pushes: ((to: RespWriter) => void)[] = []
+  readonly #gone = new AbortController()
+  readonly #slots: Slot[] = []
+  #conversation: Conversation | undefined
+  #link!: Link
+  #head = 0
+  #owed = 0
+  #last: RespCommand | undefined
+  #guesses = 0
+  /** A command that waits: what follows it on this connection waits too. */
+  #occupied = false
+  #paused = false
+  #leaving = false
+  #over = false
+  #dirty = false
+  readonly #draining: (() => void)[] = []
+  #unwritten = 0
+  /** Since when a command is unfinished. */
+  #unfinished = Number.POSITIVE_INFINITY
+  #stuck = { since: Number.POSITIVE_INFINITY, backlog: 0 }
+
+  constructor(door: SessionDoor, id: number, peer: string) {
+    this.door = door
+    this.id = id
+    this.peer = peer
+    this.args = new CommandParser({ bytes: door.context.limits.command, args: MOST_ARGS })
+    setMaxListeners(0, this.#gone.signal)
+  }
+
+  over(link: Link): void {
+    this.#link = link
+  }
+
+  /** Fires when the connection goes, or the server stops: whoever waits here waits no longer. */
+  get signal(): AbortSignal {
+    return this.#gone.signal
+  }
+
+  get backlog(): number {
+    return this.#link.backlog
+  }
+
+  /** Who holds what this connection acquires, unless it says otherwise. */
+  get holder(): string {
+    return this.name === '' ? this.peer : this.name
+  }
+
+  get conversation(): Conversation {
+    this.#conversation ??= new Conversation(this)
+    return this.#conversation
+  }
+
+  // Bytes in
+
+  data(bytes: Uint8Array): void {
+    if (this.#over || this.#leaving) return
+    this.args.feed(bytes)
+    this.#run()
+  }
+
+  #run(): void {
+    try {
+      while (!this.#occupied && !this.#leaving && this.#hasRoom()) {
+        if (!this.args.next()) break
+        this.#execute()
+      }
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error
+      this.answer(to => to.error('ERR', `Protocol error: ${error.message}`))
+      this.leave()
+    }
+    if (this.#over) return
+    this.args.keep()
+    const { rest } = this.args
+    this.#unfinished =
+      rest === 0 || this.#occupied || this.#paused ? Number.POSITIVE_INFINITY : Math.min(this.#unfinished, this.door.context.clock.now())
+    if (this.#occupied && rest > this.door.context.limits.command) this.#pause()
+  }
+
+  #hasRoom(): boolean {
+    const { limits } = this.door.context
+    if (this.#owed < MOST_OWED && this.#link.backlog <= limits.command && (this.#conversation?.hasRoom ?? true)) return true
+    this.#pause()
+    return false
+  }
+
+  #pause(): void {
+    if (this.#paused) return
+    this.#paused = true
+    this.#link.pause()
+  }
+
+  /** Goes on reading where it had stopped, if there is room now. */
+  goOn(): void {
+    if (!this.#paused || this.#over || this.#leaving) return
+    if (this.#occupied || this.#owed > MOST_OWED / 2 || this.#link.backlog > this.door.context.limits.command / 2) return
+    if (this.#conversation?.hasRoom === false) return
+    this.#paused = false
+    this.#run()
+    if (!this.#paused) this.#link.resume()
+  }
+
+  #execute(): void {
+    const { args, door } = this
+    let command = this.#last
+    if (command === undefined || !args.is(0, command.name)) {
+      command = door.commands.get(args.word(0))
+      if (command === undefined) {
+        const name = args.bytes(0).toString('latin1', 0, Math.min(args.length(0), 64))
+        return this.answer(to => to.error('ERR', `unknown command '${name}'`))
+      }
+      this.#last = command
+    }
+    const { count } = args
+    if (command.arity >= 0 ? count !== command.arity : count < -command.arity)
+      return this.answer(to => to.error('ERR', `wrong number of arguments for '${command.name.toLowerCase()}' command`))
+    try {
+      if (!command.open) door.context.desk.gate.admit(this.caller)
+      command.run(this)
+    } catch (error) {
+      this.fail(error)
+    }
+  }
+
+  // Answers
+
+  #slot(encode: Encode<unknown>): Slot {
+    if (this.#owed === this.#slots.length) {
+      // Full: what is owed is laid out from the beginning, and new places come after it.
+      this.#slots.push(...this.#slots.splice(0, this.#head))
+      this.#head = 0
+      for (let more = Math.max(4, this.#slots.length); more > 0; more--) this.#slots.push(new Slot(this))
+    }
+    const slot = this.#slots[(this.#head + this.#owed) % this.#slots.length]!
+    this.#owed++
+    slot.encode = encode
+    return slot
+  }
+
+  /** An answer that is known now. */
+  answer(encode: (to: RespWriter) => void): void {
+    this.#slot(encode).settle(undefined)
+  }
+
+  fail(error: unknown): void {
+    this.#slot(none).fail(error)
+  }
+
+  /** The answer is what `answer` brings. */
+  later<T>(answer: Promise<T>, encode: Encode<T>): void {
+    const slot = this.#slot(encode as Encode<unknown>)
+    answer.then(slot.settle, slot.fail)
+  }
+
+  /** The most frequent of all: one promise from here to the answer. */
+  propose(command: Command, encode: Encode<Outcome>, asked?: Asked): void {
+    const answer = this.door.context.desk.propose(this.caller, command, asked)
+    const slot = this.#slot(encode as Encode<unknown>)
+    answer.then(slot.settle, slot.fail)
+  }
+
+  /** As `later`, and nothing that follows on this connection is looked at before it is known. */
+  occupy<T>(answer: Promise<T>, encode: Encode<T>): void {
+    this.#occupied = true
+    this.later(answer, encode)
+    const free = () => {
+      this.#occupied = false
+      if (this.#over || this.#leaving) return
+      if (this.#paused) this.goOn()
+      else this.#run()
+    }
+    answer.then(free, free)
+  }
+
+  /** `size`: about how many bytes that will be. */
+  push(write: (to: RespWriter) => void, size = 256): void {
+    if (this.#over) return
+    this.#pushes.push(write)
+    this.#unwritten += size
+    this.dirty()
+  }
+
+  dirty(): void {
+    if (this.#dirty || this.#over) return
+    this.#dirty = true
+    this.door.dirty(this)
+  }
+
+  /** At the end of a turn: everything that can be said by now, in one piece. */
+  flush(to: RespWriter): void {
+    this.#dirty = false
+    if (this.#over) return
+    to.protocol = this.protocol
+    while (this.#owed > 0) {
+      const slot = this.#slots[this.#head]!
+      if (!slot.ready) break
+      slot.write(to)
+      this.#head = (this.#head + 1) % this.#slots.length
+      this.#owed--
+    }
+    // Its protocol may have changed with what was just said.
+    to.protocol = this.protocol
+    for (const write of this.#pushes.splice(0)) write(to)
+    this.#conversation?.write(to)
+    this.#unwritten = 0
+    if (to.length > 0) this.#link.write(to.taken())
+    if (this.#leaving && !this.owes) {
+      this.#link.end()
+      this.door.settled(this)
+    } else if (this.#paused) this.goOn()
+    this.#wake()
+  }
+
+  /** Something that was asked has not been answered. */
+  get owes(): boolean {
+    return this.#owed > 0 || (this.#conversation?.owes ?? false)
+  }
+
+  // Who it is
+
+  identify(secret: string): void {
+    try {
+      this.caller = this.door.context.desk.gate.identify(secret)
+    } catch (error) {
+      if (++this.#guesses >= MOST_GUESSES) this.leave()
+      throw error
+    }
+  }
+
+  /** As it was when it came. */
+  reset(): void {
+    this.caller = anyone()
+    this.name = ''
+    this.protocol = 2
+    for (const watch of this.watches.values()) watch.abort()
+    this.watches.clear()
+  }
+
+  // The end
+
+  drained(): void {
+    this.goOn()
+    this.#conversation?.goOn()
+    this.#wake()
+  }
+
+  #wake(): void {
+    if (this.#draining.length > 0 && this.#fits()) for (const wake of this.#draining.splice(0)) wake()
+  }
+
+  #fits(): boolean {
+    return (
+      this.#over ||
+      (this.#link.backlog <= this.door.context.limits.watchBuffer && this.#unwritten + (this.#conversation?.unwritten ?? 0) <= UNWRITTEN)
+    )
+  }
+
+  /** Undefined when there is room for more that nobody asked for just now; else resolves when there is, or when the connection is gone. */
+  room(): Promise<void> | undefined {
+    return this.#fits() ? undefined : new Promise(resolve => this.#draining.push(resolve))
+  }
+
+  /** The other side says no more. Nobody who waits here is left: a process that died looks the same. */
+  ended(): void {
+    this.leave()
+  }
+
+  /** No more commands are taken; what is owed is answered, then the connection ends. */
+  leave(reason = new LeaseError('UNAVAILABLE', 'the connection was closed while this waited')): void {
+    if (this.#leaving || this.#over) return
+    this.#leaving = true
+    this.#gone.abort(reason)
+    for (const watch of this.watches.values()) watch.abort()
+    this.dirty()
+  }
+
+  closed(): void {
+    if (this.#over) return
+    this.leave()
+    this.#over = true
+    this.#pushes.length = 0
+    this.#wake()
+    this.door.left(this)
+  }
+
+  cut(): void {
+    this.#link.destroy()
+  }
+
+  /** Looked at now and then: a command that never ends, and one who never reads. Whether it was cut off. */
+  isHopeless(now: number, { unfinished, unread }: { readonly unfinished: number; readonly unread: number }): boolean {
+    const { backlog } = this.#link
+    if (backlog === 0) this.#stuck.since = Number.POSITIVE_INFINITY
+    else if (this.#stuck.since === Number.POSITIVE_INFINITY || backlog < this.#stuck.backlog) this.#stuck.since = now
+    this.#stuck.backlog = backlog
+    return now - this.#unfinished > unfinished || now - this.#stuck.since > unread
+  }
+}

@@ -1,0 +1,92 @@
+/**
+ * `LEASE.WATCH prefix [AFTER revision] [TYPES type …]`: answers with the revision it begins after, then pushes
+ * `lease.events, prefix, revision, [events as JSON]` for each revision. A `resync` among them says that some were missed: read anew.
+ */
+import { EVENT_TYPES, type EventType } from '../kernel/event.ts'
+import { badPrefix } from '../kernel/name.ts'
+import { invalid, text, whole, words } from './resp-command.ts'
+import type { RespSession } from './resp-session.ts'
+import { writeError } from './resp-write.ts'
+
+export function watch(session: RespSession): void {
+  const { args, caller, door } = session
+  const prefix = text(session, 1, 'the prefix')
+  const wrong = badPrefix(prefix)
+  if (wrong !== undefined) throw invalid(`the prefix ${wrong}`)
+  let after: number | undefined
+  const types: EventType[] = []
+  words(session, 2, {
+    AFTER: at => {
+      after = whole(session, at, 'AFTER')
+      if (after < 0) throw invalid('AFTER must be a revision')
+      return 1
+    },
+    TYPES: at => {
+      for (let i = at; i < args.count; i++) types.push(typeNamed(text(session, i, 'a type')))
+      return args.count - at
+    },
+  })
+  if (session.watches.has(prefix)) throw invalid(`${prefix} is watched on this connection already: LEASE.UNWATCH it first`)
+  const { desk } = door.context
+  desk.mayWatch(caller, prefix)
+  const stop = new AbortController()
+  session.watches.set(prefix, stop)
+  const begun = after === undefined ? desk.read(caller, { kind: 'summary' }).then(({ revision }) => revision) : Promise.resolve(after)
+  session.later(begun, (to, revision) => {
+    to.integer(revision)
+    void run(session, prefix, revision, types, stop)
+  })
+}
+
+async function run(session: RespSession, prefix: string, after: number, types: readonly EventType[], stop: AbortController): Promise<void> {
+  const { signal } = stop
+  try {
+    for await (const events of session.door.context.desk.watch(session.caller, prefix, {
+      after,
+      signal,
+      ...(types.length > 0 && { types }),
+    })) {
+      const json = JSON.stringify(events)
+      session.push(to => {
+        to.push(4)
+        to.raw('$12\r\nlease.events\r\n')
+        to.text(prefix)
+        to.integer(events[0]!.revision)
+        to.text(json)
+      }, json.length)
+      // What does not fit is not fetched: whoever reads too slowly is told by a resync what it missed.
+      for (let room = session.room(); room !== undefined && !signal.aborted; room = session.room()) await room
+    }
+  } catch (error) {
+    session.push(to => {
+      to.push(3)
+      to.raw('$15\r\nlease.unwatched\r\n')
+      to.text(prefix)
+      writeError(to, error)
+    })
+  } finally {
+    if (session.watches.get(prefix) === stop) session.watches.delete(prefix)
+  }
+}
+
+export function unwatch(session: RespSession): void {
+  let count = 0
+  const prefixes =
+    session.args.count === 1
+      ? [...session.watches.keys()]
+      : Array.from({ length: session.args.count - 1 }, (_, i) => text(session, i + 1, 'a prefix'))
+  for (const prefix of prefixes) {
+    const watching = session.watches.get(prefix)
+    if (watching === undefined) continue
+    watching.abort()
+    session.watches.delete(prefix)
+    count++
+  }
+  session.answer(to => to.integer(count))
+}
+
+function typeNamed(name: string): EventType {
+  const type = EVENT_TYPES.find(known => known === name.toLowerCase())
+  if (type === undefined) throw invalid(`there are no events of type ${name.slice(0, 32)}; there are ${EVENT_TYPES.join(', ')}`)
+  return type
+}

@@ -1,0 +1,402 @@
+/**
+ * RESP as a server speaks it: commands out of bytes, answers into bytes.
+ *
+ * Commands are parsed where they lie: an argument is two numbers until someone asks for its text. Whatever arrives, at most `bytes` of an
+ * unfinished command are kept, and a chunk may end at any byte.
+ */
+import { isUtf8 } from 'node:buffer'
+
+/** What came is not RESP: the connection cannot be understood from here on. */
+export class ProtocolError extends Error {
+  override readonly name = 'ProtocolError'
+}
+
+export interface CommandBounds {
+  /** Of one command, with everything around its arguments. */
+  readonly bytes: number
+  readonly args: number
+}
+
+const CR = 0x0d
+const LF = 0x0a
+const SPACE = 0x20
+const TAB = 0x09
+const STAR = 0x2a
+const DOLLAR = 0x24
+const ZERO = 0x30
+const NINE = 0x39
+const MINUS = 0x2d
+/** A number's line, or a command written as one line. */
+const LINE = 32
+const INLINE = 64 << 10
+const EMPTY = Buffer.alloc(0)
+
+export class CommandParser {
+  readonly #bounds: CommandBounds
+  #buffer: Buffer = EMPTY
+  /** The buffer is our own and may grow; else it is the chunk that came last. */
+  #owned = false
+  #end = 0
+  /** Where the command begins that is being read, and how far it has been read. */
+  #start = 0
+  #at = 0
+  /** Arguments still to come; -1 between commands. */
+  #left = -1
+  /** Of the argument that is being read; -1 while its length is unknown. */
+  #length = -1
+  /** Pairs of where each argument begins and ends, counted from `#start`. */
+  readonly #args: number[] = []
+  #base = 0
+
+  constructor(bounds: CommandBounds) {
+    this.#bounds = bounds
+  }
+
+  /** Bytes that wait to become a command. */
+  get rest(): number {
+    return this.#end - this.#start
+  }
+
+  /** Arguments of the command that `next` has found, its name among them. Good until the next `next` or `feed`. */
+  get count(): number {
+    return this.#args.length / 2
+  }
+
+  feed(chunk: Uint8Array): void {
+    if (this.#start === this.#end) {
+      this.#buffer = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
+      this.#owned = false
+      this.#start = 0
+      this.#at = 0
+      this.#end = chunk.byteLength
+      return
+    }
+    const rest = this.#end - this.#start
+    const needed = rest + chunk.byteLength
+    if (!this.#owned || this.#start + needed > this.#buffer.length) {
+      const room =
+        this.#owned && needed <= this.#buffer.length
+          ? this.#buffer
+          : Buffer.allocUnsafe(Math.max(needed, Math.min(2 * needed, this.#bounds.bytes)))
+      this.#buffer.copy(room, 0, this.#start, this.#end)
+      this.#at -= this.#start
+      this.#start = 0
+      this.#end = rest
+      this.#buffer = room
+      this.#owned = true
+    }
+    this.#buffer.set(chunk, this.#end)
+    this.#end += chunk.byteLength
+  }
+
+  /** Chunks are good only while they are being read: what is left of the last one is kept in a copy. */
+  keep(): void {
+    if (this.#owned) {
+      if (this.#start === this.#end) this.#drop()
+      return
+    }
+    if (this.#start === this.#end) return this.#drop()
+    const rest = this.#end - this.#start
+    const own = Buffer.allocUnsafe(rest)
+    this.#buffer.copy(own, 0, this.#start, this.#end)
+    this.#at -= this.#start
+    this.#start = 0
+    this.#end = rest
+    this.#buffer = own
+    this.#owned = true
+  }
+
+  #drop(): void {
+    this.#buffer = EMPTY
+    this.#owned = false
+    this.#start = 0
+    this.#at = 0
+    this.#end = 0
+  }
+
+  /** Whether a whole command lies there now. Throws `ProtocolError`. */
+  next(): boolean {
+    for (;;) {
+      if (this.#left < 0) {
+        this.#start = this.#at
+        this.#args.length = 0
+        if (this.#at >= this.#end) return false
+        if (this.#buffer[this.#at] !== STAR) {
+          if (!this.#inline()) return false
+          if (this.#args.length > 0) return true
+          continue
+        }
+        const count = this.#number(STAR)
+        if (count === undefined) return false
+        if (count > this.#bounds.args) throw new ProtocolError(`a command has at most ${this.#bounds.args} arguments`)
+        if (count <= 0) continue
+        this.#left = count
+      }
+      while (this.#left > 0) {
+        if (this.#length < 0) {
+          const length = this.#number(DOLLAR)
+          if (length === undefined) return this.#unfinished()
+          if (length < 0 || this.#at - this.#start + length > this.#bounds.bytes)
+            throw new ProtocolError(`a command has at most ${this.#bounds.bytes} bytes`)
+          this.#length = length
+        }
+        const end = this.#at + this.#length
+        if (end + 2 > this.#end) return this.#unfinished()
+        if (this.#buffer[end] !== CR || this.#buffer[end + 1] !== LF)
+          throw new ProtocolError('an argument does not end where its length says')
+        this.#args.push(this.#at - this.#start, end - this.#start)
+        this.#at = end + 2
+        this.#length = -1
+        this.#left--
+      }
+      this.#left = -1
+      this.#base = this.#start
+      this.#start = this.#at
+      return true
+    }
+  }
+
+  #unfinished(): false {
+    if (this.#end - this.#start > this.#bounds.bytes + LINE) throw new ProtocolError(`a command has at most ${this.#bounds.bytes} bytes`)
+    return false
+  }
+
+  /** A line such as `*3` or `$11`; undefined while it is not whole. */
+  #number(sign: number): number | undefined {
+    const start = this.#at
+    const limit = Math.min(this.#end, start + LINE)
+    let end = start
+    while (end < limit && this.#buffer[end] !== CR) end++
+    if (end + 1 >= this.#end && end - start < LINE) {
+      if (this.#end > start && this.#buffer[start] !== sign) throw new ProtocolError(`expected '${String.fromCharCode(sign)}'`)
+      return undefined
+    }
+    if (end === start + LINE || this.#buffer[start] !== sign || this.#buffer[end + 1] !== LF)
+      throw new ProtocolError(`expected '${String.fromCharCode(sign)}' and a number`)
+    const negative = this.#buffer[start + 1] === MINUS
+    const value = digits(this.#buffer, negative ? start + 2 : start + 1, end)
+    if (value === undefined) throw new ProtocolError(`expected '${String.fromCharCode(sign)}' and a number`)
+    this.#at = end + 2
+    return negative ? -value : value
+  }
+
+  /** Words on one line, as a person types them. Whether the line was whole. */
+  #inline(): boolean {
+    const end = this.#buffer.indexOf(LF, this.#at)
+    if ((end < 0 || end >= this.#end ? this.#end : end) - this.#at > INLINE) throw new ProtocolError(`a line has at most ${INLINE} bytes`)
+    if (end < 0 || end >= this.#end) return false
+    let word = -1
+    for (let i = this.#at; i <= end; i++) {
+      const byte = this.#buffer[i]!
+      const blank = byte === SPACE || byte === TAB || byte === CR || byte === LF
+      if (!blank && word < 0) word = i
+      if (!blank || word < 0) continue
+      this.#args.push(word - this.#start, i - this.#start)
+      word = -1
+    }
+    if (this.#args.length / 2 > this.#bounds.args) throw new ProtocolError(`a command has at most ${this.#bounds.args} arguments`)
+    this.#base = this.#start
+    this.#at = end + 1
+    this.#start = this.#at
+    return true
+  }
+
+  // What the arguments are
+
+  /** Without a copy. */
+  bytes(i: number): Buffer {
+    return this.#buffer.subarray(this.#base + this.#args[2 * i]!, this.#base + this.#args[2 * i + 1]!)
+  }
+
+  length(i: number): number {
+    return this.#args[2 * i + 1]! - this.#args[2 * i]!
+  }
+
+  /** Undefined: it is not UTF-8, and would be another text here than there. */
+  text(i: number): string | undefined {
+    const start = this.#base + this.#args[2 * i]!
+    const end = this.#base + this.#args[2 * i + 1]!
+    if (end - start < 48) {
+      let plain = ''
+      let at = start
+      for (; at < end; at++) {
+        const code = this.#buffer[at]!
+        if (code > 127) break
+        plain += String.fromCharCode(code)
+      }
+      if (at === end) return plain
+    }
+    const bytes = this.#buffer.subarray(start, end)
+    return isUtf8(bytes) ? bytes.toString('utf8') : undefined
+  }
+
+  /** A whole number of at most 2^53 - 1, or undefined. */
+  number(i: number): number | undefined {
+    const start = this.#base + this.#args[2 * i]!
+    const end = this.#base + this.#args[2 * i + 1]!
+    if (this.#buffer[start] !== MINUS) return digits(this.#buffer, start, end)
+    const value = digits(this.#buffer, start + 1, end)
+    return value === undefined ? undefined : 0 - value
+  }
+
+  /** Whether it is this word, which is given in upper case. */
+  is(i: number, word: string): boolean {
+    const start = this.#base + this.#args[2 * i]!
+    if (this.#args[2 * i + 1]! - this.#args[2 * i]! !== word.length) return false
+    for (let at = 0; at < word.length; at++) {
+      const byte = this.#buffer[start + at]!
+      if ((byte >= 0x61 && byte <= 0x7a ? byte - 32 : byte) !== word.charCodeAt(at)) return false
+    }
+    return true
+  }
+
+  /** As a name of a command is written: in upper case, and never longer than any of them. */
+  word(i: number): string {
+    return this.bytes(i)
+      .toString('latin1', 0, Math.min(this.length(i), 64))
+      .toUpperCase()
+  }
+}
+
+function digits(buffer: Buffer, start: number, end: number): number | undefined {
+  if (end <= start || end - start > 16) return undefined
+  let value = 0
+  for (let i = start; i < end; i++) {
+    const byte = buffer[i]!
+    if (byte < ZERO || byte > NINE) return undefined
+    value = value * 10 + (byte - ZERO)
+  }
+  return value <= Number.MAX_SAFE_INTEGER ? value : undefined
+}
+
+/** Answers, one after another. `taken` gives them away and begins anew. */
+export class RespWriter {
+  /** 3: maps, pushes and null have signs of their own; 2: all of them are arrays, and null is a text that is not there. */
+  protocol: 2 | 3 = 2
+  #bytes = Buffer.allocUnsafe(16 << 10)
+  length = 0
+
+  #room(more: number): void {
+    if (this.length + more <= this.#bytes.length) return
+    const grown = Buffer.allocUnsafe(Math.max(2 * this.#bytes.length, this.length + more))
+    this.#bytes.copy(grown, 0, 0, this.length)
+    this.#bytes = grown
+  }
+
+  /** ASCII, written as it is. */
+  raw(text: string): void {
+    const { length } = text
+    this.#room(length)
+    if (length > 40) {
+      this.length += this.#bytes.write(text, this.length, 'latin1')
+      return
+    }
+    for (let i = 0; i < length; i++) this.#bytes[this.length + i] = text.charCodeAt(i)
+    this.length += length
+  }
+
+  #line(sign: number, value: number): void {
+    this.#room(24)
+    this.#bytes[this.length++] = sign
+    this.#digits(value)
+    this.#bytes[this.length++] = CR
+    this.#bytes[this.length++] = LF
+  }
+
+  #digits(value: number): void {
+    let rest = value
+    if (rest < 0) {
+      this.#bytes[this.length++] = MINUS
+      rest = -rest
+    }
+    let places = 1
+    for (let power = 10; power <= rest; power *= 10) places++
+    for (let i = this.length + places - 1; i >= this.length; i--) {
+      const next = Math.floor(rest / 10)
+      this.#bytes[i] = ZERO + (rest - next * 10)
+      rest = next
+    }
+    this.length += places
+  }
+
+  simple(text: string): void {
+    this.raw(`+${text}\r\n`)
+  }
+
+  /** The code is the first word. What comes from outside must not be able to end the line. */
+  error(code: string, message: string): void {
+    const line = Buffer.from(`-${code} ${message.replace(/[\r\n\0]/g, ' ')}\r\n`)
+    this.#room(line.length)
+    this.length += line.copy(this.#bytes, this.length)
+  }
+
+  integer(value: number): void {
+    this.#line(0x3a, value)
+  }
+
+  text(text: string): void {
+    const { length } = text
+    this.#room(3 * length + 32)
+    if (length < 256) {
+      // Most are short and plain: their length is known before they are written.
+      const mark = this.length
+      this.#line(DOLLAR, length)
+      const start = this.length
+      let i = 0
+      for (; i < length; i++) {
+        const code = text.charCodeAt(i)
+        if (code > 127) break
+        this.#bytes[start + i] = code
+      }
+      if (i === length) {
+        this.length = start + length
+        return this.#lineEnd()
+      }
+      this.length = mark
+    }
+    this.#line(DOLLAR, Buffer.byteLength(text))
+    this.length += this.#bytes.write(text, this.length, 'utf8')
+    this.#lineEnd()
+  }
+
+  bulk(bytes: Uint8Array): void {
+    this.#room(bytes.length + 32)
+    this.#line(DOLLAR, bytes.length)
+    this.#bytes.set(bytes, this.length)
+    this.length += bytes.length
+    this.#lineEnd()
+  }
+
+  #lineEnd(): void {
+    this.#bytes[this.length++] = CR
+    this.#bytes[this.length++] = LF
+  }
+
+  array(count: number): void {
+    this.#line(STAR, count)
+  }
+
+  /** So many pairs follow. */
+  map(count: number): void {
+    if (this.protocol === 3) this.#line(0x25, count)
+    else this.#line(STAR, 2 * count)
+  }
+
+  push(count: number): void {
+    this.#line(this.protocol === 3 ? 0x3e : STAR, count)
+  }
+
+  null(): void {
+    this.raw(this.protocol === 3 ? '_\r\n' : '$-1\r\n')
+  }
+
+  /** Everything so far, in a copy of its own. */
+  taken(): Buffer {
+    const taken = Buffer.allocUnsafe(this.length)
+    this.#bytes.copy(taken, 0, 0, this.length)
+    this.length = 0
+    // One giant answer must not be kept in memory for ever after.
+    if (this.#bytes.length > 1 << 20) this.#bytes = Buffer.allocUnsafe(16 << 10)
+    return taken
+  }
+}
