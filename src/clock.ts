@@ -111,3 +111,8 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal, options?: 
 export function turn(): Promise<void> {
   return new Promise(resolve => setImmediate(resolve))
 }
+
+/** For people: a reading of the wall clock as they write it. */
+export function inUtc(wall: number): string {
+  return new Date(Math.min(Math.max(wall, 0), 8.64e15)).toISOString()
+}

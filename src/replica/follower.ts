@@ -8,7 +8,7 @@ import { understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/batch.ts'
 import { FromTheFuture } from '../kernel/bytes.ts'
 import type { Generation } from '../kernel/command.ts'
-import { type Event, RecentEvents, type Wanted } from '../kernel/event.ts'
+import { EVENT_TYPES, type Event, RecentEvents, type Wanted } from '../kernel/event.ts'
 import { StateLoader, saveState } from '../kernel/snapshot.ts'
 import { found, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { Entry, NotThere, Position, Snapshot, Store } from '../store.ts'
@@ -49,6 +49,8 @@ export class Follower {
   #sinceSnapshot = { entries: 0, bytes: 0 }
   /** For metrics and tests. */
   readonly seen = { snapshots: 0, reloads: 0 }
+  /** What was applied since the log had been read, by type. */
+  readonly happened: Record<string, number> = Object.fromEntries(EVENT_TYPES.map(type => [type, 0]))
 
   constructor(store: Store, options: FollowerOptions) {
     this.#store = store
@@ -84,6 +86,7 @@ export class Follower {
     while (await this.readOn()) {
       // Until the end of the log.
     }
+    for (const type of EVENT_TYPES) this.happened[type] = 0
   }
 
   async #load(snapshot: Snapshot): Promise<void> {
@@ -180,6 +183,7 @@ export class Follower {
     let changed = false
     const applied = applyBatch(this.#state, position.index, batch, this.#effects, () => {
       if (events.length === 0) return
+      for (const { type } of events) this.happened[type]!++
       this.#recent.push(events)
       events.length = 0
       changed = true

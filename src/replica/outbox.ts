@@ -14,6 +14,8 @@ import { isTransient, pauseUnless } from './patience.ts'
 const ENTRY_BYTES = 512 * 1_024
 const RETRY_FIRST = 10
 const RETRY_LAST = 1_000
+/** Upper bounds in ms of what `took` counts. */
+const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
 export interface Waiting {
   readonly proposal: Proposal
@@ -71,6 +73,8 @@ export class Outbox {
   #pumpSoon = false
   /** For metrics and tests. */
   readonly seen = { appends: 0, commands: 0, resent: 0, voided: 0 }
+  /** How many appends were acknowledged within each bound and not within the one before, and how many ms all of them took. */
+  readonly took = { within: BOUNDS.map(bound => [bound, 0] as [bound: number, count: number]), ms: 0 }
 
   constructor(options: OutboxOptions) {
     this.#options = options
@@ -173,8 +177,10 @@ export class Outbox {
 
   async #append(flight: Flight): Promise<Appended> {
     flight.underWay = true
+    const began = this.#clock.now()
     try {
       const appended = await this.#options.append(flight.bytes)
+      this.#count(this.#clock.now() - began)
       flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
       return appended
     } catch (error) {
@@ -182,6 +188,15 @@ export class Outbox {
       flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
       throw error
     }
+  }
+
+  #count(ms: number): void {
+    this.took.ms += ms
+    for (const bucket of this.took.within)
+      if (ms <= bucket[0]) {
+        bucket[1]++
+        return
+      }
   }
 
   // What became of an entry

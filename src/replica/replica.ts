@@ -158,6 +158,21 @@ export class Replica implements Lessor {
     return this.#keeper.seen
   }
 
+  /** Everything that can be counted here, by name: for an operator's figures. */
+  get figures(): Readonly<Record<string, number>> {
+    const { within, ms } = this.#outbox.took
+    const { index, revision } = this.#state
+    return {
+      ...this.seen,
+      ...this.timing,
+      index,
+      appliedRevision: revision,
+      ...Object.fromEntries(Object.entries(this.#follower.happened).map(([type, count]) => [`events.${type}`, count])),
+      ...Object.fromEntries(within.map(([bound, count]) => [`commit.le.${bound === Number.POSITIVE_INFINITY ? 'inf' : bound}`, count])),
+      'commit.ms': ms,
+    }
+  }
+
   // Taking part
 
   async #start(survivor: Survivor | undefined): Promise<void> {
