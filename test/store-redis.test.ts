@@ -1,48 +1,261 @@
-import { createClient } from 'redis'
-import { afterAll, beforeAll, describe, test } from 'vitest'
-import { RedisStore } from '../src/store/redis.ts'
+import { execFile } from 'node:child_process'
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { Cluster, Redis } from 'ioredis'
+import { createClient, createCluster } from 'redis'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { connect } from '../src/open.ts'
+import { RedisStore, type RedisStoreOptions } from '../src/store/redis.ts'
+import { type Position, START, type Store } from '../src/store.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
 
 describeEngine('redis', 'a store in Redis', () => {
   let redis: Engine
-  let admin: ReturnType<typeof createClient>
+  let cluster: Engine
   let logs = 0
 
   beforeAll(async () => {
-    redis = await engine('redis')
-    admin = createClient({ url: redis.url })
-    admin.on('error', () => {})
-    await admin.connect()
+    ;[redis, cluster] = await Promise.all([
+      engine('redis'),
+      engine('redis', { args: ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1'] }),
+    ])
+    await tell(cluster, 'CLUSTER', 'ADDSLOTSRANGE', '0', '16383')
+    await until(async () => /cluster_state:ok/.test(String(await tell(cluster, 'CLUSTER', 'INFO'))))
   })
   afterAll(async () => {
-    admin?.destroy()
     await redis?.[Symbol.asyncDispose]()
+    await cluster?.[Symbol.asyncDispose]()
   })
 
-  async function fixture(): Promise<StoreFixture> {
-    const name = `log-${++logs}`
-    return {
-      store: () => new RedisStore({ url: redis.url, name }),
-      loseTail: count => loseTail(name, count),
-      [Symbol.asyncDispose]: async () => {},
+  const url = () => ({ url: redis.url })
+
+  function fixture(options: () => Omit<RedisStoreOptions, 'name'>, on = () => redis): () => Promise<StoreFixture> {
+    return async () => {
+      const name = `log-${++logs}`
+      return {
+        store: () => new RedisStore({ ...options(), name }),
+        loseTail: count => loseTail(on(), name, count),
+        [Symbol.asyncDispose]: async () => {},
+      }
     }
   }
 
-  /** As a Redis that comes back from an earlier moment: everything fits together, only less of it. */
-  async function loseTail(name: string, count: number): Promise<void> {
-    const key = `{${name}}:log`
-    const entries = (await admin.xRevRange(key, '+', '-', { COUNT: count })) ?? []
-    await admin.xDel(
-      key,
-      entries.map(({ id }) => id),
-    )
-    const [last] = (await admin.xRevRange(key, '+', '-', { COUNT: 1 })) ?? []
-    if (last) await admin.sendCommand(['XSETID', key, last.id])
-    else await admin.del(key)
-  }
+  describe('by its URL', () => {
+    for (const { name, run } of storeSuite(fixture(url))) test(name, run)
+  })
 
-  describe('with a URL', () => {
-    for (const { name, run } of storeSuite(fixture)) test(name, run)
+  describe('through a client of redis that was handed in', () => {
+    let client: ReturnType<typeof createClient>
+    beforeAll(async () => {
+      client = createClient({ url: redis.url, socket: { reconnectStrategy: () => 100 } })
+      await client.connect()
+    })
+    afterAll(() => client?.destroy())
+    for (const { name, run } of storeSuite(fixture(() => ({ client })))) test(name, run)
+
+    test('it is copied and stays its owner’s: closing the store leaves it alone', async () => {
+      const store = await opened({ client, name: 'handed-in' })
+      await store[Symbol.asyncDispose]()
+      expect(await client.ping()).toBe('PONG')
+    })
+  })
+
+  describe('through a client of ioredis that was handed in', () => {
+    let client: Redis
+    beforeAll(() => {
+      client = new Redis(redis.url, { keyPrefix: 'mine:' })
+    })
+    afterAll(() => client?.disconnect())
+    for (const { name, run } of storeSuite(fixture(() => ({ client })))) test(name, run)
+  })
+
+  describe('in a cluster, through redis', () => {
+    let client: ReturnType<typeof createCluster>
+    beforeAll(async () => {
+      client = createCluster({ rootNodes: [{ url: cluster.url }] })
+      await client.connect()
+    })
+    afterAll(() => client?.destroy())
+    const on = () => cluster
+    for (const { name, run } of storeSuite(fixture(() => ({ client }), on))) test(name, run)
+  })
+
+  describe('in a cluster, through ioredis', () => {
+    let client: Cluster
+    beforeAll(() => {
+      client = new Cluster([{ host: '127.0.0.1', port: cluster.port }])
+    })
+    afterAll(() => client?.disconnect())
+    const on = () => cluster
+    for (const { name, run } of storeSuite(fixture(() => ({ client }), on))) test(name, run)
+  })
+
+  test('all keys of a log are in one slot of a cluster, and nothing else is left by it', async () => {
+    await using store = await opened({ url: cluster.url, name: 'slots' })
+    let after = START
+    for (let i = 0; i < 4; i++) {
+      after = await append(store, `${i}`, after)
+      await store.snapshot(after, pieces('snapshot'))
+    }
+    const keys = ((await tell(cluster, 'KEYS', '*slots*')) as string[]).sort()
+    expect(keys.slice(0, 2)).toEqual(['{slots}:log', '{slots}:snapshot'])
+    expect(keys).toHaveLength(4) // and the chunks of the last two snapshots
+    expect(new Set(await Promise.all(keys.map(key => tell(cluster, 'CLUSTER', 'KEYSLOT', key)))).size).toBe(1)
+  })
+
+  test('?name= separates logs, and one that cannot be a name is refused', async () => {
+    await using one = await opened({ url: `${redis.url}/0?name=one` })
+    await using two = await opened({ url: `${redis.url}/0?name=two` })
+    await append(one, 'a')
+    expect((await two.read(START)).kind === 'entries' && (await two.read(START))).toMatchObject({ entries: { length: 0 } })
+    for (const name of ['{x}', 'a b', '']) expect(() => new RedisStore({ url: redis.url, name })).toThrow(/cannot name a log/)
+    expect(() => new RedisStore({ url: 'redis://[' })).toThrow(expect.objectContaining({ code: 'INVALID' }))
+  })
+
+  test('a database of its own is another place', async () => {
+    await using first = await opened({ url: `${redis.url}/1`, name: 'db' })
+    await append(first, 'a')
+    expect((await new RedisStore({ url: `${redis.url}/2`, name: 'db' }).open()).head).toEqual(START)
+  })
+
+  test('one answer carries 1,000 entries and no more', async () => {
+    await using store = await opened({ ...url(), name: 'thousand' })
+    let after = START
+    for (let i = 0; i < 1_001; i++) after = await append(store, `${i}`, after)
+    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
+  })
+
+  test('connect() takes the URL, and what it is granted is durable', async () => {
+    await using a = await connect(`${redis.url}?name=connected`, { holder: 'a' })
+    await using b = await connect(`${redis.url}?name=connected`, { holder: 'b' })
+    await using lease = await a.acquire('k', { require: ['durable'] })
+    expect(await b.tryAcquire('k')).toBeUndefined()
+    const asked = b.acquire('k', { wait: '10s' })
+    await lease.release()
+    await using next = await asked
+    expect(next.token).toBeGreaterThan(lease.token)
+    await expect(a.acquire('other', { require: ['failover'] })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+  })
+
+  describe('its profile', () => {
+    const safe = { appendonly: 'yes', appendfsync: 'always', 'maxmemory-policy': 'noeviction', save: '', 'no-appendfsync-on-rewrite': 'no' }
+    const cases: readonly (readonly [what: string, settings: Record<string, string>, durable: boolean, note: RegExp])[] = [
+      ['synced always', {}, true, /No replica/],
+      ['synced every second', { appendfsync: 'everysec' }, false, /everysec.*up to two seconds/],
+      ['synced when the system likes', { appendfsync: 'no' }, false, /appendfsync no/],
+      ['without an append-only file', { appendonly: 'no', save: '60 1000' }, false, /last dump/],
+      ['without any persistence', { appendonly: 'no' }, false, /everything is gone when Redis ends/],
+      ['not synced while the file is rewritten', { 'no-appendfsync-on-rewrite': 'yes' }, false, /while the append-only file is rewritten/],
+      ['with eviction', { 'maxmemory-policy': 'allkeys-lru', maxmemory: '1gb' }, true, /allkeys-lru.*forgets the whole log/],
+      ['with eviction of volatile keys', { 'maxmemory-policy': 'volatile-ttl' }, true, /volatile-ttl.*noeviction/],
+    ]
+    test.each(cases)('%s', async (_, settings, durable, note) => {
+      await using own = await engine('redis')
+      for (const [name, value] of Object.entries({ ...safe, ...settings })) await tell(own, 'CONFIG', 'SET', name, value)
+      await using store = await opened({ url: own.url })
+      expect(store.profile).toMatchObject({ store: 'redis', durable, failover: false, push: true, shared: true, ages: false })
+      expect(store.profile.notes.join('\n')).toMatch(note)
+    })
+
+    test('says that it knows nothing where CONFIG and INFO are forbidden, and the rights in the papers are enough', async () => {
+      await using own = await engine('redis')
+      const [, rights] = /`ACL SETUSER leasehold ([^`]+)`/.exec(await docs()) ?? []
+      await tell(own, 'ACL', 'SETUSER', 'leasehold', ...rights!.replaceAll('PASSWORD', 'secret').split(' '))
+      const url = own.url.replace('redis://', 'redis://leasehold:secret@')
+      await using store = await opened({ url })
+      const after = await append(store, 'a')
+      expect(await store.snapshot(after, pieces('s'))).toBe('kept')
+      expect(await store.newest()).toBeDefined()
+      const waiting = store.read(after, { wait: new AbortController().signal })
+      await append(store, 'b', after)
+      expect(await waiting).toMatchObject({ kind: 'entries', entries: { length: 1 } })
+      expect(store.profile.durable).toBe(false)
+      expect(store.profile.notes.join('\n')).toMatch(/does not tell its persistence settings/)
+      await expect(new RedisStore({ url: own.url.replace('redis://', 'redis://leasehold:wrong@') }).open()).rejects.toMatchObject({
+        code: 'UNAVAILABLE',
+        facts: { reason: 'permission' },
+        message: expect.not.stringMatching(/wrong@/),
+      })
+    })
+  })
+
+  test('without the driver, the URL is refused with what to install', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'leasehold-driver-'))
+    try {
+      await cp(fileURLToPath(new URL('../dist', import.meta.url)), join(folder, 'dist'), { recursive: true })
+      await writeFile(join(folder, 'package.json'), '{"type":"module"}')
+      const script = `import('./dist/store/redis.js').then(({ RedisStore }) => new RedisStore({ url: 'redis://127.0.0.1:1' }).open()).catch(e => console.log(e.code, e.message))`
+      const { stdout } = await promisify(execFile)(process.execPath, ['-e', script], { cwd: folder })
+      expect(stdout).toMatch(/^UNSUPPORTED .*npm install redis/)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+
+  test('a store left open does not keep its process alive', async () => {
+    const module = new URL('../dist/store/redis.js', import.meta.url)
+    const script = `import(${JSON.stringify(module.href)}).then(async ({ RedisStore }) => {
+      const store = new RedisStore({ url: ${JSON.stringify(redis.url)}, name: 'left-open' })
+      const { head } = await store.open()
+      const { position } = await store.append(Uint8Array.of(1), head)
+      store.read(position, { wait: new AbortController().signal }).catch(() => {})
+      console.log('done')
+    })`
+    const { stdout } = await promisify(execFile)(process.execPath, ['-e', script], { timeout: 10_000 })
+    expect(stdout).toBe('done\n')
   })
 })
+
+/** As a Redis that comes back from an earlier moment: everything fits together, only less of it. */
+async function loseTail(engine: Engine, name: string, count: number): Promise<void> {
+  const key = `{${name}}:log`
+  const last = async (count: number) =>
+    ((await tell(engine, 'XREVRANGE', key, '+', '-', 'COUNT', String(count))) as [string][]).map(([id]) => id)
+  await tell(engine, 'XDEL', key, ...(await last(count)))
+  const [id] = await last(1)
+  await (id === undefined ? tell(engine, 'DEL', key) : tell(engine, 'XSETID', key, id))
+}
+
+async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
+  const client = createClient({ url, RESP: 2 })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    return await client.sendCommand(command)
+  } finally {
+    client.destroy()
+  }
+}
+
+async function until(done: () => Promise<boolean>): Promise<void> {
+  for (let i = 0; !(await done()); i++) {
+    if (i === 1_000) throw new Error('it does not come')
+    await new Promise(resolve => setTimeout(resolve, 10))
+  }
+}
+
+async function opened(options: RedisStoreOptions): Promise<RedisStore> {
+  const store = new RedisStore(options)
+  await store.open()
+  return store
+}
+
+async function append(store: Store, word: string, after: Position = START): Promise<Position> {
+  const answer = await store.append(new TextEncoder().encode(word), after)
+  if (answer.kind !== 'appended') throw new Error(JSON.stringify(answer))
+  return answer.position
+}
+
+async function* pieces(...words: string[]): AsyncGenerator<Uint8Array> {
+  for (const word of words) yield new TextEncoder().encode(word)
+}
+
+async function docs(): Promise<string> {
+  const { readFile } = await import('node:fs/promises')
+  return readFile(new URL('../docs/stores.md', import.meta.url), 'utf8')
+}

@@ -46,24 +46,19 @@ export interface RedisCluster extends Emitter {
   destroy(): void
 }
 
-/** `new Redis()` of npm `ioredis`. */
+/** `new Redis()` or `new Cluster()` of npm `ioredis`. */
 export interface IoRedis extends Emitter {
   readonly status: string
   readonly isCluster?: boolean
-  duplicate(overrides: object): IoRedis
+  // Overloaded in so many ways that no narrower shape would fit.
+  duplicate(...overrides: never): unknown
+  callBuffer(...command: never): unknown
   connect(): Promise<unknown>
-  callBuffer(command: string, args: readonly Argument[]): Promise<unknown>
   disconnect(reconnect?: boolean): void
   readonly stream?: { ref?(): void; unref?(): void }
 }
 
-/** `new Cluster()` of npm `ioredis`. */
-export interface IoRedisCluster extends Omit<IoRedis, 'duplicate'> {
-  readonly isCluster: true
-  duplicate(nodes: readonly [], overrides: object): IoRedis
-}
-
-export type AnyRedis = RedisClient | RedisCluster | IoRedis | IoRedisCluster
+export type AnyRedis = RedisClient | RedisCluster | IoRedis
 
 /** Bytes where text would be: `$` is how RESP marks a string of bytes. */
 const AS_BYTES = { typeMapping: { 36: Buffer } }
@@ -77,12 +72,13 @@ export function dialUrl(url: string, patience: number): Dial {
 
 /** `key`: where in a cluster everything of ours is. */
 export function dialCopyOf(client: AnyRedis, key: string, patience: number): Dial {
-  if ('masters' in client) return async () => ofRedisCluster(client.duplicate({ defaults: ownRedis(patience) }), key)
+  // A cluster's client finds its way by itself. Its nodes are reached as its owner said, passwords and all, and are not told otherwise.
+  if ('masters' in client) return async () => ofRedisCluster(client.duplicate({ RESP: 2 }), key)
   if ('callBuffer' in client) {
-    const own = ownIoRedis(patience)
-    if (client.isCluster !== true) return async () => ofIoRedis((client as IoRedis).duplicate(own))
-    const options = { lazyConnect: true, enableOfflineQueue: false, clusterRetryStrategy: () => null, keyPrefix: '', redisOptions: own }
-    return async () => ofIoRedis((client as IoRedisCluster).duplicate([], options))
+    const copy = (client.duplicate as (...overrides: unknown[]) => IoRedis).bind(client)
+    if (client.isCluster !== true) return async () => ofIoRedis(copy(ownIoRedis(patience)))
+    const own = { lazyConnect: true, clusterRetryStrategy: () => null, keyPrefix: '', redisOptions: { protocol: 2, keyPrefix: '' } }
+    return async () => ofIoRedis(copy([], own))
   }
   if ('sendCommand' in client && 'isReady' in client) return async () => ofRedis(client.duplicate(ownRedis(patience)))
   throw new LeaseError('INVALID', 'this is no client of npm redis (createClient, createCluster) or ioredis (Redis, Cluster)')
@@ -155,12 +151,13 @@ function ofRedisCluster(cluster: RedisCluster, key: string): Connection {
 
 function ofIoRedis(client: IoRedis): Connection {
   client.on('error', ignored)
+  const call = (client.callBuffer as (command: Argument, args: readonly Argument[]) => Promise<unknown>).bind(client)
   return {
     connect: () => client.connect(),
     get ready() {
       return client.status === 'ready'
     },
-    send: ([command, ...args]) => client.callBuffer(command as string, args),
+    send: ([command, ...args]) => call(command!, args),
     hold: alive => (alive ? client.stream?.ref?.() : client.stream?.unref?.()),
     close: () => client.disconnect(),
   }

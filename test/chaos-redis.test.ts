@@ -1,0 +1,56 @@
+import { createClient } from 'redis'
+import { expect, test } from 'vitest'
+import { RedisStore } from '../src/store/redis.ts'
+import { type Chaos, chaos, FAULTS, type Fault } from './chaos.ts'
+import { describeEngine, engine } from './engine.ts'
+
+/** Asks Redis itself, without a cable between. */
+async function tell({ engine: { url } }: Chaos, ...command: string[]): Promise<void> {
+  const client = createClient({ url })
+  client.on('error', () => {})
+  await client.connect()
+  await client.sendCommand(command)
+  client.destroy()
+}
+
+const clientsPaused: Fault = {
+  name: 'CLIENT PAUSE past the ttl',
+  async run(run) {
+    await tell(run, 'CLIENT', 'PAUSE', String(Math.ceil(run.ttl * 1.25)), 'ALL')
+    await run.pastTheTtl()
+  },
+}
+
+const writesPaused: Fault = {
+  name: 'CLIENT PAUSE WRITE',
+  run: run => tell(run, 'CLIENT', 'PAUSE', String(run.ttl), 'WRITE'),
+}
+
+const clientsKilled: Fault = {
+  name: 'CLIENT KILL',
+  run: run => tell(run, 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes'),
+}
+
+const scriptsForgotten: Fault = {
+  name: 'SCRIPT FLUSH',
+  run: run => tell(run, 'SCRIPT', 'FLUSH'),
+}
+
+describeEngine('redis', 'chaos', () => {
+  test('fault after fault on one Redis: nobody believes wrongly, nothing acknowledged is lost, everything goes on', async () => {
+    await using redis = await engine('redis')
+    const report = await chaos({
+      engine: redis,
+      store: url => new RedisStore({ url }),
+      // Shorter than a pause, so that answers come after they were given up.
+      child: { module: 'store/redis.js', name: 'RedisStore', options: url => ({ url, patience: 500 }) },
+      faults: [...FAULTS, clientsPaused, clientsKilled, writesPaused, scriptsForgotten],
+      cycles: 50,
+    })
+    console.info(JSON.stringify(report))
+    expect(report.violations).toEqual([])
+    expect(report.snapshots).toBe(true)
+    expect(report.beliefs).toBeGreaterThan(200)
+    expect(report.lost).toBeGreaterThan(0)
+  }, 240_000)
+})
