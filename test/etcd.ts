@@ -1,37 +1,74 @@
-/** Accidents that befall a log in etcd, done by its own means. */
-import type { Engine } from './engine.ts'
+/** What an operator, or an accident, does to etcd. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Engine, Member } from './engine.ts'
 
-export async function asked<T>(port: number, path: string, body: object): Promise<T> {
+export async function asked<T>(port: number, path: string, body: object = {}): Promise<T> {
   const response = await fetch(`http://127.0.0.1:${port}/v3${path}`, {
     method: 'POST',
     body: JSON.stringify(body),
-    signal: AbortSignal.timeout(10_000),
+    signal: AbortSignal.timeout(5_000),
   })
   if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`)
   return (await response.json()) as T
 }
 
-export function log(etcd: Engine, name: string) {
-  const base64 = (text: string) => Buffer.from(text).toString('base64')
-  const below = (prefix: string) => ({ key: base64(prefix), range_end: base64(`${prefix}~`) })
-  const keys = async (prefix: string): Promise<string[]> => {
-    const request = { ...below(prefix), keys_only: true }
-    const { kvs = [] } = await asked<{ kvs?: { key: string }[] }>(etcd.port, '/kv/range', request)
+/** The member that leads, once the others agree that it does. */
+export async function leader(engine: Engine): Promise<Member> {
+  for (const until = Date.now() + 20_000; Date.now() < until; await sleep(50)) {
+    const said = await Promise.allSettled(
+      engine.members.filter(({ running }) => running).map(async member => ({ member, ...(await status(member.port)) })),
+    )
+    const answers = said.flatMap(answer => (answer.status === 'fulfilled' ? [answer.value] : []))
+    const leading = answers.find(({ id, leader }) => id === leader && answers.every(other => other.leader === id))
+    if (leading && answers.length * 2 > engine.members.length) return leading.member
+  }
+  throw new Error('no leader for 20 s')
+}
+
+async function status(port: number): Promise<{ id: string; leader: string }> {
+  const { header, leader } = await asked<{ header: { member_id: string }; leader?: string }>(port, '/maintenance/status')
+  return { id: header.member_id, leader: leader ?? 'nobody' }
+}
+
+/** As auto-compaction does, only sooner. */
+export async function compact(engine: Engine): Promise<void> {
+  for (const port of engine.ports) {
+    const { header } = await asked<{ header: { revision: string } }>(port, '/kv/range', { key: base64('x') })
+    await asked(port, '/kv/compaction', { revision: header.revision, physical: true })
+    return
+  }
+}
+
+export class LogInEtcd {
+  readonly #etcd: Engine
+  readonly #name: string
+
+  constructor(etcd: Engine, name: string) {
+    this.#etcd = etcd
+    this.#name = name
+  }
+
+  async keys(below = ''): Promise<string[]> {
+    const request = { ...prefixed(`${this.#name}:${below}`), keys_only: true }
+    const { kvs = [] } = await asked<{ kvs?: { key: string }[] }>(this.#etcd.port, '/kv/range', request)
     return kvs.map(({ key }) => Buffer.from(key, 'base64').toString())
   }
-  return {
-    keys: () => keys(`${name}:`),
-    /** As a cluster does that was restored from a backup made that many entries ago. The start is no entry. */
-    async loseTail(count: number): Promise<void> {
-      const entries = (await keys(`${name}:log/`)).filter(key => !key.includes('/0000000000000000.'))
-      for (const key of entries.slice(-count)) await asked(etcd.port, '/kv/deleterange', { key: base64(key) })
-    },
-    async deleteAll(): Promise<void> {
-      await asked(etcd.port, '/kv/deleterange', below(`${name}:`))
-    },
-    async compact(): Promise<void> {
-      const { header } = await asked<{ header: { revision: string } }>(etcd.port, '/kv/range', { key: base64('x') })
-      await asked(etcd.port, '/kv/compaction', { revision: header.revision, physical: true })
-    },
+
+  /** As a cluster does that was restored from a backup made that many entries ago. The start is no entry. */
+  async loseTail(count: number): Promise<void> {
+    const entries = (await this.keys('log/')).filter(key => !key.includes('/0000000000000000.'))
+    for (const key of entries.slice(-count)) await asked(this.#etcd.port, '/kv/deleterange', { key: base64(key) })
   }
+
+  async deleteAll(): Promise<void> {
+    await asked(this.#etcd.port, '/kv/deleterange', prefixed(`${this.#name}:`))
+  }
+}
+
+function prefixed(prefix: string): { key: string; range_end: string } {
+  return { key: base64(prefix), range_end: base64(`${prefix}~`) }
+}
+
+function base64(text: string): string {
+  return Buffer.from(text).toString('base64')
 }

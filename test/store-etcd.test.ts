@@ -2,7 +2,7 @@ import { afterAll, beforeAll, test } from 'vitest'
 import { EtcdStore } from '../src/store/etcd.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
-import { log } from './etcd.ts'
+import { LogInEtcd } from './etcd.ts'
 
 let logs = 0
 
@@ -17,7 +17,7 @@ describeEngine('etcd', 'a store in etcd', () => {
     const { endpoints, name } = { endpoints: [`127.0.0.1:${etcd.port}`], name: `test/${++logs}` }
     return {
       store: () => new EtcdStore({ endpoints, name }),
-      loseTail: count => log(etcd, name).loseTail(count),
+      loseTail: count => new LogInEtcd(etcd, name).loseTail(count),
       [Symbol.asyncDispose]: async () => {},
     }
   }
