@@ -69,14 +69,12 @@ class SystemClock implements Clock {
   }
 
   after(ms: number, then: () => void, { ref = false }: { readonly ref?: boolean } = {}): () => void {
-    const end = this.now() + ms
     let timer: NodeJS.Timeout
-    const set = () => {
-      const left = Math.max(0, end - this.now())
-      timer = left > LONGEST_TIMEOUT ? setTimeout(set, LONGEST_TIMEOUT) : setTimeout(then, left)
+    const set = (left: number) => {
+      timer = left > LONGEST_TIMEOUT ? setTimeout(set, LONGEST_TIMEOUT, left - LONGEST_TIMEOUT) : setTimeout(then, Math.max(0, left))
       if (!ref) timer.unref()
     }
-    set()
+    set(ms)
     return () => clearTimeout(timer)
   }
 

@@ -14,11 +14,15 @@ import { type Facts, LeaseError } from './errors.ts'
 
 export type Strategy = 'half' | 'continuous' | 'on-activity' | 'manual' | 'never'
 
-/** A request left at this moment. Requests are numbered, since several may leave within one reading of a clock. */
-export interface Sent {
-  readonly number: number
+/** Of both clocks, at one moment. */
+export interface Reading {
   readonly now: number
   readonly uptime: number
+}
+
+/** A request left at this moment. Requests are numbered, since several may leave within one reading of a clock. */
+export interface Sent extends Reading {
+  readonly number: number
 }
 
 /** The uptime is read in steps of 10 ms. A difference beyond that can only be time that the machine slept. */
@@ -39,7 +43,7 @@ export interface Keeper {
   /** Answers to requests up to this number prove nothing any more: the wall clock has jumped since, and nobody knows why. */
   readonly doubted: number
   /** Looks at the clocks for a sleep of the machine or a jump of the wall clock. */
-  look(): void
+  look(): Reading
   expire(belief: Belief): void
   renew(belief: Belief): Promise<void>
   progressed(belief: Belief): void
@@ -140,9 +144,9 @@ export class Belief {
   }
 
   get held(): boolean {
-    this.keeper.look()
+    const { now, uptime } = this.keeper.look()
     if (this.stage !== 'held' || this.sent.number <= this.keeper.doubted) return false
-    if (this.remaining() > 0) return true
+    if (this.left(now, uptime) > 0) return true
     this.keeper.expire(this)
     return false
   }

@@ -8,7 +8,6 @@
  * Whoever waits is kept in its queue by renewals that cannot confirm a grant; belief begins with a renewal that
  * left after the news of the grant (rule 4 of the time law).
  */
-import { AsyncLocalStorage } from 'node:async_hooks'
 import { hostname } from 'node:os'
 import { type Clock, pause, systemClock } from './clock.ts'
 import { type Duration, inWords, milliseconds } from './duration.ts'
@@ -16,6 +15,7 @@ import { type Facts, LeaseError } from './errors.ts'
 import { Asking } from './holder/asking.ts'
 import { publish } from './holder/channels.ts'
 import { Heartbeat } from './holder/heartbeat.ts'
+import { Nesting } from './holder/nesting.ts'
 import { News, type Watch } from './holder/news.ts'
 import { LONGEST_RETRY, Operations, PATIENCE, refused, SHORTEST_RETRY } from './holder/operations.ts'
 import type { Acquire, Command, PolicyRules } from './kernel/command.ts'
@@ -151,7 +151,7 @@ export class Leases implements AsyncDisposable {
   readonly #asking = new Set<Asking>()
   /** Leases that a transfer has made for this holder, and that nobody has adopted yet. */
   readonly #heirs = new Set<number>()
-  readonly #inside = new AsyncLocalStorage<readonly Belief[]>()
+  readonly #nesting = new Nesting()
   readonly #handles = new FinalizationRegistry<Belief>(belief => this.#forgotten(belief))
   readonly #losses: Loss[] = []
   #incarnation: number | undefined
@@ -230,10 +230,9 @@ export class Leases implements AsyncDisposable {
     if (belief === undefined) return work(null)
     const lease = new Lease(belief)
     try {
-      return await this.#inside.run([...(this.#inside.getStore() ?? []), belief], () => work(lease))
+      return await this.#nesting.run(belief, () => work(lease))
     } finally {
-      // Not delivered, it lapses by itself; the outcome of the work is what the caller asked for.
-      await this.#release(belief).catch(() => {})
+      await this.#release(belief).catch(undelivered)
     }
   }
 
@@ -285,7 +284,7 @@ export class Leases implements AsyncDisposable {
     }
   }
 
-  async #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+  #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
     const { signal } = options
     signal?.throwIfAborted()
     this.#mustBeOpen()
@@ -331,7 +330,9 @@ export class Leases implements AsyncDisposable {
   /** A lease to hand out; undefined when it was over before that. */
   async #attempt(asked: Asked, asking: Asking): Promise<Belief | undefined> {
     const sent = this.#heartbeat.sent()
-    const command = this.#incarnation === undefined ? asked.command : { ...asked.command, incarnation: this.#incarnation }
+    const incarnation = this.#incarnation
+    const command =
+      incarnation === asked.command.incarnation || incarnation === undefined ? asked.command : { ...asked.command, incarnation }
     const deciding = this.#operations.decide(command, { ttl: asked.ttl, late: late => this.#abandon(late) })
     if (this.#incarnation === undefined) this.#introduce(deciding)
     const outcome = await deciding
@@ -462,13 +463,14 @@ export class Leases implements AsyncDisposable {
       const count = unitsOf(resource)
       return { resource, ...(count !== undefined && { units: count }), ...(shared && { shared }) }
     })
-    const kept = holding?.map(beliefOf) ?? this.#inside.getStore()?.filter(({ stage }) => stage === 'held') ?? []
+    const kept = holding?.map(beliefOf) ?? this.#nesting.inside
     const parent = typeof options.parent === 'number' ? options.parent : settings.parent?.id
     const command: Acquire = {
       kind: 'acquire',
       holder: this.holder,
       ttl: settings.ttl,
       wants,
+      ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }),
       ...(wait && names.length > 0 && { wait }),
       ...(any !== undefined && { any }),
       ...(priority !== undefined && { priority }),
@@ -955,6 +957,9 @@ export class Leases implements AsyncDisposable {
     await this.lessor[Symbol.asyncDispose]()
   }
 }
+
+/** It lapses by itself; the outcome of the work is what the caller asked for. */
+function undelivered(): void {}
 
 /** How long to wait at most. */
 function waitOf({ wait = true }: AcquireOptions): number {

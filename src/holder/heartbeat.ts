@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { type Belief, type Sent, type Strategy, since } from '../lease.ts'
+import { type Belief, type Reading, type Sent, type Strategy, since } from '../lease.ts'
 import { publish } from './channels.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
 
@@ -71,7 +71,9 @@ export class Heartbeat {
   readonly #urgent = new Set<Belief>()
   #requests = 0
   #pulse: (() => void) | undefined
+  /** By how much the uptime was ahead of the monotonic clock when last looked at: what the machine slept, and a constant. */
   #slept = 0
+  /** The same of the wall clock and the uptime. */
   #wall = 0
   #stall = { at: Number.NEGATIVE_INFINITY, ms: 0 }
   /** Nothing will be answered any more. */
@@ -88,7 +90,19 @@ export class Heartbeat {
 
   /** A request is about to leave. */
   sent(): Sent {
-    return { number: ++this.#requests, now: this.#clock.now(), uptime: this.#clock.uptime() }
+    if (this.#pulse === undefined) this.#watchClocks()
+    const { now, uptime } = this.#glance()
+    return { number: ++this.#requests, now, uptime }
+  }
+
+  /**
+   * Reading the uptime costs more than all the rest of asking, so it is taken from the last look unless the wall clock hints at a sleep.
+   * For the moment of sending that errs on the safe side: too small an uptime makes us believe for shorter. `held` always looks.
+   */
+  #glance(): Reading {
+    const now = this.#clock.now()
+    if (Math.abs(this.#clock.wall() - now - this.#slept - this.#wall) > 2 * LATE) return this.look()
+    return { now, uptime: now + this.#slept }
   }
 
   get lastSent(): number {
@@ -106,7 +120,7 @@ export class Heartbeat {
   // Joining and leaving
 
   /** Takes the belief into the group where it belongs now, and says what is left of it. */
-  join(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): number {
+  join(belief: Belief, { now, uptime } = this.#glance()): number {
     this.leave(belief)
     const kind = this.#kindOf(belief)
     const key = `${kind} ${belief.term}`
@@ -124,7 +138,6 @@ export class Heartbeat {
     const left = belief.left(now, uptime)
     group.attention = Math.min(group.attention, now + left - (belief.jeopardised ? 0 : group.valid / 4))
     this.#schedule(group)
-    this.#watchClocks(now, uptime)
     return left
   }
 
@@ -143,7 +156,6 @@ export class Heartbeat {
     const others = this.#groups.get(key)?.filter(other => other !== group) ?? []
     if (others.length > 0) this.#groups.set(key, others)
     else this.#groups.delete(key)
-    if (this.#groups.size === 0) this.stop()
   }
 
   #kindOf({ stage, strategy, maxStall, progress }: Belief): Kind {
@@ -323,8 +335,7 @@ export class Heartbeat {
   }
 
   #answered(members: readonly Belief[], ttls: readonly number[], sent: Sent): void {
-    const now = this.#clock.now()
-    const uptime = this.#clock.uptime()
+    const reading = this.look()
     for (let i = 0; i < members.length; i++) {
       const belief = members[i]!
       const ttl = ttls[i]!
@@ -332,7 +343,7 @@ export class Heartbeat {
       else if (ttl === 0) this.#ward.granted(belief)
       else if (belief.renewed(sent, ttl)) {
         const group = belief.group as Group | undefined
-        if (group === undefined || group.term !== ttl || group.kind === 'told' || group.kind === 'stalled') this.join(belief, now, uptime)
+        if (group === undefined || group.term !== ttl || group.kind === 'told' || group.kind === 'stalled') this.join(belief, reading)
       }
     }
   }
@@ -368,42 +379,46 @@ export class Heartbeat {
 
   // The clocks
 
-  #watchClocks(now: number, uptime: number): void {
-    if (this.#pulse !== undefined) return
-    this.#slept = uptime - now
+  #watchClocks(): void {
+    const uptime = this.#clock.uptime()
+    this.#slept = uptime - this.#clock.now()
     this.#wall = this.#clock.wall() - uptime
     this.#nextPulse()
   }
 
+  /** Goes on for a beat when nothing is held any more: who asks again and again need not begin anew each time. */
   #nextPulse(): void {
     const due = this.#clock.now() + PULSE
     this.#pulse = this.#clock.after(PULSE, () => {
+      this.#pulse = undefined
+      if (this.#groups.size === 0) return
       this.#noteStall(this.#clock.now() - due)
       this.#nextPulse()
       this.look()
     })
   }
 
-  look(): void {
-    if (this.#pulse === undefined) return
+  look(): Reading {
     const now = this.#clock.now()
     const uptime = this.#clock.uptime()
+    if (this.#pulse === undefined) return { now, uptime }
     const slept = uptime - now - this.#slept
     const wall = this.#clock.wall() - uptime
     const jumped = wall - this.#wall
     this.#wall = wall
+    this.#slept = uptime - now
     if (Math.abs(jumped) > JUMP) {
       // A restored snapshot of a machine looks like this: its other clocks stood still and do not know it.
       this.doubted = this.#requests
       for (const belief of this.members()) if (belief.stage === 'held') this.urge(belief)
     }
-    if (Math.abs(slept) <= 2 * LATE) return
-    this.#slept = uptime - now
+    if (Math.abs(slept) <= 2 * LATE) return { now, uptime }
     for (const group of this.#all()) {
       this.#sweep(group, now)
       group.beat = ROUND[group.kind] === undefined ? group.beat : now
       if (group.members.size > 0) this.#schedule(group)
     }
+    return { now, uptime }
   }
 
   /** No renewal will be answered any more: everyone is in jeopardy, and is told. */

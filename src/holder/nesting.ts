@@ -1,0 +1,38 @@
+/**
+ * Which leases the code that calls us is working under: those of the `request` callbacks it was called in.
+ *
+ * While an AsyncLocalStorage is in use, Node before 24 watches every promise of the process, which costs more than the rest of a request.
+ * So it is in use only while a callback runs; what was noted in a callback that is over counts for nothing.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { Belief } from '../lease.ts'
+
+export class Nesting {
+  readonly #storage = new AsyncLocalStorage<readonly Belief[]>()
+  #running = 0
+
+  /** Outermost first. */
+  get inside(): readonly Belief[] {
+    return this.#storage.getStore()?.filter(({ stage }) => stage === 'held') ?? []
+  }
+
+  run<T>(belief: Belief, work: () => T | PromiseLike<T>): T | PromiseLike<T> {
+    let result: T | PromiseLike<T> | undefined
+    this.#running++
+    try {
+      result = this.#storage.run([...this.inside, belief], work)
+      return result
+    } finally {
+      if (isPromise(result)) result.then(this.#ended, this.#ended)
+      else this.#ended()
+    }
+  }
+
+  readonly #ended = () => {
+    if (--this.#running === 0) this.#storage.disable()
+  }
+}
+
+function isPromise(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as PromiseLike<unknown> | undefined)?.then === 'function'
+}
