@@ -27,6 +27,7 @@ import { Cache, type CacheOptions } from './recipe/cache.ts'
 import { Election, type ElectionOptions } from './recipe/election.ts'
 import { Lock } from './recipe/lock.ts'
 import { type Labels, Pool } from './recipe/pool.ts'
+import { Registry } from './recipe/registry.ts'
 import { Session, type SessionOptions } from './recipe/session.ts'
 
 /** Watches kept for leases that are merely held, so that a revoke is heard of at once and not with the next renewal. */
@@ -159,6 +160,7 @@ export class Leases implements AsyncDisposable {
   #warned = false
   /** Watches that are about to begin. */
   #beginning = 0
+  #registry: Registry | undefined
   #closed: Promise<void> | undefined
 
   constructor(lessor: Lessor, options: LeasesOptions = {}) {
@@ -884,6 +886,18 @@ export class Leases implements AsyncDisposable {
     return new Cache(this, prefix, options)
   }
 
+  /** Agents and services that are listed only while they live. */
+  get registry(): Registry {
+    const { holder, clock, lessor } = this
+    const operations = this.#operations
+    this.#registry ??= new Registry({
+      ...{ holder, clock, lessor },
+      decide: (command, options) => operations.decide(command, options),
+      within: (ms, answer) => operations.within(ms, answer),
+    })
+    return this.#registry
+  }
+
   pool(name: string, options?: { readonly match?: Labels }): Pool {
     return new Pool(this, name, options)
   }
@@ -952,6 +966,7 @@ export class Leases implements AsyncDisposable {
   async #close(): Promise<void> {
     for (const asking of this.#asking) asking.stop(new LeaseError('UNAVAILABLE', 'these leases were closed while this was waiting'))
     await Promise.allSettled([...this.#beliefs.values()].map(belief => this.#release(belief)))
+    await this.#registry?.[Symbol.asyncDispose]()
     this.#news.stop()
     this.#heartbeat.stop()
     await this.lessor[Symbol.asyncDispose]()

@@ -1,0 +1,471 @@
+/**
+ * Being listed: a lease that carries what an instance says of itself, renewed for as long as this process lives.
+ *
+ * Not promised: that nobody else is listed under the same name after this one lapsed; a registration excludes nobody and believes nothing.
+ * So, unlike a lock, it is not given up when renewals stay unanswered: they are sent until one is answered, and if the lessor has let it
+ * lapse meanwhile, it registers again, a little later than others do. Promised: it is told what happened (`onEvent`, and the diagnostics channel
+ * `leasehold:registry`), and one that was replaced never comes back over its successor.
+ */
+import { channel } from 'node:diagnostics_channel'
+import type { Clock } from '../clock.ts'
+import { type Duration, inWords, milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import type { Acquire, Attachment, Command } from '../kernel/command.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import type { Lessor } from '../lessor.ts'
+import { entryOf, type Registration, type RegistrationInput, registrationOf, type State, stateEntryOf, stateOf } from './registry/entry.ts'
+
+export interface RegisterOptions {
+  readonly ttl?: Duration
+  /** After the ttl, how long it is still listed, as suspect; half a ttl unless said otherwise. */
+  readonly grace?: Duration
+  /** When it leaves, how long it is listed as draining first; 0 unless said otherwise. */
+  readonly drain?: Duration
+  /** A name that another still has is waited for so long: the one before us may just have been killed. */
+  readonly wait?: Duration
+  readonly signal?: AbortSignal
+  readonly onEvent?: (event: RegistrationEvent) => void
+}
+
+/** `instance` is this process's name unless said otherwise. */
+export type RegisterInput = Omit<RegistrationInput, 'instance'> & { readonly instance?: string } & Partial<State>
+
+export interface RegistrationEvent {
+  /** `unreachable`: renewals are not answered. `lapsed`: it was not listed any more. `registered`: again. `ended`: for good, see `reason`. */
+  readonly type: 'unreachable' | 'reached' | 'lapsed' | 'registered' | 'ended'
+  readonly services: readonly string[]
+  readonly lease: number
+  readonly reason?: LeaseError
+}
+
+/** What of it may change while it is registered. */
+export type RegistrationChange = Partial<State> & Partial<Omit<RegistrationInput, 'service' | 'instance' | 'generation'>>
+
+/** What the process around it lends: operation ids and patience. */
+export interface Asking {
+  readonly holder: string
+  readonly clock: Clock
+  readonly lessor: Lessor
+  decide(command: Command, options?: { readonly ttl?: number; readonly late?: (outcome: Outcome) => void }): Promise<Outcome>
+  within<T>(ms: number, answer: Promise<T>): Promise<T>
+}
+
+const told = channel('leasehold:registry')
+/** Renewals in one command. */
+const BATCH = 10_000
+const FIRST_RETRY = 250
+const LAST_RETRY = 5_000
+/** Those who lapsed together come back over so long, or a third of their ttl. */
+const SPREAD = 10_000
+const FAREWELL = 5_000
+/** A load that changes all the time is written so often at most. */
+const LOAD_EVERY = 1_000
+
+interface Listing {
+  registration: Registration
+  state: State
+  /** The state that the log has. */
+  written: State
+}
+
+/** One or more registrations on one lease. */
+export class Registered implements AsyncDisposable {
+  readonly ttl: number
+  readonly #grace: number
+  readonly #drain: number
+  readonly #asking: Asking
+  readonly #registrar: Registrar
+  readonly #listings: Listing[]
+  readonly #onEvent: RegisterOptions['onEvent']
+  readonly #over = new AbortController()
+  #incarnation: number | undefined
+  #lease = 0
+  #unreachable = false
+  #farewell: Promise<void> | undefined
+  #loadWritten = Number.NEGATIVE_INFINITY
+  #loadPending: Promise<void> | undefined
+
+  /** For the registrar: when to renew, and what failed so far. */
+  next = 0
+  failures = 0
+  busy = false
+
+  constructor(asking: Asking, registrar: Registrar, inputs: readonly RegisterInput[], options: RegisterOptions) {
+    const ttl = milliseconds(options.ttl ?? '30s', 'ttl')
+    this.ttl = ttl
+    this.#grace = options.grace === undefined ? Math.floor(ttl / 2) : milliseconds(options.grace, 'grace')
+    this.#drain = milliseconds(options.drain ?? 0, 'drain')
+    this.#asking = asking
+    this.#registrar = registrar
+    this.#onEvent = options.onEvent
+    this.#listings = inputs.map(({ status, load, instance = asking.holder.replaceAll('/', '-'), ...rest }) => {
+      const state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) })
+      return { registration: registrationOf({ ...rest, instance }), state, written: stateOf({}) }
+    })
+    if (inputs.length === 0) throw new LeaseError('INVALID', 'there is nothing to register')
+  }
+
+  /** 0 while it is not listed. */
+  get lease(): number {
+    return this.#lease
+  }
+
+  get registered(): boolean {
+    return this.#lease !== 0
+  }
+
+  get registrations(): readonly Registration[] {
+    return this.#listings.map(({ registration }) => registration)
+  }
+
+  /** Fires when it is over for good: left, replaced by another, or refused. */
+  get signal(): AbortSignal {
+    return this.#over.signal
+  }
+
+  /** Takes the lease and is listed. Throws what the lessor refused. */
+  async enter(): Promise<void> {
+    const { clock, holder } = this.#asking
+    const sent = clock.now()
+    const listings = [...this.#listings]
+    const states = listings.map(({ state }) => state)
+    const command: Acquire = {
+      kind: 'acquire',
+      holder,
+      ttl: this.ttl,
+      wants: [],
+      grace: this.#grace,
+      entries: listings.flatMap(({ registration, state }): Attachment[] =>
+        state.status === 'passing' && state.load === 0
+          ? [entryOf(registration)]
+          : [entryOf(registration), stateEntryOf(registration, state)],
+      ),
+      ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }),
+    }
+    const outcome = await this.#asking.decide(command, { ttl: this.ttl, late: late => this.#registrar.abandon(late) })
+    if (outcome.kind !== 'granted') throw refusalOf(outcome)
+    this.#incarnation ??= outcome.incarnation
+    if (this.#over.signal.aborted) return this.#registrar.abandon(outcome)
+    this.#lease = outcome.lease
+    for (const [i, listing] of listings.entries()) listing.written = states[i]!
+    this.answered(sent, outcome.ttl)
+    // What changed while it was under way.
+    for (const listing of listings) if (!equal(listing.state, listing.written)) void this.#writeState(listing).catch(() => {})
+  }
+
+  /** A renewal sent then was answered. */
+  answered(sent: number, term: number): void {
+    this.failures = 0
+    this.next = sent + (term / 2) * (0.9 + this.#asking.clock.random() / 10)
+    if (this.#unreachable) this.tell('reached')
+    this.#unreachable = false
+  }
+
+  /** A renewal was not answered. */
+  missed(): void {
+    if (!this.#unreachable) this.tell('unreachable')
+    this.#unreachable = true
+    this.next = this.#asking.clock.now() + this.retry()
+  }
+
+  retry(): number {
+    const longest = Math.min(LAST_RETRY, this.ttl / 4)
+    return Math.min(longest, FIRST_RETRY * 2 ** this.failures++) * (0.5 + this.#asking.clock.random() / 2)
+  }
+
+  /** The lessor does not have it any more. */
+  lapsed(): void {
+    if (this.#lease === 0) return
+    this.tell('lapsed')
+    this.#lease = 0
+  }
+
+  tell(type: RegistrationEvent['type'], reason?: LeaseError): void {
+    const event = { type, services: this.#listings.map(({ registration }) => registration.service), lease: this.#lease }
+    const message: RegistrationEvent = reason === undefined ? event : { ...event, reason }
+    if (told.hasSubscribers) told.publish(message)
+    try {
+      this.#onEvent?.(message)
+    } catch (error) {
+      // Whoever listens must not stop the renewals of others; but it must not be swallowed either.
+      process.emitWarning(`a registration's onEvent failed: ${String(error)}`, { type: 'LeaseholdWarning', code: 'LEASEHOLD_EVENT' })
+    }
+  }
+
+  /** Over for good. */
+  end(reason: LeaseError): void {
+    if (this.#over.signal.aborted) return
+    this.#registrar.forget(this)
+    this.tell('ended', reason)
+    this.#lease = 0
+    this.#over.abort(reason)
+  }
+
+  /**
+   * Changes what it says of itself: all of them on this lease, or those of one `service`. A status is written at once, a load that changes all the time
+   * once a second; what is as it was is not written at all. Resolves when the log has it.
+   */
+  async update(change: RegistrationChange, { service }: { readonly service?: string } = {}): Promise<void> {
+    if (this.#over.signal.aborted) throw this.#over.signal.reason
+    const { status, load, ...rest } = change
+    const writes: Promise<void>[] = []
+    for (const listing of this.#listings) {
+      if (service !== undefined && listing.registration.service !== service) continue
+      if (Object.keys(rest).length > 0) writes.push(this.#writeRegistration(listing, rest))
+      listing.state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) }, listing.state)
+      if (listing.state.status !== listing.written.status) writes.push(this.#writeState(listing))
+      else if (listing.state.load !== listing.written.load) writes.push(this.#writeLoad())
+    }
+    await Promise.all(writes)
+  }
+
+  /** Listed, and not picked any more. */
+  drain(): Promise<void> {
+    return this.update({ status: 'draining' })
+  }
+
+  async #writeRegistration(listing: Listing, change: Partial<RegistrationInput>): Promise<void> {
+    const { service, instance, generation, check, ...before } = listing.registration
+    const { address, ...after } = change
+    const next = registrationOf({
+      ...{ service, instance, generation, check, ...before },
+      ...(address !== undefined && { addresses: [address] }),
+      ...after,
+    })
+    const entry = entryOf(next)
+    const same = entry.value === entryOf(listing.registration).value
+    listing.registration = next
+    if (!same) await this.#put(entry)
+  }
+
+  async #writeState(listing: Listing): Promise<void> {
+    const { state } = listing
+    await this.#put(stateEntryOf(listing.registration, state))
+    listing.written = state
+  }
+
+  /** One write for all loads that changed within a second. */
+  #writeLoad(): Promise<void> {
+    const { clock } = this.#asking
+    this.#loadPending ??= new Promise((resolve, reject) => {
+      const wait = Math.max(0, this.#loadWritten + LOAD_EVERY - clock.now())
+      const write = () => {
+        this.#loadPending = undefined
+        this.#loadWritten = clock.now()
+        if (this.#over.signal.aborted) return resolve()
+        const changed = this.#listings.filter(({ state, written }) => state.load !== written.load)
+        Promise.all(changed.map(listing => this.#writeState(listing))).then(() => resolve(), reject)
+      }
+      if (wait === 0) write()
+      else clock.after(wait, write)
+    })
+    return this.#loadPending ?? Promise.resolve()
+  }
+
+  /** While it is not listed there is nothing to write to: it comes back with what it says by then. */
+  async #put(entry: Attachment): Promise<void> {
+    const lease = this.#lease
+    if (lease === 0) return
+    const outcome = await this.#asking.decide({ kind: 'put', lease, ...entry })
+    if (outcome.kind === 'done') return
+    const refused = refusalOf(outcome)
+    if (refused.code === 'GONE') {
+      if (this.#lease === lease) this.#registrar.lost(this)
+      return
+    }
+    throw refused
+  }
+
+  /** Leaves: listed as draining first if it was asked to, then gone in one revision. Again: nothing happens. */
+  deregister(): Promise<void> {
+    this.#farewell ??= this.#leave()
+    return this.#farewell
+  }
+
+  async #leave(): Promise<void> {
+    if (this.#over.signal.aborted) return
+    if (this.#drain > 0 && this.#lease !== 0) {
+      await this.drain().catch(() => {}) // whoever cannot be told is not kept waiting either
+      await new Promise<void>(resolve => this.#asking.clock.after(this.#drain, resolve, { ref: true }))
+    }
+    const lease = this.#lease
+    const { service, instance } = this.#listings[0]!.registration
+    this.end(new LeaseError('GONE', `${service}/${instance} was deregistered`))
+    if (lease !== 0) await this.#registrar.release(lease, this.ttl)
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.deregister()
+  }
+}
+
+function equal(a: State, b: State): boolean {
+  return a.status === b.status && a.load === b.load
+}
+
+function refusalOf(outcome: Outcome): LeaseError {
+  if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
+  return new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+}
+
+/** Renews all registrations of a process together, and brings back those that lapsed. */
+export class Registrar implements AsyncDisposable {
+  readonly #asking: Asking
+  readonly #registered = new Set<Registered>()
+  #cancel: (() => void) | undefined
+  #armedFor = Number.POSITIVE_INFINITY
+  #closed = false
+  /** For tests and metrics. */
+  readonly seen = { messages: 0, renewals: 0, returns: 0 }
+
+  constructor(asking: Asking) {
+    this.#asking = asking
+  }
+
+  get size(): number {
+    return this.#registered.size
+  }
+
+  async register(inputs: readonly RegisterInput[], options: RegisterOptions): Promise<Registered> {
+    const { signal } = options
+    signal?.throwIfAborted()
+    if (this.#closed) throw new LeaseError('UNAVAILABLE', 'these leases were closed')
+    const registered = new Registered(this.#asking, this, inputs, options)
+    const { clock } = this.#asking
+    const end = clock.now() + milliseconds(options.wait ?? 0, 'wait')
+    for (let tries = 0; ; tries++) {
+      try {
+        await registered.enter()
+        break
+      } catch (error) {
+        signal?.throwIfAborted()
+        if (!(error instanceof LeaseError && error.code === 'HELD') || clock.now() >= end) throw error
+        const pause = Math.min(end - clock.now(), LAST_RETRY, FIRST_RETRY * 2 ** tries)
+        await new Promise<void>(resolve => clock.after(pause, resolve, { ref: true }))
+      }
+    }
+    if (signal?.aborted || this.#closed) {
+      await registered.deregister()
+      signal?.throwIfAborted()
+      throw new LeaseError('UNAVAILABLE', 'these leases were closed')
+    }
+    this.#registered.add(registered)
+    this.#arm(registered.next)
+    return registered
+  }
+
+  forget(registered: Registered): void {
+    this.#registered.delete(registered)
+  }
+
+  #arm(at: number): void {
+    if (this.#closed || at >= this.#armedFor) return
+    this.#cancel?.()
+    this.#armedFor = at
+    const { clock } = this.#asking
+    this.#cancel = clock.after(Math.max(0, at - clock.now()), () => this.#beat())
+  }
+
+  #armNext(): void {
+    let next = Number.POSITIVE_INFINITY
+    for (const registered of this.#registered) if (!registered.busy) next = Math.min(next, registered.next)
+    if (next < Number.POSITIVE_INFINITY) this.#arm(next)
+  }
+
+  /** Whoever would be due soon comes along: one message instead of two. Never throws: it runs off a timer. */
+  #beat(): void {
+    this.#cancel = undefined
+    this.#armedFor = Number.POSITIVE_INFINITY
+    const now = this.#asking.clock.now()
+    const renewing: Registered[] = []
+    for (const registered of this.#registered) {
+      if (registered.busy || registered.next - registered.ttl / 8 > now) continue
+      registered.busy = true
+      if (registered.lease === 0) void this.#bringBack(registered)
+      else renewing.push(registered)
+    }
+    for (let i = 0; i < renewing.length; i += BATCH) void this.#renew(renewing.slice(i, i + BATCH))
+    this.#armNext()
+  }
+
+  async #renew(group: readonly Registered[]): Promise<void> {
+    const { clock, lessor } = this.#asking
+    const sent = clock.now()
+    const leases = group.map(({ lease }) => lease)
+    this.seen.messages++
+    this.seen.renewals += leases.length
+    let ttls: readonly number[] = []
+    try {
+      const patience = group.reduce((least, { ttl }) => Math.min(least, ttl / 2), LAST_RETRY)
+      const outcome = await this.#asking.within(patience, lessor.propose({ kind: 'renew', leases }))
+      if (outcome.kind === 'renewed') ttls = outcome.ttls
+    } catch {
+      // Unanswered: sent again below, and those concerned are told.
+    }
+    for (const [i, registered] of group.entries()) {
+      registered.busy = false
+      if (registered.signal.aborted || registered.lease !== leases[i]) continue
+      const term = ttls[i]
+      if (term === undefined) registered.missed()
+      else if (term > 0) registered.answered(sent, term)
+      else this.lost(registered)
+    }
+    this.#armNext()
+  }
+
+  /** Those who lapsed together must not come back in the same moment, or they would do it together again. */
+  lost(registered: Registered): void {
+    registered.lapsed()
+    const { clock } = this.#asking
+    registered.failures = 0
+    registered.next = clock.now() + clock.random() * Math.min(SPREAD, registered.ttl / 3)
+    if (!registered.busy) this.#arm(registered.next)
+  }
+
+  async #bringBack(registered: Registered): Promise<void> {
+    this.seen.returns++
+    try {
+      await registered.enter()
+      if (!registered.signal.aborted) registered.tell('registered')
+    } catch (error) {
+      const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', String(error), { cause: error })
+      // Somebody else is there now, or may not come in: asking again would only quarrel.
+      if (['HELD', 'STALE', 'FORBIDDEN', 'INVALID', 'UNAUTHENTICATED'].includes(reason.code)) registered.end(reason)
+      else registered.missed()
+    }
+    registered.busy = false
+    this.#armNext()
+  }
+
+  /** An answer that came too late to be of use. */
+  abandon(outcome: Outcome): void {
+    if (outcome.kind === 'granted') this.release(outcome.lease, outcome.ttl).catch(() => {})
+  }
+
+  /** Resolves when the lessor does not list it any more. */
+  async release(lease: number, ttl: number): Promise<void> {
+    const { clock, lessor } = this.#asking
+    const end = clock.now() + Math.min(FAREWELL, ttl)
+    for (let tries = 0; ; tries++) {
+      try {
+        const outcome = await this.#asking.within(end - clock.now(), lessor.propose({ kind: 'release', lease }))
+        if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
+        throw refusalOf(outcome)
+      } catch (cause) {
+        if (lessor.signal.aborted || clock.now() >= end)
+          throw new LeaseError('UNKNOWN', `lease ${lease} may still be listed: it lapses in at most ${inWords(ttl)} and its grace`, {
+            cause,
+          })
+        const pause = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** tries)
+        await new Promise<void>(resolve => clock.after(pause, resolve, { ref: true }))
+      }
+    }
+  }
+
+  /** All of them leave. What cannot be delivered lapses by itself. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true
+    this.#cancel?.()
+    await Promise.allSettled([...this.#registered].map(registered => registered.deregister()))
+  }
+}
