@@ -1,21 +1,31 @@
+import { execFile } from 'node:child_process'
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { promisify } from 'node:util'
 import pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
+import { START } from '../src/store.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
 
 describeEngine('postgres', 'a store in Postgres', () => {
   let server: Engine
-  let pool: pg.Pool
+  let shared: pg.Pool
+  let sql: postgres.Sql
   let logs = 0
   beforeAll(async () => {
     server = await engine('postgres')
-    pool = new pg.Pool({ connectionString: server.url, max: 4 })
-    pool.on('error', () => {})
+    shared = new pg.Pool({ connectionString: server.url, max: 8 })
+    shared.on('error', () => {})
+    sql = postgres(server.url, { max: 8, onnotice: () => {} })
   })
   afterAll(async () => {
-    await pool?.end()
+    await shared?.end()
+    await sql?.end()
     await server?.[Symbol.asyncDispose]()
   })
 
@@ -24,13 +34,112 @@ describeEngine('postgres', 'a store in Postgres', () => {
     const name = `log ${++logs}`
     return {
       store: () => new PostgresStore({ ...options(), name }),
-      loseTail: count => loseTail(pool, name, count),
+      loseTail: count => loseTail(shared, name, count),
       [Symbol.asyncDispose]: async () => {},
     }
   }
 
   describe('by its URL', () => {
     for (const { name, run } of storeSuite(fixture(() => ({ url: server.url })))) test(name, run)
+  })
+
+  describe('on a pool of pg that is there already', () => {
+    for (const { name, run } of storeSuite(fixture(() => ({ pool: shared })))) test(name, run)
+  })
+
+  describe('on an instance of postgres.js', () => {
+    for (const { name, run } of storeSuite(fixture(() => ({ sql })))) test(name, run)
+  })
+
+  test('what was handed in stays open when the store is closed', async () => {
+    for (const options of [{ pool: shared }, { sql }]) {
+      const store = new PostgresStore({ ...options, name: 'handed in' })
+      await store.open()
+      await store[Symbol.asyncDispose]()
+    }
+    expect((await shared.query('select 1')).rowCount).toBe(1)
+    expect((await sql`select 1`).count).toBe(1)
+  })
+
+  test('several logs share the tables and know nothing of each other; ?name= and ?schema= say which', async () => {
+    await using one = new PostgresStore({ url: `${server.url}?name=one` })
+    await using two = new PostgresStore({ url: `${server.url}?name=two` })
+    await using elsewhere = new PostgresStore({ url: `${server.url}?name=one&schema=elsewhere` })
+    for (const store of [one, two, elsewhere]) expect((await store.open()).head).toEqual(START)
+    await one.append(Uint8Array.of(1), START)
+    expect(await one.read(START)).toMatchObject({ entries: [{ bytes: Buffer.of(1) }] })
+    for (const store of [two, elsewhere]) expect(await store.read(START)).toEqual({ kind: 'entries', entries: [] })
+  })
+
+  test('a name that needs care is refused as a schema, and so are two ways in at once', () => {
+    expect(() => new PostgresStore({ url: server.url, schema: 'a"; drop table x' })).toThrow(/lower-case/)
+    expect(() => new PostgresStore({ url: server.url, sql })).toThrow(/one of them/)
+    expect(() => new PostgresStore({})).toThrow(/one of them/)
+    expect(() => new PostgresStore({ url: 'not a url' })).toThrow(/looks like/)
+  })
+
+  test('one answer carries 1,000 entries and no more', async () => {
+    await using store = new PostgresStore({ url: server.url, name: 'many' })
+    await store.open()
+    await shared.query(`insert into leasehold.entry select id, n, n, '' from leasehold.log, generate_series(1, 1001) n where name = 'many'`)
+    await shared.query(`update leasehold.log set head = 1001, head_nonce = 1001 where name = 'many'`)
+    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
+  })
+
+  test('trimming takes the rows away, not only out of sight', async () => {
+    await using store = new PostgresStore({ url: server.url, name: 'trimmed' })
+    let after = (await store.open()).head
+    for (let i = 1; i <= 90; i++) {
+      const answer = await store.append(Uint8Array.of(i), after)
+      if (answer.kind === 'appended') after = answer.position
+      if (i % 30 === 0) expect(await store.snapshot(after, once(Uint8Array.of(i)))).toBe('kept')
+    }
+    const count = async (table: string, on: string) =>
+      Number(
+        (await shared.query(`select count(*) n from leasehold.${table} t join leasehold.log l on ${on} where l.name = 'trimmed'`)).rows[0]
+          .n,
+      )
+    expect(await count('entry', 't.log = l.id')).toBe(30)
+    expect(await count('snapshot', 't.log = l.id')).toBe(2)
+    expect(
+      Number(
+        (await shared.query('select count(*) n from leasehold.chunk where snapshot not in (select id from leasehold.snapshot)')).rows[0].n,
+      ),
+    ).toBe(0)
+  })
+
+  test('a snapshot whose writer died is passed over by the next', { timeout: 20_000 }, async () => {
+    await using store = new PostgresStore({ url: server.url, name: 'abandoned' })
+    await store.open()
+    const answer = await store.append(Uint8Array.of(1), START)
+    if (answer.kind !== 'appended') throw new Error(answer.kind)
+    await shared.query(`insert into leasehold.snapshot (log, idx, nonce) select id, 0, 0 from leasehold.log where name = 'abandoned'`)
+    expect(await store.snapshot(answer.position, once(Uint8Array.of(1)))).toBe('kept')
+  })
+
+  test('what is opened alone keeps no process alive, and no process ends while it opens', async () => {
+    const module = new URL('../dist/store/postgres.js', import.meta.url).href
+    const script = `const { PostgresStore } = await import('${module}')
+      const store = new PostgresStore({ url: '${server.url}', name: 'short' })
+      await store.open()
+      console.log('opened')`
+    const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], { timeout: 15_000 })
+    expect(stdout).toBe('opened\n')
+  })
+
+  test('without the package pg one is told what to install', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'leasehold-no-pg-'))
+    try {
+      await cp(fileURLToPath(new URL('../dist', import.meta.url)), folder, { recursive: true })
+      await writeFile(join(folder, 'package.json'), '{"type":"module"}')
+      const script = `const { PostgresStore } = await import('${pathToFileURL(join(folder, 'store/postgres.js')).href}')
+        await new PostgresStore({ url: '${server.url}' }).open().catch(error => console.log(error.code, error.message))`
+      const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], { cwd: folder })
+      expect(stdout).toMatch(/^UNSUPPORTED .*npm install pg/)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
   })
 })
 
@@ -44,4 +153,8 @@ async function loseTail(pool: pg.Pool, name: string, count: number): Promise<voi
      delete from leasehold.entry e using lost where e.log = lost.id and e.idx > lost.head`,
     [name, count],
   )
+}
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes
 }

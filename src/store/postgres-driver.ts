@@ -35,6 +35,9 @@ interface Settings {
   readonly patience: number
 }
 
+/** Tables are made once, and whoever comes second waits for the first. */
+const SCRIPT_PATIENCE = 30_000
+
 // ---------------------------------------------------------------------------------------------------------------------------
 // pg
 
@@ -42,22 +45,26 @@ interface PgResult {
   readonly rows: readonly Row[]
 }
 
-export interface PgClient {
+export interface PgConnection {
   query(config: { readonly text: string; readonly values?: unknown[]; readonly rowMode?: 'array' }): Promise<PgResult>
-  on(event: string, listener: (...args: never[]) => void): unknown
-  removeListener(event: string, listener: (...args: never[]) => void): unknown
-  connect(): Promise<unknown>
-  end(): Promise<void>
-  unref(): void
+  on(event: 'error', listener: (error: Error) => void): unknown
+  removeListener(event: 'error', listener: (error: Error) => void): unknown
 }
 
 /** A `Pool` of `pg`. */
 export interface PgPool {
-  connect(): Promise<PgClient & { release(destroy?: boolean): void }>
+  connect(): Promise<PgConnection & { release(destroy?: boolean): void }>
   end(): Promise<void>
-  on(event: 'error', listener: (error: Error) => void): unknown
   readonly options: object
-  readonly Client?: new (config: never) => PgClient
+}
+
+/** A connection of its own, beside the pool. */
+interface PgClient extends Pick<PgConnection, 'query'> {
+  connect(): Promise<unknown>
+  end(): Promise<void>
+  unref(): void
+  on(event: 'error' | 'end', listener: () => void): unknown
+  on(event: 'notification', listener: (message: { readonly channel: string; readonly payload?: string }) => void): unknown
 }
 
 /** Idle connections keep no process alive. */
@@ -77,7 +84,7 @@ export async function pgPool(url: string, { patience }: Pick<Settings, 'patience
     application_name: 'leasehold',
   })
   pool.on('error', () => {}) // an idle connection was lost: the next one is made when it is needed
-  return pool as unknown as PgPool
+  return pool
 }
 
 export class PgDriver implements Driver {
@@ -97,10 +104,10 @@ export class PgDriver implements Driver {
   }
 
   async script(text: string): Promise<void> {
-    await this.#on(client => client.query({ text }))
+    await this.#on(client => client.query({ text }), SCRIPT_PATIENCE)
   }
 
-  async #on<T>(work: (client: PgClient) => Promise<T>): Promise<T> {
+  async #on<T>(work: (client: PgConnection) => Promise<T>, patience = this.#settings.patience): Promise<T> {
     const connecting = this.#pool.connect()
     const client = await within(this.#settings, connecting).catch(cause => {
       connecting.then(late => late.release()).catch(() => {}) // nobody waits for it any more
@@ -111,7 +118,7 @@ export class PgDriver implements Driver {
     client.on('error', ignore)
     let whole = false
     try {
-      const result = await within(this.#settings, work(client))
+      const result = await within({ ...this.#settings, patience }, work(client))
       whole = true
       return result
     } catch (error) {
@@ -124,9 +131,9 @@ export class PgDriver implements Driver {
   }
 
   async listen(channel: string, heard: (payload: string) => void, lost: () => void): Promise<AsyncDisposable> {
-    const { Client } = this.#pool
+    const { Client, options } = this.#pool as PgPool & { readonly Client?: new (options: object) => PgClient }
     if (Client === undefined) throw new NotSent('this pool does not say how to make a connection of its own')
-    const client = new Client({ ...this.#pool.options, keepAlive: true } as never)
+    const client = new Client(options) // the object itself: a copy would be without the password, which is hidden in it
     let over = false
     const end = () => {
       if (over) return
@@ -135,9 +142,9 @@ export class PgDriver implements Driver {
     }
     client.on('error', end)
     client.on('end', end)
-    client.on('notification', ((message: { readonly channel: string; readonly payload?: string }) => {
+    client.on('notification', message => {
       if (message.channel === channel) heard(message.payload ?? '')
-    }) as never)
+    })
     const close = async () => {
       over = true
       // A peer that is silent would never let us go politely.
@@ -203,7 +210,7 @@ export class PostgresJsDriver implements Driver {
   }
 
   async script(text: string): Promise<void> {
-    await within(this.#settings, this.#sql.unsafe(text).simple())
+    await within({ ...this.#settings, patience: SCRIPT_PATIENCE }, this.#sql.unsafe(text).simple())
   }
 
   /** It connects again by itself; what was missed meanwhile the poll beneath finds. */

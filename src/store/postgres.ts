@@ -18,7 +18,7 @@ import { isAbsent, isPassing, trouble } from './postgres-trouble.ts'
 /** What one answer carries at most. An entry that is larger travels alone. */
 const MOST_ENTRIES = 1_000
 const MOST_BYTES = 1_048_576
-/** How often one that stood in another's way is asked again. */
+/** How often is asked again what stood in another's way. */
 const ATTEMPTS = 20
 
 export interface PostgresStoreOptions {
@@ -118,14 +118,15 @@ export class PostgresStore implements Store {
 
   /** Tables of our version. Only whoever finds none needs the right to make them. */
   async #provide(): Promise<void> {
+    const driver = this.#driver!
     const version = async () => {
-      const [row] = await this.#driver!.run(`select version from ${this.#schema}.version`, [])
+      const [row] = await driver.run(`select version from ${this.#schema}.version`, [])
       return row?.[0] as number | undefined
     }
     try {
-      const found = await version().catch(async error => {
+      const found = await persistently(version).catch(async error => {
         if (!isAbsent(error)) throw error
-        await this.#driver!.script(creation(this.#schema))
+        await persistently(() => driver.script(creation(this.#schema)))
         return version()
       })
       if (found === VERSION) return
@@ -270,13 +271,21 @@ export class PostgresStore implements Store {
 
   /** `done`: whether it may have been carried out when no answer came. What only reads, or can be asked again, never was. */
   async #ask(text: string, values: readonly Value[], done: 'never' | 'perhaps' = 'never'): Promise<readonly Row[]> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await this.#driver!.run(text, values)
-      } catch (error) {
-        if (isPassing(error) && attempt < ATTEMPTS) continue
-        throw trouble(error, this.#place, done)
-      }
+    try {
+      return await persistently(() => this.#driver!.run(text, values))
+    } catch (error) {
+      throw trouble(error, this.#place, done)
+    }
+  }
+}
+
+/** Again, when it was only another transaction that stood in the way. */
+async function persistently<T>(work: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!isPassing(error) || attempt === ATTEMPTS) throw error
     }
   }
 }

@@ -49,6 +49,11 @@ export class Cable implements AsyncDisposable {
     }
   }
 
+  /** Requests pass, answers do not: as if the client had been stopped after it asked. */
+  deafen(): void {
+    for (const { far } of this.#pairs) far.pause()
+  }
+
   heal(): void {
     this.#mode = 'open'
     this.#swallow = 0
