@@ -104,9 +104,10 @@ export class Child {
   /** Whether the terminal has sent it to the whole job, the child included. */
   #hadIt(name: Forwarded): boolean {
     if (!this.#onTerminal) return false
-    if (name === 'SIGHUP') return !hasTerminal()
-    if (name !== 'SIGINT' && name !== 'SIGQUIT' && name !== 'SIGWINCH') return false
+    if (name !== 'SIGINT' && name !== 'SIGQUIT' && name !== 'SIGWINCH' && name !== 'SIGHUP') return false
     const self = processOf(process.pid)
+    // When a terminal goes, its session's leader is told alone: a shell passes it on to its jobs, and if that is us, so do we.
+    if (name === 'SIGHUP') return !hasTerminal() && self?.session !== process.pid
     return self !== undefined && self.foreground === self.group
   }
 

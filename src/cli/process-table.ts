@@ -6,6 +6,7 @@ export interface Process {
   readonly pid: number
   readonly parent: number
   readonly group: number
+  readonly session: number
   /** The group that its terminal listens to; -1 without a terminal. */
   readonly foreground: number
 }
@@ -13,10 +14,10 @@ export interface Process {
 export function processes(): Process[] {
   const pids = procPids()
   if (pids !== undefined) return pids.flatMap(pid => fromProc(pid) ?? [])
-  const { stdout } = spawnSync('ps', ['-A', '-o', 'pid=,ppid=,pgid=,tpgid='], { encoding: 'utf8' })
+  const { stdout } = spawnSync('ps', ['-A', '-o', 'pid=,ppid=,pgid=,sess=,tpgid='], { encoding: 'utf8' })
   return (stdout ?? '').split('\n').flatMap(line => {
-    const [pid, parent, group, foreground] = line.trim().split(/\s+/).map(Number)
-    return pid ? [{ pid, parent: parent!, group: group!, foreground: foreground || -1 }] : []
+    const [pid, parent, group, session, foreground] = line.trim().split(/\s+/).map(Number)
+    return pid ? [{ pid, parent: parent!, group: group!, session: session!, foreground: foreground || -1 }] : []
   })
 }
 
@@ -37,9 +38,9 @@ function fromProc(pid: number): Process | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
     // The name before it may contain anything, brackets too.
-    const [state, parent, group, , , foreground] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    const [state, parent, group, session, , foreground] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     if (state === 'Z' || state === 'X') return undefined // it has ended, only nobody has asked how
-    return { pid, parent: Number(parent), group: Number(group), foreground: Number(foreground) }
+    return { pid, parent: Number(parent), group: Number(group), session: Number(session), foreground: Number(foreground) }
   } catch {
     return undefined // it has ended
   }

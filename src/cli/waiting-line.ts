@@ -26,7 +26,7 @@ export function waitingLine({ leases, out, resource }: { leases: Leases; out: Ou
     const found = await lessor.read({ kind: 'resource', resource }).catch(() => undefined)
     if (over) return
     const text = clean(inOneLine(resource, found?.value, position, clock.wall()))
-    const { columns = 80 } = process.stderr
+    const columns = process.stderr.columns || 80 // 0 is what a terminal says that nobody has given a size
     write(`\r\u001b[K${[...text].slice(0, columns - 1).join('')}`)
     shown = true
     cancel = clock.after(EVERY, () => void draw())

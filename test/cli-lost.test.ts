@@ -1,0 +1,157 @@
+import { rmSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { alive, eventually, Place, processesWith } from './cli.ts'
+
+const SLOW = 40_000
+
+/** A command that ignores TERM, with a child that does so, too; it prints the numbers of both. */
+const STUBBORN =
+  'trap "echo term" TERM; sh -c \'trap "" TERM; echo inner $$; while :; do sleep 0.1; done\' & echo outer $$; while :; do sleep 0.1; done'
+
+async function leaseOf(here: Place): Promise<string> {
+  const [resource] = (await here.json('ls')) as [{ grants: [{ lease: number }] }]
+  return String(resource.grants[0].lease)
+}
+
+describe('a lease that is lost while the command runs', () => {
+  test('ends the whole group: TERM, grace, KILL, and 79; the next one begins only then', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--grace', '1s', '--', 'sh', '-c', STUBBORN])
+    const outer = Number((await running.printed(/outer (\d+)/))[1])
+    const inner = Number((await running.printed(/inner (\d+)/))[1])
+    // One that has ended and that nobody has asked about still has a number.
+    const look = `grep -Eqs '^State:.[^ZX]' /proc/${outer}/status /proc/${inner}/status || echo alone`
+    const next = here.start(['run', 'a', '--json', '--', 'sh', '-c', look])
+    await next.printed(/waiting/)
+    await here.run(['revoke', await leaseOf(here)])
+    await running.printed(/term/)
+    const asked = performance.now()
+    expect(alive(inner)).toBe(true)
+    const { code, stderr } = await running.finished
+    expect(performance.now() - asked).toBeGreaterThan(700)
+    expect(code).toBe(79)
+    expect(stderr).toMatch(/revoked by .*TERM now, KILL in 1 s/)
+    expect([alive(outer), alive(inner)]).toEqual([false, false])
+    expect((await next.finished).stdout).toBe('alone\n')
+  })
+
+  test('a command that ends within its grace is not killed, and it is 79 all the same', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--', 'sh', '-c', 'trap "echo tidy; exit 0" TERM; echo up; while :; do sleep 0.05; done'])
+    await running.printed(/up/)
+    await here.run(['break', 'a'])
+    expect(await running.finished).toMatchObject({ code: 79, stdout: 'up\ntidy\n' })
+  })
+
+  test('--on-lost term never kills; --on-lost ignore lets it go on, with a warning and its own code', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const script = 'trap "echo term" TERM; echo up; while [ ! -e go ]; do sleep 0.05; done; exit 4'
+    const start = (how: string) => here.start(['run', how, '--on-lost', how, '--grace', '100ms', '--', 'sh', '-c', script])
+    const [term, ignore] = [start('term'), start('ignore')]
+    await Promise.all([term.printed(/up/), ignore.printed(/up/)])
+    await here.run(['revoke', 'term'])
+    await here.run(['revoke', 'ignore'])
+    await Promise.all([term.printed(/term/), ignore.printed(/goes on all the same/)])
+    await here.spawn('touch', [here.file('go')]).finished
+    expect(await term.finished).toMatchObject({ code: 79, signal: null })
+    expect(await ignore.finished).toMatchObject({ code: 4, stdout: 'up\n' })
+  })
+
+  test('a command that is stopped at that moment is ended, too', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--grace', '10s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    process.kill(pid, 'SIGSTOP')
+    await here.run(['revoke', 'a'])
+    expect((await running.finished).code).toBe(79)
+  })
+
+  test('after a stall longer than the ttl: the command is ended when we wake', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--ttl', '1s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    running.process.kill('SIGSTOP')
+    await eventually('another has it', async () => (await here.run(['run', 'a', '--wait', '5s', '--', 'true'])).code === 0)
+    expect(alive(pid)).toBe(true) // nobody could end it meanwhile: tokens are for that
+    running.process.kill('SIGCONT')
+    const { code, stderr } = await running.finished
+    expect(code).toBe(79)
+    expect(stderr).toMatch(/stood still for/)
+    expect(alive(pid)).toBe(false)
+  })
+
+  test('a file that is taken away under it', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--ttl', '2s', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+    await running.printed(/up/)
+    rmSync(here.file('leasehold'), { recursive: true })
+    expect((await running.finished).code).toBe(79)
+  })
+})
+
+describe('a leasehold that is killed', () => {
+  test('takes its command with it, and its lease lapses', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--ttl', '2s', '--grace', '1s', '--', 'sh', '-c', STUBBORN])
+    const outer = Number((await running.printed(/outer (\d+)/))[1])
+    const inner = Number((await running.printed(/inner (\d+)/))[1])
+    running.process.kill('SIGKILL')
+    await eventually('the command and its child have ended', () => !alive(outer) && !alive(inner))
+    expect((await here.run(['run', 'a', '--wait', '20s', '--', 'true'])).code).toBe(0)
+    expect(await here.json('history', 'a')).toMatchObject([{ cause: 'lapsed' }, { cause: 'released' }])
+  })
+
+  test('with --on-lost ignore leaves it running; and a guardian goes when its work is done', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--on-lost', 'ignore', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    running.process.kill('SIGKILL')
+    await new Promise<void>(resolve => running.process.once('exit', () => resolve()))
+    expect(alive(pid)).toBe(true)
+    process.kill(pid, 'SIGKILL')
+    const brief = here.start(['run', 'b', '--', 'sh', '-c', 'echo $$'])
+    const group = Number((await brief.printed(/(\d+)\n/))[1])
+    await brief.finished
+    await eventually(
+      'no guardian is left',
+      () => !processesWith('leasehold-guardian').some(found => processesWith(`-${group}`).includes(found)),
+    )
+  })
+})
+
+describe('elect', () => {
+  test('runs its command for each term; the next in line takes over when the leader is killed', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const stand = (who: string) =>
+      here.start(['elect', 'seat', '--ttl', '1s', '--json', '--', 'sh', '-c', `echo ${who} $LEASEHOLD_TOKEN; exec sleep 60`])
+    const first = stand('first')
+    const [, token] = await first.printed(/first (\d+)/)
+    const second = stand('second')
+    await second.printed(/waiting/)
+    first.process.kill('SIGKILL')
+    const [, later] = await second.printed(/second (\d+)/)
+    expect(Number(later)).toBeGreaterThan(Number(token))
+    second.process.kill('SIGTERM')
+    expect((await second.finished).code).toBe(143)
+    expect(await here.json('ls')).toEqual([])
+  })
+
+  test('stands again when a term is lost, and ends after --terms with the code of the last', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start([
+      'elect',
+      'seat',
+      '--terms',
+      '2',
+      '--',
+      'sh',
+      '-c',
+      'echo in office; [ -e again ] && exit 5; touch again; exec sleep 60',
+    ])
+    await running.printed(/in office/)
+    await here.run(['revoke', 'election/seat'])
+    const { code, stdout, stderr } = await running.finished
+    expect({ code, stdout }).toEqual({ code: 5, stdout: 'in office\nin office\n' })
+    expect(stderr).toMatch(/it was lost; standing again/)
+  })
+})
