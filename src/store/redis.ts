@@ -87,7 +87,7 @@ export class RedisStore implements Store {
     this.#state = 'open'
     this.#seen = { appended: head, read: head }
     if (snapshot) return { head, snapshot: this.#readable(snapshot) }
-    if (first > 1) throw new LeaseError('DIVERGED', `the snapshot of ${this.#key}:log is gone, and it begins at ${first}: ${LOST_SNAPSHOT}`)
+    if (first > 1) throw this.#beginningLost(first)
     return { head }
   }
 
@@ -156,7 +156,7 @@ export class RedisStore implements Store {
     this.#assertOpen()
     const { first, snapshot } = await this.#look()
     if (snapshot) return this.#readable(snapshot)
-    if (first > 1) throw new LeaseError('DIVERGED', `the snapshot of ${this.#key}:log is gone, and it begins at ${first}: ${LOST_SNAPSHOT}`)
+    if (first > 1) throw this.#beginningLost(first)
     return undefined
   }
 
@@ -293,6 +293,11 @@ export class RedisStore implements Store {
     return new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${why}`)
   }
 
+  #beginningLost(first: number): LeaseError {
+    const what = `${this.#key}:log begins at ${first} and no snapshot has what came before`
+    return new LeaseError('DIVERGED', `${what}: deleted by someone, or evicted. Restore a backup, or delete every key of it to begin anew`)
+  }
+
   #broken(position: Position): never {
     // It was appended all the same.
     throw new LeaseError('DIVERGED', `what came before entry ${position.index} of ${this.#key}:log does not fit together: restore a backup`)
@@ -317,9 +322,6 @@ interface Row {
 }
 
 const FOREIGN = 'foreign'
-const LOST_SNAPSHOT =
-  'evicted, or deleted by someone. Restore a backup, or delete every key of it to begin anew, with tokens that still grow'
-
 function rowsOf(reply: unknown): Row[] {
   const [stream] = (reply ?? []) as [[unknown, [Buffer, Buffer[]][]]?]
   return (stream?.[1] ?? []).flatMap(([id, fields]) => {
