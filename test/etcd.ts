@@ -60,6 +60,15 @@ export class LogInEtcd {
     for (const key of entries.slice(-count)) await asked(this.#etcd.port, '/kv/deleterange', { key: base64(key) })
   }
 
+  /** Something of about that many bytes. Whether etcd took it. */
+  async fill(number: number, bytes: number): Promise<boolean> {
+    const request = { key: base64(`${this.#name}:${number}`), value: base64('x'.repeat(bytes)) }
+    return asked(this.#etcd.port, '/kv/put', request).then(
+      () => true,
+      () => false,
+    )
+  }
+
   async deleteAll(): Promise<void> {
     await asked(this.#etcd.port, '/kv/deleterange', prefixed(`${this.#name}:`))
   }

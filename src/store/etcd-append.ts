@@ -124,8 +124,8 @@ export class Appender {
 
   async #done(position: Position, missed: readonly Stored[] | undefined): Promise<Appended> {
     // It stands there, whatever becomes of fetching what was missed.
-    const entries = missed && (await this.#log.entries(missed).catch(() => undefined))
-    return entries && entries.length === missed.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
+    const entries = missed && fits(missed) ? await this.#log.entries(missed).catch(() => undefined) : undefined
+    return entries && entries.length === missed?.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
   }
 
   #won(level: number): void {
