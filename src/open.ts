@@ -1,4 +1,5 @@
 /** From a URL to leases: the one place that knows which stores and wires there are. */
+import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -26,8 +27,46 @@ export interface OpenOptions {
   readonly apiKey?: string
 }
 
-export async function open(url: string = defaultUrl(), { clock = systemClock }: OpenOptions = {}): Promise<Lessor> {
-  return Replica.open(storeOf(url, { clock }), { clock })
+export async function open(url: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
+  const { clock = systemClock } = options
+  const wire = wires[schemeOf(url) ?? '']
+  if (wire !== undefined) return wire(url, options)
+  try {
+    return await Replica.open(storeOf(url, { clock }), { clock })
+  } catch (error) {
+    const server = ownerOf(error)
+    if (server === undefined || wires[schemeOf(server.address) ?? ''] === undefined) throw error
+    // Who may open the file may do everything, also while a server owns it.
+    const secret = operatorSecret(server.path)
+    return open(server.address, secret === undefined ? options : { ...options, apiKey: secret })
+  }
+}
+
+/** Servers, and how each is spoken to. */
+const wires: Readonly<Record<string, (url: string, options: OpenOptions) => Promise<Lessor>>> = {}
+
+function schemeOf(url: string): string | undefined {
+  return /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
+}
+
+/** The live server that owns a file which could not be opened for that reason. */
+function ownerOf(error: unknown): { readonly path: string; readonly address: string } | undefined {
+  if (!(error instanceof LeaseError) || error.facts.reason !== 'owned') return undefined
+  const { path, address } = error.facts
+  return typeof path === 'string' && typeof address === 'string' ? { path, address } : undefined
+}
+
+/** Beside a data file that a server owns: what speaks for the store itself, readable by the server's user alone. */
+export function operatorFile(path: string): string {
+  return `${path}-operator`
+}
+
+function operatorSecret(path: string): string | undefined {
+  try {
+    return readFileSync(operatorFile(path), 'utf8')
+  } catch {
+    return undefined // of another user, or a server that keeps none
+  }
 }
 
 export interface StoreOptions {
@@ -40,7 +79,7 @@ type Owning = NonNullable<FileStoreOptions['own']>
 
 /** The store that `url` names, not opened yet. */
 export function storeOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Store {
-  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
+  const scheme = schemeOf(url)
   const store = stores[scheme ?? '']
   if (!store) throw unknown(url, scheme)
   return store(url, clock, own)
