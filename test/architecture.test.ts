@@ -12,6 +12,7 @@ const rooms: readonly Room[] = [
   { room: 'errors.ts', may: ['type:kernel/'] },
   { room: 'duration.ts', may: ['errors.ts'] },
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
+  { room: 'web-clock.ts', may: ['type:clock.ts'] },
 
   { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
   { room: 'store/', may: ['store.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'], packages: 'drivers too' },
@@ -27,8 +28,8 @@ const rooms: readonly Room[] = [
   { room: 'recipe/registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
   { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
-  { room: 'wire/', may: ['recipe/registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
-  { room: 'server/', may: ['recipe/registry/', 'kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'wire/', may: ['web-clock.ts', 'recipe/registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'server/', may: ['dashboard/', 'recipe/registry/', 'kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'] },
   { room: 'dashboard/', may: ['wire/http-client.ts'] },
 
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
@@ -44,6 +45,7 @@ const drivers = ['redis', 'ioredis', 'pg', 'postgres', '@photostructure/sqlite',
 /** Time, timers and chance come in through clock.ts. Whoever else must touch them gives the reason here. */
 const timekeepers: readonly { readonly room: string; readonly reason: string }[] = [
   { room: 'clock.ts', reason: 'it is the door' },
+  { room: 'web-clock.ts', reason: 'it is the door in a browser, where clock.ts cannot be loaded' },
   { room: 'dashboard/', reason: 'it runs in a browser, draws what it was told and decides nothing' },
 ]
 

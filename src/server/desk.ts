@@ -81,7 +81,9 @@ export class Desk implements AsyncDisposable {
   /** Not async itself: most requests come this way, and one promise is enough for them. Throws at once what is not let in. */
   propose(caller: Caller, command: Command, asked: Asked = {}): Promise<Outcome> {
     this.gate.admit(caller)
-    if (!UNCOUNTED.has(command.kind)) this.#count(caller)
+    // What has not even a kind is the lessor's to refuse.
+    const kind = command?.kind
+    if (!UNCOUNTED.has(kind)) this.#count(caller)
     const { op, signal, key = caller.key } = asked
     if (key !== caller.key && caller.operator !== true)
       throw new LeaseError('FORBIDDEN', `${caller.name} may not speak for another key`, { facts: { key } })
@@ -89,7 +91,7 @@ export class Desk implements AsyncDisposable {
       command,
       op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) },
     )
-    return AUDITED.has(command.kind) ? this.#audited(caller, command, outcome) : outcome
+    return AUDITED.has(kind) ? this.#audited(caller, command, outcome) : outcome
   }
 
   async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>): Promise<Outcome> {

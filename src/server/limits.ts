@@ -17,6 +17,8 @@ export interface Limits {
   readonly watches: number
   /** Bytes kept for a watcher that does not read. Then it is told to begin anew, or cut off. */
   readonly watchBuffer: number
+  /** Ms that a watcher may leave unread what it was sent. Then it is cut off. */
+  readonly drainTime: number
   /** Requests a second with one key; 0: any number. Renewals and releases are never counted: refusing them would end leases. */
   readonly rate: number
   /** Ms from the first byte of a request to the end of its header, and of its body. */
@@ -33,6 +35,7 @@ export const DEFAULT_LIMITS: Limits = {
   connections: 12_000,
   watches: 100,
   watchBuffer: 1 << 20,
+  drainTime: 30_000,
   rate: 50_000,
   headerTime: 10_000,
   bodyTime: 15_000,

@@ -1,0 +1,138 @@
+/** From bytes to what a schema promises, or one sentence about what is wrong. Nothing here trusts what it is given. */
+import type { TObject, TSchema } from 'typebox'
+import { Compile, type Validator } from 'typebox/compile'
+import { Failure } from './failure.ts'
+
+/** Names through which objects of JavaScript can be reached that nobody sent. */
+const REACHING = new Set(['__proto__', 'constructor', 'prototype'])
+
+const validators = new WeakMap<TSchema, Validator>()
+
+/** Throws INVALID with the first thing that is wrong. */
+export function check(schema: TSchema, value: unknown, what: string): void {
+  let validator = validators.get(schema)
+  if (validator === undefined) {
+    validator = Compile(schema) as Validator
+    validators.set(schema, validator)
+  }
+  if (validator.Check(value)) return
+  throw new Failure('INVALID', `${what}: ${firstWrong(schema, validator.Errors(value), value)}`)
+}
+
+interface Wrong {
+  readonly keyword: string
+  readonly instancePath: string
+  readonly params: object
+  readonly message: string
+}
+
+function firstWrong(schema: TSchema, errors: readonly object[], value: unknown): string {
+  const found = errors as readonly Wrong[]
+  const unknown = found.find(({ keyword }) => keyword === 'additionalProperties')
+  if (unknown !== undefined) {
+    const [field] = (unknown.params as { additionalProperties: string[] }).additionalProperties
+    const known =
+      unknown.instancePath === '' && 'properties' in schema ? `; there are ${Object.keys(schema.properties as object).join(', ')}` : ''
+    return `there is no field ${at(unknown.instancePath, field)}${known}`
+  }
+  const missing = found.find(({ keyword }) => keyword === 'required')
+  if (missing !== undefined) {
+    const [field] = (missing.params as { requiredProperties: string[] }).requiredProperties
+    return `${at(missing.instancePath, field)} is missing`
+  }
+  const first = found[0]
+  if (first === undefined) return 'it is not what was expected'
+  const choices = (first.params as { allowedValues?: unknown[] }).allowedValues
+  const must = choices === undefined ? first.message : `must be one of ${choices.join(', ')}`
+  return `${at(first.instancePath) || 'it'} ${must}, not ${shown(valueAt(value, first.instancePath))}`
+}
+
+function at(pointer: string, field?: string): string {
+  const path = pointer.split('/').slice(1)
+  if (field !== undefined) path.push(field)
+  return path.map(part => part.slice(0, 64)).join('.')
+}
+
+function valueAt(value: unknown, pointer: string): unknown {
+  for (const part of pointer.split('/').slice(1)) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, part)) return undefined
+    value = (value as Record<string, unknown>)[part]
+  }
+  return value
+}
+
+function shown(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object'
+  return typeof value === 'string' ? `'${value.slice(0, 32)}'` : String(value)
+}
+
+/** Throws for what is no JSON, is nested deeper than `depth`, or names what no field may be called. */
+export function parseJson(text: string, depth: number): unknown {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    throw new Failure('INVALID', `the body is no JSON: ${(error as Error).message.slice(0, 120)}`)
+  }
+  walk(value, depth)
+  return value
+}
+
+function walk(value: unknown, left: number): void {
+  if (typeof value !== 'object' || value === null) return
+  if (left === 0) throw new Failure('TOO_LARGE', 'the body is nested deeper than is allowed: the limit is called depth')
+  if (Array.isArray(value)) {
+    for (const item of value) walk(item, left - 1)
+    return
+  }
+  for (const name of Object.keys(value)) {
+    if (REACHING.has(name)) throw new Failure('INVALID', `the body: no field may be called ${name}`)
+    walk((value as Record<string, unknown>)[name], left - 1)
+  }
+}
+
+/** Decoded exactly once. */
+export function decoded(raw: string, what: string): string {
+  if (!raw.includes('%')) return raw
+  try {
+    return decodeURIComponent(raw)
+  } catch {
+    throw new Failure('INVALID', `${what} is not encoded as UTF-8 with percent signs: ${raw.slice(0, 64)}`)
+  }
+}
+
+/** What stands behind the question mark, as its schema says: each name once, numbers and yes or no as themselves. */
+export function parseQuery(raw: string, schema: TObject | undefined): Record<string, unknown> {
+  const found: Record<string, unknown> = Object.create(null)
+  if (raw !== '')
+    for (const pair of raw.split('&')) {
+      if (pair === '') continue
+      const equals = pair.indexOf('=')
+      const name = decoded((equals < 0 ? pair : pair.slice(0, equals)).replaceAll('+', ' '), 'the query')
+      const text = equals < 0 ? '' : decoded(pair.slice(equals + 1).replaceAll('+', ' '), `the value of ${name.slice(0, 64)}`)
+      const of = schema !== undefined && Object.hasOwn(schema.properties, name) ? (schema.properties[name] as { type?: string }) : undefined
+      if (of === undefined) {
+        const known = Object.keys(schema?.properties ?? {})
+        throw new Failure(
+          'INVALID',
+          `there is nothing to ask called ${name.slice(0, 64)}${known.length > 0 ? `; there are ${known.join(', ')}` : ''}`,
+        )
+      }
+      if (name in found) throw new Failure('INVALID', `${name} is asked for twice`)
+      found[name] = ofType(of.type, text)
+    }
+  if (schema !== undefined) check(schema, found, 'the query')
+  return found
+}
+
+function ofType(type: string | undefined, text: string): unknown {
+  if (type === 'integer') return /^-?\d{1,17}$/.test(text) ? Number(text) : text
+  if (type === 'boolean') return text === 'true' || text === '1' || text === '' ? true : text === 'false' || text === '0' ? false : text
+  return text
+}
+
+export function parseId(raw: string): number {
+  const id = /^\d{1,16}$/.test(raw) ? Number(raw) : Number.NaN
+  if (!Number.isSafeInteger(id)) throw new Failure('INVALID', `${raw.slice(0, 32)} is not a number as leases and keys have it`)
+  return id
+}

@@ -1,0 +1,163 @@
+/**
+ * What an operator needs to see, in the form that Prometheus reads. Labels are words of ours alone: names of resources, holders and keys never are,
+ * since they would tell one customer of another and could be made up without end.
+ */
+import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
+import type { DoorContext } from './door.ts'
+
+/** Upper bounds of what `figures` counts as `commit.le.MS`, in ms. */
+const COMMIT = 'commit.le.'
+const EVENTS = 'events.'
+
+export class Metrics {
+  static readonly #byDesk = new WeakMap<object, Metrics>()
+  readonly #registry = new Registry()
+  readonly #context: DoorContext
+  /** Added up here and handed over when someone looks: a counter with labels costs more than some answers. */
+  readonly #asked = new Map<string, number>()
+
+  /** One for all wires of a server. */
+  static of(context: DoorContext): Metrics {
+    let metrics = Metrics.#byDesk.get(context.desk)
+    if (metrics === undefined) {
+      metrics = new Metrics(context)
+      Metrics.#byDesk.set(context.desk, metrics)
+    }
+    return metrics
+  }
+
+  private constructor(context: DoorContext) {
+    this.#context = context
+    collectDefaultMetrics({ register: this.#registry })
+    this.#requests()
+    this.#state()
+    this.#gauge('connections', 'Connections open now, of every wire.', () => context.connections())
+    this.#gauge('watches', 'Watches open now.', () => context.desk.watches)
+    this.#gauge('waits', 'Connections that wait for a grant.', () => context.desk.waiting)
+    this.#figures()
+  }
+
+  readonly type = Registry.PROMETHEUS_CONTENT_TYPE
+
+  /** `asked` is a route or a command of ours, never what somebody sent. */
+  count(wire: 'http' | 'resp', asked: string, code: string): void {
+    const key = `${wire}\n${asked}\n${code}`
+    this.#asked.set(key, (this.#asked.get(key) ?? 0) + 1)
+  }
+
+  text(): Promise<string> {
+    return this.#registry.metrics()
+  }
+
+  #gauge(name: string, help: string, read: () => number): void {
+    new Gauge({
+      name: `leasehold_${name}`,
+      help,
+      registers: [this.#registry],
+      collect() {
+        this.set(read())
+      },
+    })
+  }
+
+  #requests(): void {
+    const asked = this.#asked
+    new Counter({
+      name: 'leasehold_requests_total',
+      help: 'Requests answered, by wire, by route or command, and by how they were answered.',
+      labelNames: ['wire', 'asked', 'code'],
+      registers: [this.#registry],
+      collect() {
+        this.reset()
+        for (const [key, count] of asked) {
+          const [wire, what, code] = key.split('\n') as [string, string, string]
+          this.inc({ wire, asked: what, code }, count)
+        }
+      },
+    })
+  }
+
+  #state(): void {
+    const { desk } = this.#context
+    const leases = new Gauge({
+      name: 'leasehold_leases',
+      help: 'Leases by state.',
+      labelNames: ['state'],
+      registers: [this.#registry],
+    })
+    const of = (name: string, help: string) => new Gauge({ name: `leasehold_${name}`, help, registers: [this.#registry] })
+    const resources = of('resources', 'Resources held or waited for.')
+    const entries = of('entries', 'Entries attached to leases.')
+    const keys = of('keys', 'Keys that are valid.')
+    const revision = of('revision', 'The last revision applied here.')
+    const quiet = of('quiet', '1 while nothing is granted because the log lost entries.')
+    new Gauge({
+      name: 'leasehold_store_up',
+      help: '1 when the state could be read, 0 when this server has lost its store.',
+      registers: [this.#registry],
+      async collect() {
+        try {
+          const { value, revision: at } = await desk.lessor.read({ kind: 'summary' })
+          const { waiting, suspect, frozen } = value
+          leases.set({ state: 'live' }, value.leases - waiting - suspect - frozen)
+          for (const [state, count] of Object.entries({ waiting, suspect, frozen })) leases.set({ state }, count)
+          resources.set(value.resources)
+          entries.set(value.entries)
+          keys.set(value.keys)
+          quiet.set(value.quiet ? 1 : 0)
+          revision.set(at)
+          this.set(desk.lessor.signal.aborted ? 0 : 1)
+        } catch {
+          this.set(0)
+        }
+      },
+    })
+  }
+
+  /** Numbers of the replica: `events.TYPE` and `commit.…` have metrics of their own, every other is a gauge of its name. */
+  #figures(): void {
+    const { figures } = this.#context
+    new Counter({
+      name: 'leasehold_events_total',
+      help: 'What happened to leases since this process began, by type: granted, lapsed, released, revoked, …',
+      labelNames: ['type'],
+      registers: [this.#registry],
+      collect() {
+        this.reset()
+        for (const [name, value] of Object.entries(figures()))
+          if (name.startsWith(EVENTS)) this.inc({ type: name.slice(EVENTS.length) }, value)
+      },
+    })
+    for (const name of Object.keys(figures()))
+      if (!name.startsWith(EVENTS) && !name.startsWith('commit.'))
+        this.#gauge(snake(name), `${name}, as the replica counts it.`, () => figures()[name] ?? 0)
+    this.#registry.registerMetric(commitHistogram(figures) as never)
+  }
+}
+
+/** Counted where the log is written, one for each append: here it is only put into words. */
+function commitHistogram(figures: DoorContext['figures']) {
+  const name = 'leasehold_commit_seconds'
+  const get = async () => {
+    const counted = figures()
+    let sum = 0
+    const values: { metricName: string; labels: object; value: number }[] = []
+    for (const [key, count] of Object.entries(counted)) {
+      if (!key.startsWith(COMMIT)) continue
+      sum += count
+      const le = key.slice(COMMIT.length)
+      values.push({ metricName: `${name}_bucket`, labels: { le: le === 'inf' ? '+Inf' : Number(le) / 1_000 }, value: sum })
+    }
+    values.push({ metricName: `${name}_sum`, labels: {}, value: (counted['commit.ms'] ?? 0) / 1_000 })
+    values.push({ metricName: `${name}_count`, labels: {}, value: sum })
+    return { name, help: 'How long appends to the log took until they were acknowledged.', type: 'histogram', values, aggregator: 'sum' }
+  }
+  return { name, get }
+}
+
+function snake(name: string): string {
+  return name
+    .replaceAll(/[^A-Za-z0-9]+/g, '_')
+    .replaceAll(/([a-z0-9])([A-Z])/g, '$1_$2')
+    .toLowerCase()
+}

@@ -1,0 +1,23 @@
+/**
+ * A clock of web standards alone, for what runs in a browser, where clock.ts cannot be loaded. Nobody decides about leases by it: it paces attempts
+ * to reach a server. (There is no uptime in a browser, and its monotonic clock is common to one page only.)
+ */
+import type { Clock } from './clock.ts'
+
+const LONGEST_TIMEOUT = 2_147_483_647
+
+export const webClock: Clock = {
+  now: () => performance.now(),
+  uptime: () => performance.now(),
+  wall: () => Date.now(),
+  boot: () => '',
+  random: () => Math.random(),
+  bits: () => crypto.getRandomValues(new BigUint64Array(1))[0]!,
+  after(ms, then) {
+    const timer = setTimeout(then, Math.min(Math.max(0, ms), LONGEST_TIMEOUT))
+    return () => clearTimeout(timer)
+  },
+  soon(then) {
+    setTimeout(then, 0)
+  },
+}

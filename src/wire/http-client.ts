@@ -1,0 +1,389 @@
+/**
+ * A lessor that is a server far away, over HTTP: web standards alone, so it runs in a browser, in Node and wherever there is `fetch`.
+ *
+ * Not promised: that it is as quick as the other wire. Promised, as of every lessor: `UNAVAILABLE` only for what was certainly not done. Of a
+ * connection that broke nobody can know that, so the answer is `UNKNOWN`, and only the same operation makes it safe to ask again.
+ */
+import type { Clock } from '../clock.ts'
+import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
+import type { Command } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { webClock } from '../web-clock.ts'
+import { EventStream } from './event-stream.ts'
+
+export interface HttpLessorOptions {
+  /** The secret of a key. Sent in a header, never in a URL. */
+  readonly key?: string
+  readonly clock?: Clock
+  readonly fetch?: typeof fetch
+}
+
+const RETRY_FIRST = 50
+const RETRY_LAST = 5_000
+/** A stream that says nothing for so long, not even that it is still there, is taken for dead. */
+const SILENCE = 45_000
+
+/** Proposals in one request, and about how many characters of them. */
+const MOST = 500
+const LONGEST = 256 << 10
+
+interface Proposal {
+  readonly text: string
+  readonly settle: (answer: Outcome | Error) => void
+}
+
+interface Answered {
+  readonly outcome?: Outcome
+  readonly error?: Said
+}
+
+type Said = { readonly code: string; readonly message: string } & Facts
+
+export class HttpLessor implements Lessor {
+  readonly profile: Lessor['profile']
+  readonly #connection: Connection
+  readonly #clock: Clock
+  readonly #unsent = new Set<Proposal>()
+  #sending = false
+  /** Watches that have not begun yet: what is asked after them is sent when the server has heard of them. */
+  readonly #beginning = new Set<Promise<unknown>>()
+
+  private constructor(connection: Connection, profile: Lessor['profile'], clock: Clock) {
+    this.#connection = connection
+    this.profile = profile
+    this.#clock = clock
+  }
+
+  /** `url` is `http://host:port` or `https://…`. Throws `UNAVAILABLE` when nobody answers there. */
+  static async open(url: string, { key, clock = webClock, fetch = globalThis.fetch }: HttpLessorOptions = {}): Promise<HttpLessor> {
+    const connection = new Connection(url, key, fetch)
+    const { profile } = (await connection.json('GET', '/v1/about')) as { profile: Lessor['profile'] }
+    return new HttpLessor(connection, profile, clock)
+  }
+
+  get signal(): AbortSignal {
+    return this.#connection.closing.signal
+  }
+
+  propose(command: Command, { op, key = 0, signal }: ProposeOptions = {}): Promise<Outcome> {
+    if (signal?.aborted) return Promise.reject(signal.reason)
+    if (this.signal.aborted) return Promise.reject(this.signal.reason)
+    const text = JSON.stringify({ command: command ?? null, ...(op && { op }), ...(key !== 0 && { key }) })
+    return new Promise((resolve, reject) => {
+      const proposal: Proposal = {
+        text,
+        settle: answer => {
+          signal?.removeEventListener('abort', leave)
+          if (answer instanceof Error) reject(answer)
+          else resolve(answer)
+        },
+      }
+      const leave = () => {
+        signal!.removeEventListener('abort', leave)
+        this.#unsent.delete(proposal)
+        reject(signal!.reason)
+      }
+      signal?.addEventListener('abort', leave)
+      this.#unsent.add(proposal)
+      if (!this.#sending) void this.#sendAll()
+    })
+  }
+
+  /** One request at a time carries everything that piled up meanwhile: that keeps the order, and many cost little more than one. */
+  async #sendAll(): Promise<void> {
+    this.#sending = true
+    // Everything asked for within this turn.
+    await Promise.resolve()
+    while (this.#unsent.size > 0) {
+      await this.#heard()
+      const batch = this.#take()
+      if (batch.length === 0) continue
+      try {
+        const body = `{"proposals":[${batch.map(({ text }) => text).join(',')}]}`
+        const { answers } = (await this.#connection.json('POST', '/v1/propose', { body, changes: true })) as {
+          answers: readonly Answered[]
+        }
+        for (const [i, { settle }] of batch.entries()) settle(outcomeOf(answers[i]!))
+      } catch (error) {
+        for (const { settle } of batch) settle(error as Error)
+      }
+    }
+    this.#sending = false
+  }
+
+  #take(): readonly Proposal[] {
+    const batch: Proposal[] = []
+    let length = 0
+    for (const proposal of this.#unsent) {
+      if (batch.length > 0 && (batch.length === MOST || length + proposal.text.length > LONGEST)) break
+      this.#unsent.delete(proposal)
+      batch.push(proposal)
+      length += proposal.text.length
+    }
+    return batch
+  }
+
+  async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
+    const { consistent, atLeast, signal } = options
+    signal?.throwIfAborted()
+    await this.#heard()
+    const asked = { query, ...(consistent !== undefined && { consistent }), ...(atLeast !== undefined && { atLeast }) }
+    const body = JSON.stringify(asked)
+    const { revision, value } = (await this.#connection.json('POST', '/v1/read', { body, signal })) as View<K>
+    return { revision, value }
+  }
+
+  async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+    let from = after
+    let pause = RETRY_FIRST
+    while (!signal.aborted) {
+      this.#connection.mustBeOpen()
+      const query = new URLSearchParams({
+        prefix,
+        ...(from !== undefined && { after: String(from) }),
+        ...(types !== undefined && { types: types.join(',') }),
+      })
+      const call = this.#connection.call(signal)
+      try {
+        const opening = this.#connection.send('GET', `/v1/watch?${query}`, { accept: 'text/event-stream' }, undefined, call.signal)
+        // Without a revision it begins with what comes next: next after the server has heard of it.
+        const answer = await (from === undefined ? this.#begin(opening) : opening)
+        from ??= Number(answer.headers.get('leasehold-revision'))
+        const stream = new EventStream(answer.body!, this.#clock, SILENCE)
+        try {
+          for await (const events of stream) {
+            pause = RETRY_FIRST
+            from = events[0]!.revision
+            yield events
+            if (signal.aborted) return
+          }
+        } finally {
+          stream.cancel()
+        }
+      } catch (error) {
+        if (signal.aborted) return
+        this.#connection.mustBeOpen()
+        if (error instanceof LeaseError && !isPassing(error)) throw error
+      } finally {
+        call.end()
+      }
+      // A stream that ended or broke is begun anew where it was, soon and then less soon.
+      await this.#pause(pause * (0.5 + this.#clock.random() / 2), signal)
+      pause = Math.min(pause * 2, RETRY_LAST)
+    }
+  }
+
+  async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
+    signal?.throwIfAborted()
+    this.#connection.mustBeOpen()
+    const call = this.#connection.call(signal)
+    let reader: ReadableStreamDefaultReader<Uint8Array> | undefined
+    try {
+      const answer = await this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal)
+      reader = answer.body!.getReader()
+      for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value
+    } catch (error) {
+      throw this.#connection.worded(error, signal, false)
+    } finally {
+      reader?.cancel().catch(() => {})
+      call.end()
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#connection.close()
+  }
+
+  #begin(opening: Promise<Response>): Promise<Response> {
+    const begun = opening.catch(() => {})
+    this.#beginning.add(begun)
+    void begun.then(() => this.#beginning.delete(begun))
+    return opening
+  }
+
+  #heard(): Promise<unknown> | undefined {
+    return this.#beginning.size === 0 ? undefined : Promise.all(this.#beginning)
+  }
+
+  #pause(ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise(resolve => {
+      const { signal: closing } = this.#connection.closing
+      const settle = () => {
+        cancel()
+        signal.removeEventListener('abort', settle)
+        closing.removeEventListener('abort', settle)
+        resolve()
+      }
+      const cancel = this.#clock.after(ms, settle)
+      signal.addEventListener('abort', settle)
+      closing.addEventListener('abort', settle)
+      if (signal.aborted || closing.aborted) settle()
+    })
+  }
+}
+
+interface Sending {
+  readonly body?: string
+  readonly signal?: AbortSignal | undefined
+  /** What was asked may have been done when no answer comes. */
+  readonly changes?: boolean
+}
+
+/** One server, and how it is asked. */
+class Connection {
+  readonly closing = new AbortController()
+  readonly #base: string
+  readonly #key: string | undefined
+  readonly #fetch: typeof fetch
+  /** What is under way: aborted when closing, without a listener for each on one signal. */
+  readonly #calls = new Set<AbortController>()
+
+  constructor(url: string, key: string | undefined, fetch: typeof globalThis.fetch) {
+    const { protocol, username, password, origin, pathname } = new URL(url)
+    if (protocol !== 'http:' && protocol !== 'https:') throw new LeaseError('INVALID', `${protocol} is not spoken here: use http or https`)
+    if (username !== '' || password !== '')
+      throw new LeaseError(
+        'INVALID',
+        'a key never travels in a URL, where logs and histories keep it: give it as key, or set LEASEHOLD_API_KEY',
+      )
+    this.#base = origin + pathname.replace(/\/+$/, '')
+    this.#key = key
+    // As a method of something else it would refuse to work in a browser.
+    this.#fetch = (input, init) => fetch(input, init)
+  }
+
+  mustBeOpen(): void {
+    if (this.closing.signal.aborted) throw this.closing.signal.reason
+  }
+
+  close(): void {
+    if (this.closing.signal.aborted) return
+    this.closing.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
+    for (const call of this.#calls) call.abort(this.closing.signal.reason)
+  }
+
+  /** A signal of its own for one call: nothing stays behind on the giver's. */
+  call(signal: AbortSignal | undefined): { readonly signal: AbortSignal; end(): void } {
+    const controller = new AbortController()
+    const abort = () => controller.abort(signal!.reason)
+    signal?.addEventListener('abort', abort)
+    if (signal?.aborted) abort()
+    this.#calls.add(controller)
+    return {
+      signal: controller.signal,
+      end: () => {
+        signal?.removeEventListener('abort', abort)
+        this.#calls.delete(controller)
+        controller.abort()
+      },
+    }
+  }
+
+  async json(method: string, path: string, { body, signal, changes = false }: Sending = {}): Promise<unknown> {
+    this.mustBeOpen()
+    const call = this.call(signal)
+    let answered = false
+    const settled = new Promise<never>((_, reject) => {
+      // Without waiting for whoever carries it to notice.
+      call.signal.addEventListener('abort', () => reject(call.signal.reason), { once: true })
+    })
+    try {
+      const asking = this.send(method, path, {}, body, call.signal).then(async answer => {
+        answered = true
+        return answer.json()
+      })
+      return await Promise.race([asking, settled])
+    } catch (error) {
+      throw this.worded(error, signal, changes, answered)
+    } finally {
+      settled.catch(() => {})
+      call.end()
+    }
+  }
+
+  /** The answer, when it is a good one. Throws what the server said, as a LeaseError. */
+  async send(
+    method: string,
+    path: string,
+    headers: Readonly<Record<string, string>>,
+    body: string | undefined,
+    signal: AbortSignal,
+  ): Promise<Response> {
+    const answer = await this.#fetch(this.#base + path, {
+      method,
+      headers: {
+        ...headers,
+        ...(this.#key !== undefined && { authorization: `Bearer ${this.#key}` }),
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+      },
+      signal,
+      // Nobody may lead a key elsewhere.
+      redirect: 'error',
+      credentials: 'omit',
+      ...(body !== undefined && { body }),
+    })
+    if (answer.ok) return answer
+    const text = await answer.text()
+    throw said(text) ?? new Broken(`${this.#base} answered ${answer.status}, which is not an answer of ours: ${text.slice(0, 100)}`)
+  }
+
+  /** What went wrong, as a lessor says it. */
+  worded(error: unknown, signal: AbortSignal | undefined, changes: boolean, answered = false): unknown {
+    if (signal?.aborted) return signal.reason
+    const closed = this.closing.signal.aborted
+    if (error instanceof LeaseError && !closed) return error
+    const message = closed ? 'this lessor was closed' : `no answer from ${this.#base}: ${reasonOf(error)}`
+    // Only who was never reached did nothing. Of everything else nobody can know.
+    if (changes && (answered || !neverReached(error)))
+      return new LeaseError('UNKNOWN', `${message}; what was asked may or may not have been done`, { cause: error })
+    return new LeaseError('UNAVAILABLE', message, { cause: error })
+  }
+}
+
+class Broken extends Error {}
+
+function said(text: string): LeaseError | undefined {
+  try {
+    return errorOf((JSON.parse(text) as { error: Said }).error)
+  } catch {
+    return undefined
+  }
+}
+
+function errorOf({ code, message, ...facts }: Said): LeaseError | undefined {
+  if (typeof code !== 'string' || typeof message !== 'string') return undefined
+  return new LeaseError(CODES[code] ?? (code as ErrorCode), message, { facts })
+}
+
+function outcomeOf({ outcome, error }: Answered): Outcome | Error {
+  if (outcome !== undefined) return outcome
+  const failed = errorOf(error!)!
+  // What has not even the form of a proposal is refused like one that has no meaning.
+  if (failed.code === 'INVALID') return { kind: 'refused', revision: 0, code: 'INVALID', message: failed.message, facts: failed.facts }
+  return failed
+}
+
+/** Words of HTTP alone, in those that lessors use. */
+const CODES: Readonly<Record<string, ErrorCode>> = { TOO_LARGE: 'LIMIT' }
+
+/** It may be otherwise in a moment, or elsewhere. */
+function isPassing({ code }: LeaseError): boolean {
+  return code === 'UNAVAILABLE' || code === 'UNKNOWN' || code === 'LIMIT'
+}
+
+/** Node says why; a browser does not, and then it may have been reached. */
+function neverReached(error: unknown): boolean {
+  const { code } = ((error as Error | undefined)?.cause ?? {}) as { code?: string }
+  return code === 'ECONNREFUSED' || code === 'ENOTFOUND' || code === 'EAI_AGAIN' || code === 'UND_ERR_CONNECT_TIMEOUT'
+}
+
+function reasonOf(error: unknown): string {
+  const { message = String(error), cause } = (error ?? {}) as { message?: string; cause?: { message?: string; code?: string } }
+  return cause?.message !== undefined && cause.message !== ''
+    ? `${message} (${cause.message})`
+    : cause?.code !== undefined
+      ? `${message} (${cause.code})`
+      : message
+}

@@ -1,0 +1,287 @@
+/**
+ * What goes over HTTP as JSON. One source for three uses: the server checks what it is sent against these, OpenAPI is made of them, and a
+ * reader learns the fields here. Closed: a field that is not known is refused by its name.
+ */
+import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox'
+import { MOST_ENTRIES, MOST_LABELS, MOST_WANTS, VERBS } from '../kernel/command.ts'
+import { EVENT_TYPES } from '../kernel/event.ts'
+import { NAME_BYTES, VALUE_BYTES } from '../kernel/name.ts'
+
+function closed<P extends TProperties>(properties: P, description?: string): TObject<P> {
+  return Type.Object(properties, { additionalProperties: false, ...(description !== undefined && { description }) })
+}
+
+const optional = Type.Optional
+
+/** Everything that counts or names by number. Above 2^53 - 1 a JSON number would silently become another. */
+const whole = (description?: string) =>
+  Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, ...(description !== undefined && { description }) })
+const id = whole('A lease, by its number.')
+const text = (description: string, maxLength = NAME_BYTES) => Type.String({ maxLength, description })
+const yes = (description: string) => Type.Boolean({ description })
+
+/** Both are one schema and no union: then what is wrong can be said in one sentence. */
+const duration = (description: string) =>
+  Type.Unsafe<number | string>({
+    type: ['integer', 'string'],
+    minimum: 0,
+    maximum: Number.MAX_SAFE_INTEGER,
+    maxLength: 32,
+    description: `${description} Whole milliseconds, or a text such as '30s', '5m', '1h30m'.`,
+  })
+
+const name = text('1 to 512 bytes of UTF-8; / separates segments.')
+const revision = whole('The state that this was decided at.')
+const at = whole('Wall time in ms, for people: nothing decides by it.')
+const op = optional(
+  Type.String({
+    minLength: 1,
+    maxLength: 128,
+    description: 'Makes it safe to ask again: the same op has one effect and one answer, within the window that the guarantees state.',
+  }),
+)
+const by = optional(text('Who wants it, for those who are told. Left out: the name of the key.'))
+
+// Questions
+
+export const Acquire = closed({
+  resources: Type.Array(name, { maxItems: MOST_WANTS, description: 'All of them or none, unless any says otherwise. May be empty.' }),
+  holder: text('Who will have it: a name that people can read.'),
+  ttl: optional(duration("How long it lasts unless renewed; '30s' when left out.")),
+  wait: optional(duration('How long to wait in the queue when others have it; left out: not at all.')),
+  units: optional(whole('Units of each resource; 1 when left out.')),
+  mode: optional(Type.Enum(['exclusive', 'shared'])),
+  any: optional(whole('Any so many of the resources.')),
+  priority: optional(Type.Integer({ minimum: -1000, maximum: 1000, description: 'Higher goes first; 0 when left out.' })),
+  parent: optional(id),
+  labels: optional(
+    Type.Record(Type.String(), Type.String({ maxLength: 1024 }), { maxProperties: MOST_LABELS, description: 'For people and choosers.' }),
+  ),
+  entries: optional(Type.Array(closed({ key: name, value: text('', VALUE_BYTES) }), { maxItems: MOST_ENTRIES })),
+  incarnation: optional(whole("The number of the holder's process, as its first lease was answered.")),
+  holding: optional(Type.Array(id, { maxItems: MOST_WANTS, description: 'Leases that the asker keeps while it waits.' })),
+  grace: optional(duration('How long it is merely suspect after its ttl.')),
+  maxLife: optional(duration('Ends so long after it was granted, renewed or not.')),
+  steal: optional(Type.Enum(['after', 'force'])),
+  recall: optional(yes('Tell the present holders that someone waits.')),
+  op,
+})
+
+export const RenewOne = closed({ op })
+export const Renew = closed({ leases: Type.Array(id, { maxItems: 10_000 }), op })
+export const Break = closed({ resource: name, after: optional(duration('Not before that; 0 when left out.')), by, op })
+export const Recall = closed({ resource: name, by, op })
+export const Revoke = closed({
+  lease: optional(id),
+  holder: optional(name),
+  prefix: optional(text('')),
+  force: optional(yes('Others may have it at once, although the holder may still believe: the one exception to exclusion.')),
+  by,
+  op,
+})
+export const Transfer = closed({
+  lease: id,
+  to: text('The name of the recipient, which renews before it believes.'),
+  incarnation: optional(whole()),
+  stopped: optional(yes('The holder itself says that it has stopped.')),
+  op,
+})
+export const Put = closed({ lease: id, value: text('', VALUE_BYTES), op })
+export const Fence = closed({ resource: name, token: whole(), op })
+export const Rules = closed({
+  ttlMin: optional(duration('')),
+  ttlMax: optional(duration('')),
+  capacity: optional(whole()),
+  lockDelay: optional(duration('After a lapse, and only then.')),
+  grace: optional(duration('')),
+  maxLife: optional(duration('')),
+  maxHold: optional(duration('How long one may go on holding once another waits.')),
+  quota: optional(whole('Leases that one holder may have.')),
+  waiters: optional(whole()),
+  queue: optional(Type.Enum(['fifo', 'fit'])),
+  aging: optional(duration('A waiter gains one point of priority for so long.')),
+  leases: optional(whole('In all; of the empty prefix only.')),
+  op,
+})
+const Scope = closed({ verb: Type.Enum([...VERBS]), prefix: text('By whole segments; empty: everything.') })
+export const NewKey = closed({
+  name,
+  allow: Type.Array(Scope, { maxItems: 256 }),
+  hash: optional(
+    Type.String({
+      pattern: '^[0-9a-f]{64}$',
+      description: 'SHA-256 of a secret that the asker made itself. Left out: the server makes one and tells it once.',
+    }),
+  ),
+  op,
+})
+
+const Operation = closed({
+  session: text(''),
+  seq: whole(),
+  acked: whole(),
+  again: optional(Type.Boolean()),
+})
+export const Proposal = closed({
+  command: Type.Unknown({ description: 'A command of the kernel, as src/kernel/command.ts has it.' }),
+  op: optional(Operation),
+  key: optional(whole('In the name of this key: for the operator alone.')),
+})
+export const Propose = closed({
+  // Each is checked by itself: one that is wrong hurts nobody who asks at the same time.
+  proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), { maxItems: 1_000, description: 'Decided in this order.' }),
+})
+const query = <K extends string>(kind: K) => ({ kind: Type.Literal(kind) })
+export const Query = Type.Union([
+  closed(query('summary')),
+  closed({ ...query('lease'), lease: id }),
+  closed({ ...query('leases'), holder: optional(text('')), prefix: optional(text('')) }),
+  closed({ ...query('resource'), resource: name }),
+  closed({ ...query('resources'), prefix: text('') }),
+  closed({ ...query('entries'), prefix: text('') }),
+  closed({ ...query('history'), resource: name }),
+  closed(query('policies')),
+  closed(query('keys')),
+])
+export const Read = closed({ query: Query, consistent: optional(Type.Boolean()), atLeast: optional(whole()) })
+
+// What stands behind the question mark
+
+export const consistent = optional(yes("At the log's end, not merely at what has been applied here."))
+export const prefix = optional(text('By whole segments; left out: everything.'))
+export const limit = optional(Type.Integer({ minimum: 1, maximum: 100_000, description: 'At most so many; 10,000 when left out.' }))
+export const Reading = closed({ consistent })
+export const Listing = closed({ prefix, consistent, limit })
+export const LeaseListing = closed({ holder: optional(text('')), prefix, consistent, limit })
+export const Watching = closed({
+  prefix,
+  after: optional(whole('Everything after this revision, without a gap; left out: from now on. A Last-Event-ID goes before it.')),
+  types: optional(text('Only these, separated by commas.')),
+})
+export const Changing = closed({ op })
+export const Releasing = closed({ resource: optional(text('Only its hold on this one.')), op })
+export const Deleting = closed({ lease: optional(id), op })
+
+// Answers. Open, since fields may be added; what is here stays.
+
+const answer = <P extends TProperties>(properties: P) => Type.Object(properties)
+const status = Type.Enum(['waiting', 'live', 'suspect', 'frozen'])
+const GrantView = answer({
+  resource: name,
+  lease: id,
+  holder: name,
+  incarnation: whole(),
+  token: whole('The fencing token.'),
+  units: whole(),
+  shared: Type.Boolean(),
+  status,
+  since: at,
+  remaining: Type.Number({ description: 'About how many ms are left unless renewed, for people.' }),
+})
+const WaiterView = answer({
+  lease: id,
+  holder: name,
+  incarnation: whole(),
+  position: whole('0: next.'),
+  units: whole(),
+  shared: Type.Boolean(),
+  priority: Type.Integer(),
+  since: at,
+})
+const resource = {
+  resource: name,
+  capacity: whole(),
+  grants: Type.Array(GrantView),
+  queue: Type.Array(WaiterView),
+  fence: whole('The highest token shown to fence; 0: none.'),
+  frozen: optional(yes('Some of it is withheld: whoever had it may still believe so.')),
+}
+const lease = {
+  lease: id,
+  holder: name,
+  incarnation: whole(),
+  ttl: whole(),
+  status,
+  since: at,
+  remaining: Type.Number(),
+  grants: Type.Array(GrantView),
+  wants: Type.Array(answer({ resource: name, units: whole(), shared: Type.Boolean(), position: whole() })),
+  entries: Type.Array(answer({ key: name, value: Type.String() })),
+  labels: Type.Record(Type.String(), Type.String()),
+  parent: whole(),
+  children: Type.Array(id),
+  recalled: Type.Boolean(),
+}
+const entry = { key: name, value: Type.String(), lease: id, holder: name, incarnation: whole(), status, revision }
+const more = optional(yes('There are more than were asked for.'))
+
+export const Granted = answer({
+  lease: id,
+  holder: name,
+  incarnation: whole(),
+  ttl: whole('What it has now: at most 30 s until it was renewed once.'),
+  expiresAt: Type.String({ format: 'date-time', description: 'For people: nothing decides by it.' }),
+  token: optional(whole('The fencing token of the first resource.')),
+  tokens: Type.Record(Type.String(), whole()),
+  waited: yes('Renew once before you trust it.'),
+  revision,
+})
+export const Renewed = answer({ renewed: Type.Array(answer({ lease: id, ttl: whole() })), gone: Type.Array(id), revision })
+export const Done = answer({ revision })
+export const Transferred = answer({ lease: id, revision })
+export const Fenced = answer({ accepted: Type.Literal(true), highest: whole(), revision })
+export const Resource = answer({ ...resource, revision })
+export const Resources = answer({ resources: Type.Array(answer(resource)), revision, more })
+export const Lease = answer({ ...lease, revision })
+export const Leases = answer({ leases: Type.Array(answer(lease)), revision, more })
+export const History = answer({
+  resource: name,
+  history: Type.Array(
+    answer({ lease: id, holder: name, token: whole(), since: at, until: at, cause: Type.String(), by: optional(name), revision }),
+  ),
+  revision,
+})
+export const Entry = answer(entry)
+export const Entries = answer({ entries: Type.Array(Entry), revision, more })
+export const PolicyView = answer({ prefix: Type.String(), rules: Type.Unsafe<object>({ ...Rules, additionalProperties: true }), revision })
+export const Policies = answer({ policies: Type.Array(answer({ prefix: Type.String(), rules: Type.Object({}) })), revision })
+const KeyView = { id: whole(), name, allow: Type.Array(Scope) }
+export const Key = answer({
+  ...KeyView,
+  key: optional(Type.String({ description: 'The secret. Shown this once, kept nowhere.' })),
+  revision,
+})
+export const Keys = answer({ keys: Type.Array(answer(KeyView)), revision })
+export const Proposed = answer({
+  answers: Type.Array(
+    answer({
+      outcome: optional(Type.Object({}, { description: 'As src/kernel/outcome.ts has it; a refusal is one.' })),
+      error: optional(Type.Object({}, { description: 'Where no outcome could be had.' })),
+    }),
+  ),
+})
+export const ReadAnswer = answer({ revision, value: optional(Type.Unknown()) })
+export const About = answer({
+  name: Type.Literal('leasehold'),
+  version: Type.String(),
+  profile: Type.Object({}, { description: 'What the store promises.' }),
+  keys: yes('There are keys: everyone needs one.'),
+  revision,
+})
+export const Health = answer({ ok: Type.Boolean() })
+export const EventData = answer({
+  revision,
+  type: Type.Enum([...EVENT_TYPES]),
+  lease: whole('0 where none is concerned.'),
+  holder: optional(name),
+  resource: optional(name),
+  token: optional(whole()),
+  key: optional(name),
+  value: optional(Type.String()),
+  cause: optional(Type.String()),
+  by: optional(Type.String()),
+  at,
+})
+export const ErrorBody = answer({ error: answer({ code: Type.String(), message: Type.String() }) })
+
+export type { Static, TObject, TSchema }
