@@ -2,7 +2,7 @@
  * Wakes those who wait for an entry: by NOTIFY where that arrives, by asking again where it does not, and by asking now and then even where
  * it does. Nothing rests on it but promptness.
  *
- * Behind a pooler LISTEN may be accepted and never heard of again. So a bell is only believed in after it has been heard to ring.
+ * Behind a pooler LISTEN may be accepted and never heard of again. So a bell there is only believed in after it has been heard to ring.
  */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -40,7 +40,7 @@ export class Bell implements AsyncDisposable {
     this.#news = news
   }
 
-  /** Resolves after the first try, whatever came of it; goes on trying. */
+  /** Resolves when it rings, or when that is not certain yet; goes on trying. */
   async start(): Promise<void> {
     await new Promise<void>(tried => {
       this.#listening = this.#listen(tried)
@@ -104,14 +104,15 @@ export class Bell implements AsyncDisposable {
     for (let wait = TRY_AGAIN_FIRST; !signal.aborted; wait = Math.min(wait * 2, TRY_AGAIN_LAST)) {
       const lost = new Promise<void>(resolve => (this.#lost = resolve))
       try {
-        await using _connection = await this.#driver.listen(this.#channel, payload => this.#heard(payload), this.#lost!)
-        if (await this.#ringsIndeed(lost)) {
+        await using connection = await this.#driver.listen(this.#channel, payload => this.#heard(payload), this.#lost!)
+        if (!connection.direct) tried()
+        if (connection.direct || (await this.#ringsIndeed(lost))) {
           wait = TRY_AGAIN_FIRST
           this.rings = true
           this.ring() // what came before we listened
           tried()
           await lost
-        }
+        } else wait = TRY_AGAIN_LAST
       } catch {
         // No connection, or none that may listen: asking goes on meanwhile.
       }
@@ -135,8 +136,7 @@ export class Bell implements AsyncDisposable {
     const late = new AbortController()
     try {
       await this.#driver.run('select pg_notify($1, $2)', [this.#channel, payload])
-      // A process that waits for this only, while it opens, must not end meanwhile.
-      const never = pause(this.#clock, RINGS_WITHIN, late.signal, { ref: true })
+      const never = pause(this.#clock, RINGS_WITHIN, late.signal)
       return await Promise.race([answered, lost.then(() => false), never.then(() => false)])
     } finally {
       this.#hello = undefined

@@ -25,8 +25,13 @@ export interface Driver extends AsyncDisposable {
   run(text: string, values: readonly Value[]): Promise<readonly Row[]>
   /** Several statements without values, in one transaction. */
   script(text: string): Promise<void>
-  /** Resolves when `heard` will be told of what is sent to the channel. `lost`: from now on it will not be. */
-  listen(channel: string, heard: (payload: string) => void, lost: () => void): Promise<AsyncDisposable>
+  /** Resolves when `heard` is to be told of what is sent to the channel. `lost`: from now on it will not be. */
+  listen(channel: string, heard: (payload: string) => void, lost: () => void): Promise<Listening>
+}
+
+export interface Listening extends AsyncDisposable {
+  /** Nothing stands between us and the engine, so it will be heard. */
+  readonly direct: boolean
 }
 
 interface Settings {
@@ -60,6 +65,7 @@ export interface PgPool {
 
 /** A connection of its own, beside the pool. */
 interface PgClient extends Pick<PgConnection, 'query'> {
+  readonly processID: number | null
   connect(): Promise<unknown>
   end(): Promise<void>
   unref(): void
@@ -130,7 +136,7 @@ export class PgDriver implements Driver {
     }
   }
 
-  async listen(channel: string, heard: (payload: string) => void, lost: () => void): Promise<AsyncDisposable> {
+  async listen(channel: string, heard: (payload: string) => void, lost: () => void): Promise<Listening> {
     const { Client, options } = this.#pool as PgPool & { readonly Client?: new (options: object) => PgClient }
     if (Client === undefined) throw new NotSent('this pool does not say how to make a connection of its own')
     const client = new Client(options) // the object itself: a copy would be without the password, which is hidden in it
@@ -153,12 +159,14 @@ export class PgDriver implements Driver {
     try {
       await within(this.#settings, client.connect())
       await within(this.#settings, client.query({ text: `listen ${channel}` }))
+      const { rows } = await within(this.#settings, client.query({ text: 'select pg_backend_pid()', rowMode: 'array' }))
+      client.unref()
+      // A pooler greets with a number of its own.
+      return { direct: rows[0]![0] === client.processID, [Symbol.asyncDispose]: close }
     } catch (error) {
       void close()
       throw error
     }
-    client.unref()
-    return { [Symbol.asyncDispose]: close }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -214,9 +222,9 @@ export class PostgresJsDriver implements Driver {
   }
 
   /** It connects again by itself; what was missed meanwhile the poll beneath finds. */
-  async listen(channel: string, heard: (payload: string) => void): Promise<AsyncDisposable> {
+  async listen(channel: string, heard: (payload: string) => void): Promise<Listening> {
     const { unlisten } = await within(this.#settings, this.#sql.listen(channel, heard))
-    return { [Symbol.asyncDispose]: () => within({ ...this.#settings, patience: 1_000 }, unlisten()).catch(() => {}) }
+    return { direct: false, [Symbol.asyncDispose]: () => within({ ...this.#settings, patience: 1_000 }, unlisten()).catch(() => {}) }
   }
 
   /** It is whoever handed it in who ends it. */
