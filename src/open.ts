@@ -43,7 +43,15 @@ export async function open(url: string = defaultUrl(), options: OpenOptions = {}
 }
 
 /** Servers, and how each is spoken to. */
-const wires: Readonly<Record<string, (url: string, options: OpenOptions) => Promise<Lessor>>> = {}
+const wires: Readonly<Record<string, (url: string, options: OpenOptions) => Promise<Lessor>>> = {
+  http: overHttp,
+  https: overHttp,
+}
+
+async function overHttp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
+  const { HttpLessor } = await import('./wire/http-client.ts')
+  return HttpLessor.open(url, { clock, ...(apiKey !== undefined && { key: apiKey }) })
+}
 
 function schemeOf(url: string): string | undefined {
   return /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
