@@ -6,7 +6,7 @@ const PORT = 2379
 const KNOWN = ['name', 'tls', 'ca', 'cert', 'key']
 
 export function etcdOptions(url: string): EtcdStoreOptions {
-  const found = /^etcd(?<tls>s)?:\/\/(?:(?<user>[^@/?]*)@)?(?<hosts>[^/?#]+)\/?(?:\?(?<query>[^#]*))?$/i.exec(url)
+  const found = /^etcd(?<tls>s)?:\/\/(?:(?<user>[^@/?]*)@)?(?<hosts>[^@/?#]+)\/?(?:\?(?<query>[^#]*))?$/i.exec(url)
   if (found === null) throw invalid('it has the form etcd://host:2379,host2:2379/?name=leasehold')
   const { tls, user, hosts, query } = found.groups as { tls?: string; user?: string; hosts: string; query?: string }
   const settings = new URLSearchParams(query)
