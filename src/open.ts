@@ -15,6 +15,8 @@ import { MemoryLog, MemoryStore } from './store/memory.ts'
 import { PostgresStore } from './store/postgres.ts'
 import { RedisStore } from './store/redis.ts'
 import type { Store } from './store.ts'
+import { RemoteLessor } from './wire/resp-client.ts'
+import { placeOf } from './wire/resp-dial.ts'
 
 /** Opens the place that `url` names, or the user's own file, and stays connected until disposed of. */
 export async function connect(url?: string, options: LeasesOptions = {}): Promise<Leases> {
@@ -44,8 +46,14 @@ export async function open(url: string = defaultUrl(), options: OpenOptions = {}
 
 /** Servers, and how each is spoken to. */
 const wires: Readonly<Record<string, (url: string, options: OpenOptions) => Promise<Lessor>>> = {
+  leasehold: overResp,
+  leaseholds: overResp,
   http: overHttp,
   https: overHttp,
+}
+
+function overResp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
+  return RemoteLessor.open({ key: apiKey, ...placeOf(url), clock })
 }
 
 async function overHttp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
@@ -115,7 +123,7 @@ function unknown(url: string, scheme: string | undefined): LeaseError {
   const hint = scheme === undefined && url !== '' ? `; did you mean file:${url}?` : ''
   return new LeaseError(
     'INVALID',
-    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or postgres://HOST or redis://HOST or etcd://HOST${hint}`,
+    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or postgres://HOST or redis://HOST or etcd://HOST or leasehold://HOST${hint}`,
     {
       facts: { url },
     },

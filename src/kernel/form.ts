@@ -2,8 +2,8 @@
  * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
-import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, VERBS } from './command.ts'
-import { utf8Length } from './name.ts'
+import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Operation, VERBS } from './command.ts'
+import { NAME_BYTES, utf8Length } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
 
@@ -155,4 +155,14 @@ export function malformed(command: Command): string | undefined {
   if (typeof command !== 'object' || command === null || !Object.hasOwn(FORMS, String(command.kind))) return 'there is no such command'
   const wrong = FORMS[command.kind](command)
   return wrong === undefined ? undefined : `${command.kind}: ${wrong}`
+}
+
+/** As `malformed`, for who asks: what cannot be encoded would spoil the entry for all who share it. */
+export function malformedAsker(key: number, op: Operation | undefined): string | undefined {
+  const number = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0
+  if (!number(key)) return `${String(key)} is not the number of a key`
+  if (op === undefined) return undefined
+  const { session, seq, acked } = op
+  if (typeof session !== 'string' || utf8Length(session) > NAME_BYTES) return `a session's name is text of at most ${NAME_BYTES} bytes`
+  return number(seq) && number(acked) ? undefined : `an operation is numbered by whole numbers, not ${String(seq)} after ${String(acked)}`
 }

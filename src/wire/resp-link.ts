@@ -13,6 +13,8 @@ export interface Link {
   end(): void
   /** It is over now, whatever was under way. */
   destroy(): void
+  /** Whether it keeps the process alive. */
+  hold?(hold: boolean): void
 }
 
 /** Whom the link tells. Never called again after `closed`. */
@@ -40,5 +42,6 @@ export function linkOver(socket: Socket, end: LinkEnd): Link {
     resume: () => void socket.resume(),
     end: () => void socket.end(),
     destroy: () => void socket.destroy(),
+    hold: hold => void (hold ? socket.ref() : socket.unref()),
   }
 }

@@ -1,0 +1,520 @@
+/**
+ * A server far away as a Lessor: everything that is proposed within one turn goes out in one batch, answers come as soon as they are known, and
+ * connections may come and go.
+ *
+ * Not promised: that a question is answered by the server it was put to first. When a connection is lost, what is safe to ask again is asked
+ * again elsewhere; what is not is `UNKNOWN`, and never `UNAVAILABLE`: it may have been done. A server that is silent is left for the next one
+ * within a third of what a lease has left when it is renewed. Watches go on where they were.
+ */
+import { setMaxListeners } from 'node:events'
+import { type Clock, pause, systemClock } from '../clock.ts'
+import { inWords } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import type { Command } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import { malformed, malformedAsker } from '../kernel/form.ts'
+import { GONE, type Outcome } from '../kernel/outcome.ts'
+import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { Answer } from './messages.ts'
+import { Ask, type Asking } from './resp-ask.ts'
+import { Connection, type Greeting } from './resp-connection.ts'
+import type { Dial } from './resp-dial.ts'
+import { Subscription } from './resp-subscription.ts'
+
+export interface RemoteLessorOptions {
+  /** Servers on one store. Any of them will do. */
+  readonly dials: readonly Dial[]
+  readonly key?: string | undefined
+  readonly clock?: Clock
+  /** After so long without an answer the asker is told that there is none; 30 s unless said otherwise. */
+  readonly patience?: number
+  /** How long the first connection may take; 5 s unless said otherwise. */
+  readonly connectWithin?: number
+}
+
+const RETRY_FIRST = 20
+const RETRY_LAST = 1_000
+/** How long silence is borne: with one server it can only be waited for; with several, by what leases there are. */
+const SILENCE_ALONE = 10_000
+const SILENCE_LONGEST = 5_000
+const SILENCE_SHORTEST = 100
+/** A lease is renewed at half its ttl, and a third of what is left then is a sixth of it: half for noticing, half for going elsewhere. */
+const SHARE = 12
+/** Terms are remembered for one to two of these. */
+const TERMS = 30_000
+/** Answers are waited for this long when closing. */
+const FAREWELL = 1_000
+
+export class RemoteLessor implements Lessor {
+  readonly #clock: Clock
+  readonly #dials: readonly Dial[]
+  readonly #key: string | undefined
+  readonly #patience: number
+  readonly #closing = new AbortController()
+  readonly #asks = new Map<number, Ask>()
+  readonly #subscriptions = new Map<number, Subscription>()
+  /** Backups under way, which end with their connection. */
+  readonly #streams = new Map<number, (answer: Answer | LeaseError) => void>()
+  #unsent: Ask[] = []
+  #flushing = false
+  #connection: Connection | undefined
+  #greeting: Greeting | undefined
+  #lastId = 0
+  #revision = 0
+  #next = 0
+  #failures = 0
+  /** The shortest ttl seen of late. */
+  #term = Number.POSITIVE_INFINITY
+  #formerTerm = Number.POSITIVE_INFINITY
+  #termSince = 0
+  #impatient: (() => void) | undefined
+  #watchdog: (() => void) | undefined
+  #closed: Promise<void> | undefined
+  #allAnswered = () => {}
+  #tell: ((error: LeaseError | undefined) => void) | undefined
+
+  private constructor({ dials, key, clock = systemClock, patience = 30_000 }: RemoteLessorOptions) {
+    this.#dials = dials
+    this.#key = key
+    this.#clock = clock
+    this.#patience = patience
+    // Clients that were told of the same addresses do not all begin with the first.
+    this.#next = Math.floor(clock.random() * dials.length)
+    setMaxListeners(0, this.#closing.signal)
+  }
+
+  /** Connects to whichever answers first. Throws `UNAVAILABLE` when none does, `UNAUTHENTICATED` when the key is refused. */
+  static async open(options: RemoteLessorOptions): Promise<RemoteLessor> {
+    const lessor = new RemoteLessor(options)
+    try {
+      await lessor.#firstGreeting(options.connectWithin ?? 5_000)
+      return lessor
+    } catch (error) {
+      await lessor[Symbol.asyncDispose]()
+      throw error
+    }
+  }
+
+  get profile(): Lessor['profile'] {
+    return this.#greeting!.profile
+  }
+
+  get signal(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  /** Which server it talks to at the moment; undefined while it looks for one. */
+  get server(): string | undefined {
+    return this.#connection?.open ? this.#connection.name : undefined
+  }
+
+  // Asking
+
+  propose(command: Command, { op, key = 0, signal }: ProposeOptions = {}): Promise<Outcome> {
+    if (signal?.aborted) return Promise.reject(signal.reason)
+    if (this.#closed !== undefined) return Promise.reject(this.#whyClosed())
+    // What cannot be written cannot be sent: and what was malformed here would be damaged there.
+    const wrong = malformed(command) ?? malformedAsker(key, op)
+    if (wrong !== undefined)
+      return Promise.resolve({ kind: 'refused', revision: this.#revision, code: 'INVALID', message: wrong, facts: {} })
+    const proposal = op === undefined ? { command, key } : { command, key, op }
+    return this.#ask({ kind: 'propose', id: ++this.#lastId, proposal }, signal, answer => {
+      const { outcome } = answer as Extract<Answer, { kind: 'outcome' }>
+      this.#learn(outcome)
+      return outcome
+    })
+  }
+
+  async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
+    const { consistent = false, atLeast = 0, signal } = options
+    signal?.throwIfAborted()
+    if (this.#closed !== undefined) throw this.#whyClosed()
+    // Whichever server is asked: never an older state than one was shown before.
+    const question = { kind: 'read', id: ++this.#lastId, query, consistent, atLeast: Math.max(atLeast, this.#revision) } as const
+    return this.#ask(question, signal, answer => {
+      const { view } = answer as Extract<Answer, { kind: 'view' }>
+      this.#revision = Math.max(this.#revision, view.revision)
+      return view as View<K>
+    })
+  }
+
+  #ask<T>(question: Asking, signal: AbortSignal | undefined, read: (answer: Answer) => T): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const { id } = question
+      const over = () => {
+        this.#asks.delete(id)
+        signal?.removeEventListener('abort', stop)
+        if (this.#asks.size > 0) return
+        this.#connection?.holdOpen(false)
+        this.#allAnswered()
+      }
+      const stop = () => {
+        over()
+        reject(signal!.reason)
+      }
+      const ask = new Ask(
+        question,
+        this.#clock.now(),
+        answer => {
+          over()
+          resolve(read(answer))
+        },
+        error => {
+          over()
+          reject(error)
+        },
+      )
+      signal?.addEventListener('abort', stop, { once: true })
+      if (this.#asks.size === 0) this.#connection?.holdOpen(true)
+      this.#asks.set(id, ask)
+      this.#impatient ??= this.#clock.after(this.#patience, () => this.#loseAllPatience(), { ref: true })
+      this.#send(ask)
+    })
+  }
+
+  #send(ask: Ask): void {
+    this.#unsent.push(ask)
+    this.#flushSoon()
+  }
+
+  /** When everything that runs now has run: whatever it asks goes out together. */
+  #flushSoon(): void {
+    if (this.#flushing) return
+    this.#flushing = true
+    queueMicrotask(() =>
+      process.nextTick(() => {
+        this.#flushing = false
+        this.#flush()
+      }),
+    )
+  }
+
+  #flush(): void {
+    const connection = this.#connection
+    if (connection === undefined || !connection.open) return
+    if (this.#unsent.length > 0 && connection.hasRoom) {
+      const now = this.#clock.now()
+      for (const ask of this.#unsent.splice(0)) {
+        if (this.#asks.get(ask.question.id) !== ask || ask.on !== undefined) continue
+        ask.on = connection
+        ask.sentAt = now
+        connection.ask(ask.question)
+      }
+    }
+    connection.flush()
+  }
+
+  #loseAllPatience(): void {
+    this.#impatient = undefined
+    const now = this.#clock.now()
+    for (const ask of this.#asks.values()) {
+      const left = ask.since + this.#patience - now
+      if (left > 0.5) {
+        this.#impatient = this.#clock.after(left, () => this.#loseAllPatience(), { ref: true })
+        return
+      }
+      ask.fail(ask.unanswered(`no answer from ${this.#names()} for ${inWords(this.#patience)}`))
+    }
+  }
+
+  #names(): string {
+    return this.#dials.map(({ name }) => name).join(', ')
+  }
+
+  // Answers
+
+  #answered(answer: Answer): void {
+    const { id } = answer
+    if (answer.kind === 'outcome' || answer.kind === 'view') {
+      const ask = this.#asks.get(id)
+      if (ask === undefined) return
+      if ((ask.question.kind === 'propose') !== (answer.kind === 'outcome'))
+        return ask.fail(ask.unanswered('the server answered another question'))
+      return ask.settle(answer)
+    }
+    const stream = this.#streams.get(id)
+    if (stream !== undefined) return stream(answer)
+    if (answer.kind === 'failed') {
+      const ask = this.#asks.get(id)
+      return ask === undefined ? this.#unwatched(id, answer.error) : this.#failed(ask, answer.error)
+    }
+    const subscription = this.#subscriptions.get(id)
+    if (subscription === undefined) return
+    if (answer.kind === 'watching') subscription.begun(answer.revision)
+    else if (answer.kind === 'over') this.#unwatched(id, undefined)
+    else if (answer.kind === 'events') {
+      subscription.told(answer.events)
+      this.#revision = Math.max(this.#revision, answer.events[0]!.revision)
+      if (subscription.full) this.#stopWatching(subscription)
+    }
+  }
+
+  #failed(ask: Ask, error: LeaseError): void {
+    if (ask.isFinal(error)) return ask.fail(error)
+    ask.interrupted()
+    const wait = Math.min(RETRY_LAST, RETRY_FIRST * 2 ** ask.tries)
+    this.#clock.after(wait, () => {
+      if (this.#asks.get(ask.question.id) === ask) this.#send(ask)
+    })
+  }
+
+  #learn(outcome: Outcome): void {
+    this.#revision = Math.max(this.#revision, outcome.revision)
+    if (outcome.kind === 'granted') this.#learnTerm(outcome.ttl)
+    else if (outcome.kind === 'renewed') for (const ttl of outcome.ttls) if (ttl !== GONE && ttl > 0) this.#learnTerm(ttl)
+  }
+
+  #learnTerm(ttl: number): void {
+    if (ttl < this.#term) this.#term = ttl
+  }
+
+  // Watching
+
+  async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+    if (signal.aborted) return
+    if (this.#closed !== undefined) throw this.#whyClosed()
+    const subscription = new Subscription(prefix, after, types)
+    this.#watch(subscription)
+    try {
+      for (;;) {
+        const events = await subscription.next(signal)
+        if (events === undefined) return
+        yield events
+        if (signal.aborted) return
+        if (subscription.wire === 0 && subscription.low) this.#watch(subscription)
+      }
+    } finally {
+      this.#stopWatching(subscription)
+      this.#subscriptions.delete(subscription.number)
+    }
+  }
+
+  #watch(subscription: Subscription): void {
+    this.#subscriptions.delete(subscription.number)
+    subscription.number = ++this.#lastId
+    this.#subscriptions.set(subscription.number, subscription)
+    if (!this.#connection?.open) return
+    this.#watchOn(this.#connection, subscription)
+    this.#flushSoon()
+  }
+
+  #watchOn(connection: Connection, subscription: Subscription): void {
+    const { number: id, prefix, after, types } = subscription
+    subscription.wire = id
+    connection.ask({ kind: 'watch', id, prefix, ...(after !== undefined && { after }), ...(types && { types }) })
+  }
+
+  #stopWatching(subscription: Subscription): void {
+    if (subscription.wire !== 0 && this.#connection?.open) {
+      this.#connection.ask({ kind: 'stop', id: subscription.wire })
+      this.#flushSoon()
+    }
+    subscription.wire = 0
+    // What is still on its way belongs to a number that nobody has any more.
+    if (this.#subscriptions.delete(subscription.number)) {
+      subscription.number = ++this.#lastId
+      this.#subscriptions.set(subscription.number, subscription)
+    }
+  }
+
+  /** The server ended it: for good, or because it is leaving itself. */
+  #unwatched(id: number, error: LeaseError | undefined): void {
+    const subscription = this.#subscriptions.get(id)
+    if (subscription === undefined || subscription.wire !== id) return
+    subscription.wire = 0
+    if (error !== undefined && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN') return subscription.fail(error)
+    this.#clock.after(100, () => {
+      if (subscription.wire === 0 && this.#subscriptions.has(subscription.number)) this.#watch(subscription)
+    })
+  }
+
+  async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
+    signal?.throwIfAborted()
+    if (this.#closed !== undefined) throw this.#whyClosed()
+    const connection = this.#connection
+    if (!connection?.open) throw new LeaseError('UNAVAILABLE', `${this.#names()} cannot be reached at the moment`)
+    const id = ++this.#lastId
+    const news: (Answer | LeaseError)[] = []
+    let wake = () => {}
+    const tell = (answer: Answer | LeaseError) => {
+      news.push(answer)
+      wake()
+    }
+    const stop = () => tell(new LeaseError('UNAVAILABLE', 'given up'))
+    signal?.addEventListener('abort', stop, { once: true })
+    this.#streams.set(id, tell)
+    connection.holdOpen(true)
+    connection.ask({ kind: 'backup', id })
+    this.#flushSoon()
+    try {
+      for (;;) {
+        const next = news.shift()
+        if (next === undefined) await new Promise<void>(resolve => (wake = resolve))
+        else if (signal?.aborted) throw signal.reason
+        else if (next instanceof LeaseError) throw next
+        else if (next.kind === 'failed') throw next.error
+        else if (next.kind === 'chunk') yield next.bytes
+        else return
+      }
+    } finally {
+      signal?.removeEventListener('abort', stop)
+      this.#streams.delete(id)
+      if (connection.open) connection.ask({ kind: 'stop', id })
+      this.#flushSoon()
+    }
+  }
+
+  // Connecting
+
+  #firstGreeting(within: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      let last: LeaseError | undefined
+      const late = this.#clock.after(
+        within,
+        () => {
+          this.#tell = undefined
+          reject(
+            new LeaseError(
+              'UNAVAILABLE',
+              `no server at ${this.#names()} within ${inWords(within)}${last === undefined ? '' : `: ${last.message}`}`,
+            ),
+          )
+        },
+        { ref: true },
+      )
+      this.#tell = error => {
+        last = error
+        if (error !== undefined && error.code === 'UNAVAILABLE') return
+        this.#tell = undefined
+        late()
+        if (error === undefined) resolve()
+        else reject(error)
+      }
+      this.#connect()
+    })
+  }
+
+  #connect(): void {
+    if (this.#closed !== undefined) return
+    const dial = this.#dials[this.#next++ % this.#dials.length]!
+    const connection: Connection = new Connection({
+      dial,
+      clock: this.#clock,
+      key: this.#key,
+      greeted: greeting => this.#greeted(connection, greeting),
+      answered: answer => this.#answered(answer),
+      ended: error => this.#ended(connection, error),
+    })
+    this.#connection = connection
+    connection.holdOpen(this.#asks.size > 0 || this.#greeting === undefined)
+    this.#guard(connection)
+  }
+
+  #greeted(connection: Connection, greeting: Greeting): void {
+    this.#greeting = greeting
+    this.#revision = Math.max(this.#revision, greeting.revision)
+    this.#failures = 0
+    this.#tell?.(undefined)
+    connection.holdOpen(this.#asks.size > 0)
+    for (const subscription of [...this.#subscriptions.values()]) if (!subscription.full) this.#watchOn(connection, subscription)
+    this.#flush()
+  }
+
+  #ended(connection: Connection, error: LeaseError): void {
+    if (this.#connection !== connection) return
+    this.#connection = undefined
+    this.#watchdog?.()
+    for (const subscription of this.#subscriptions.values()) subscription.wire = 0
+    for (const tell of [...this.#streams.values()]) tell(new LeaseError('UNAVAILABLE', error.message, { cause: error }))
+    const lost: Ask[] = []
+    for (const ask of this.#asks.values()) if (ask.on === connection) lost.push(ask)
+    for (const ask of lost) {
+      ask.interrupted()
+      if (ask.repeatable) this.#unsent.push(ask)
+      else ask.fail(ask.unanswered(error.message))
+    }
+    // Refused for who we are: what was not sent will not be taken later either.
+    if (error.code !== 'UNAVAILABLE') for (const ask of [...this.#asks.values()]) ask.fail(ask.lost ? ask.unanswered(error.message) : error)
+    this.#tell?.(error)
+    if (this.#closed !== undefined) return
+    this.#failures++
+    const wait =
+      this.#failures < this.#dials.length
+        ? 0
+        : this.#clock.random() * Math.min(RETRY_LAST, RETRY_FIRST * 2 ** this.#failures, Math.max(RETRY_FIRST, this.#shortest() / SHARE))
+    this.#watchdog = this.#clock.after(wait, () => this.#connect(), { ref: this.#asks.size > 0 || this.#greeting === undefined })
+  }
+
+  #shortest(): number {
+    const now = this.#clock.now()
+    if (now - this.#termSince >= TERMS) {
+      this.#formerTerm = this.#term
+      this.#term = Number.POSITIVE_INFINITY
+      this.#termSince = now
+    }
+    return Math.min(this.#term, this.#formerTerm)
+  }
+
+  #silence(): number {
+    if (this.#dials.length === 1) return SILENCE_ALONE
+    return Math.min(SILENCE_LONGEST, Math.max(SILENCE_SHORTEST, this.#shortest() / SHARE))
+  }
+
+  /** Notices a server that says nothing any more, or that answers but does not renew. */
+  #guard(connection: Connection): void {
+    const silence = this.#silence()
+    this.#watchdog = this.#clock.after(silence / 2, () => {
+      if (!this.#isSilent(connection, silence)) return this.#guard(connection)
+      // We may have been stopped ourselves: what waits in the socket is read before anyone is judged.
+      this.#clock.soon(() =>
+        this.#clock.soon(() => {
+          if (this.#connection !== connection) return
+          if (!this.#isSilent(connection, silence)) return this.#guard(connection)
+          connection.close(new LeaseError('UNAVAILABLE', `${connection.name} has not answered for ${inWords(silence)}`))
+        }),
+      )
+    })
+  }
+
+  #isSilent(connection: Connection, silence: number): boolean {
+    const now = this.#clock.now()
+    if (!connection.open) return now - connection.heard >= silence
+    if (this.#dials.length > 1)
+      for (const ask of this.#asks.values()) if (ask.isRenewal && ask.on === connection && now - ask.sentAt > 2 * silence) return true
+    if (connection.beat !== undefined) return connection.heard < connection.beat && now - connection.beat >= silence
+    if (now - connection.heard < silence / 2) return false
+    connection.beat = now
+    connection.ask({ kind: 'beat', id: 0 })
+    connection.flush()
+    return false
+  }
+
+  // The end
+
+  #whyClosed(): LeaseError {
+    const { reason } = this.#closing.signal
+    return reason instanceof LeaseError ? reason : new LeaseError('UNAVAILABLE', 'this lessor is closing')
+  }
+
+  async #close(): Promise<void> {
+    if (this.#connection?.open && this.#asks.size > 0) {
+      this.#flush()
+      const answered = new Promise<void>(resolve => (this.#allAnswered = resolve))
+      await Promise.race([answered, pause(this.#clock, FAREWELL, undefined, { ref: true })])
+    }
+    const error = new LeaseError('UNAVAILABLE', 'this lessor was closed')
+    this.#closing.abort(error)
+    for (const ask of [...this.#asks.values()]) ask.fail(ask.unanswered('this lessor was closed'))
+    for (const subscription of this.#subscriptions.values()) subscription.fail(error)
+    this.#impatient?.()
+    this.#watchdog?.()
+    this.#connection?.close(error)
+    this.#watchdog?.()
+  }
+
+  /** Waits a moment for what is under way; whoever is not answered by then is told what is true. */
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+}
