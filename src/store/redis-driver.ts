@@ -60,8 +60,8 @@ export interface IoRedis extends Emitter {
 
 export type AnyRedis = RedisClient | RedisCluster | IoRedis
 
-/** Bytes where text would be: `$` is how RESP marks a string of bytes. */
-const AS_BYTES = { typeMapping: { 36: Buffer } }
+/** Bytes where text would be: `$` is how RESP marks a string of bytes. And no timer for each command: we have one that covers the answer too. */
+const AS_BYTES = { typeMapping: { 36: Buffer }, timeout: undefined }
 
 export function dialUrl(url: string, patience: number): Dial {
   return async () => {

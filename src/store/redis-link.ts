@@ -41,7 +41,7 @@ export class Link {
 
   async send(args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
     const { where, patience } = this.#options
-    const connection = await this.#connected()
+    const connection = this.#live?.ready === true ? this.#live : await this.#connected()
     const holds = waits === undefined
     if (holds && this.#busy++ === 0) connection.hold(true)
     try {

@@ -61,6 +61,8 @@ export class RedisStore implements Store {
   /** The log contained these when we last heard of it, so a read that waits there need not ask first. */
   #seen: { appended: Position; read: Position } = { appended: START, read: START }
   #news: Promise<readonly Row[]> | undefined
+  /** Drawn in advance. */
+  #nonce: bigint | undefined
 
   constructor({ url, client, name, patience = 5_000, clock = systemClock }: RedisStoreOptions) {
     const place = parse(url, name)
@@ -93,9 +95,10 @@ export class RedisStore implements Store {
 
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
     this.#assertOpen()
-    const nonce = this.#clock.bits()
-    const answer = await this.#run(APPEND, [...standing(after), String(nonce), view(entry)], 'UNKNOWN')
-    const [kind, index, rows] = answer as [unknown, number, Buffer[]]
+    const nonce = this.#nonce ?? this.#clock.bits()
+    const asked = this.#run(APPEND, [...standing(after), String(nonce), view(entry)], 'UNKNOWN')
+    this.#nonce = this.#clock.bits()
+    const [kind, index, rows] = (await asked) as [unknown, number, Buffer[]]
     const position = { index, nonce }
     switch (String(kind)) {
       case 'appended':
