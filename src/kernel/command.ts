@@ -183,7 +183,7 @@ export interface PolicyRules {
   readonly flapReuse?: number
   /** Percent of a service's registrations that are expected to renew in time; with fewer, lapses are slowed. 0: never. */
   readonly preserveShare?: number
-  /** A service of fewer registrations than this is never preserved. */
+  /** A service of fewer registrations than this is neither preserved nor swept by shares. */
   readonly preserveLeast?: number
   /** How long one registration is kept at most for that reason, in ms. */
   readonly preserveMost?: number

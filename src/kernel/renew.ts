@@ -35,11 +35,11 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
 }
 
 function recover(state: State, effects: Effects, lease: Lease): void {
-  countSuspect(state, effects, lease, -1)
   lease.status = LIVE
   if (lease.rare !== undefined) lease.rare.slowed = 0
   state.counts.suspect--
   emitForAll(state, effects, 'recovered', lease)
+  countSuspect(state, effects, lease, -1)
 }
 
 /** What hangs on it, by name: its grants and its entries, or just the lease. */

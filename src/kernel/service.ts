@@ -7,7 +7,7 @@
  * - **Self-preservation** begins when s > max(2, n · (100 − preserveShare) / 100) and n ≥ preserveLeast, and ends when s has fallen to
  *   max(2, half of that). Meanwhile a registration whose grace has run stays suspect for another ttl, again and again, but for no
  *   more than `preserveMost` ms since it last renewed; and its lapse is not held against it.
- * - **Sweeps**: of the n registrations there were when lapses began, at most max(2, n · sweepShare / 100) lapse in one sweep of 5 s of the log's
+ * - **Sweeps**: of the n ≥ preserveLeast registrations there were when lapses began, at most max(2, n · sweepShare / 100) lapse in one sweep of 5 s of the log's
  *   own time. The others stay suspect until the next.
  *
  * Both only ever make an end later, and only that of a lease which carries registrations and nothing else: no units, no children, no other
@@ -35,9 +35,9 @@ export function serviceOf(key: string): string | undefined {
   return slash === -1 || key.indexOf('/', slash + 1) !== -1 ? undefined : key.slice(0, slash)
 }
 
-/** A lease that carries registrations and nothing else. */
-export function isRegistration({ grants, rare }: Lease): boolean {
-  if (grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
+/** A lease that carries registrations and nothing else; and waits for nothing, or a dead waiter would stall its queue. */
+export function isRegistration({ status, grants, rare }: Lease): boolean {
+  if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
   let any = false
   for (const key of rare.entries) {
     if (!isRegistry(key)) return false
@@ -121,7 +121,7 @@ export function slowed(state: State, lease: Lease): number {
 }
 
 function swept(state: State, key: string, { base, removed }: Upkeep): boolean {
-  return base > 0 && removed >= Math.max(FEW, Math.floor((base * rule(state, key, 'sweepShare')) / 100))
+  return base >= rule(state, key, 'preserveLeast') && removed >= Math.max(FEW, Math.floor((base * rule(state, key, 'sweepShare')) / 100))
 }
 
 /** Gone without a farewell. A silence that many share is not held against each of them. */

@@ -74,7 +74,7 @@ export class Stream {
   #command(state: State): Command {
     const resource = this.#one(this.#resources)
     const dice = this.#random(100)
-    if (dice < 34) return this.#acquire(state)
+    if (dice < 34) return this.#chance(3) ? this.#register() : this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
     if (dice < 58) return this.#release(state, resource)
     if (dice < 70) return this.#due(state)
@@ -110,6 +110,20 @@ export class Stream {
     if (this.#chance(2)) return { key: `svc/${this.#random(names)}`, value, ...generation }
     const key = this.#chance(3) ? `services/few/${this.#random(2)}` : `services/many/${this.#random(4 * names)}`
     return { key: this.#chance(4) ? `${key}/state` : key, value, ...generation }
+  }
+
+  /** Many that share a service and nothing else, so that it is preserved, swept and damped. */
+  #register(): Acquire {
+    const n = this.#random(12)
+    const entries = [{ key: `services/many/${n}`, value: this.#text() }]
+    return {
+      kind: 'acquire',
+      holder: `r${n}`,
+      ttl: 100 + this.#random(9_000),
+      wants: [],
+      entries,
+      ...(this.#chance(3) || { grace: 1_000 }),
+    }
   }
 
   #govern(state: State): Command {
