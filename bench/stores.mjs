@@ -1,0 +1,121 @@
+// Leasehold on an engine beside the engine's own way, in one run: leases a second, how soon another replica knows, what one append costs.
+//
+// A store's part (`stores-NAME.mjs`) starts its engine and hands over an object:
+//   store()                  one more store on a fresh log, not opened
+//   loops: [{ name, each, target? }]   the engine's own locks: `each(lane, i)` acquires and releases once, as its users do
+//   write: { name, each }    the engine's smallest durable write
+//   push: ms                 the target for the p99 of news
+//   [Symbol.asyncDispose]()
+import { Replica } from '../dist/replica/replica.js'
+import { Missing } from './engine.mjs'
+import { percentile, seconds, throughput, using } from './measure.mjs'
+import { postgres } from './stores-postgres.mjs'
+
+const parts = { postgres }
+
+const IN_FLIGHT = 1_024
+
+const pair = replica => async (lane, i) => {
+  const granted = await replica.propose({ kind: 'acquire', holder: 'bench', ttl: 30_000, wants: [{ resource: `lane/${lane}/${i % 16}` }] })
+  await replica.propose({ kind: 'release', lease: granted.lease })
+}
+
+/** In turns, since a disk may be ten times slower a minute later. */
+async function locks(report, name, engine) {
+  await using(Replica.open(engine.store()), async replica => {
+    const ours = []
+    const theirs = engine.loops.map(() => [])
+    for (let turn = 0; turn < 2; turn++) {
+      ours.push(await throughput(pair(replica), { inFlight: IN_FLIGHT, forSeconds: 2.5 }))
+      for (const [i, { each }] of engine.loops.entries()) theirs[i].push(await throughput(each, { inFlight: IN_FLIGHT, forSeconds: 2.5 }))
+    }
+    for (const [i, loop] of engine.loops.entries()) {
+      const [mine, bare] = [middle(ours), middle(theirs[i])]
+      report(`${name}: ${loop.name}, 1,024 in flight`, bare, 'pairs/s')
+      report(`${name}: acquire + release, 1,024 in flight`, mine, 'pairs/s', {
+        ratio: mine / bare,
+        against: loop.name,
+        ...(loop.target !== undefined && { target: `at least ${loop.target} ×` }),
+      })
+    }
+  })
+}
+
+/** From asking on one replica until another one's watcher sees it: the append is part of it. */
+async function news(report, name, engine) {
+  const store = engine.store()
+  await using(Replica.open(store), one =>
+    using(Replica.open(engine.store({ beside: store })), async two => {
+      const took = []
+      const stop = new AbortController()
+      const asked = new Map()
+      let seen = () => {}
+      const watching = (async () => {
+        for await (const events of two.watch('news', { signal: stop.signal }))
+          for (const { type, resource } of events)
+            if (type === 'granted') {
+              took.push((seconds() - asked.get(resource)) * 1_000)
+              seen()
+            }
+      })()
+      for (let i = 0; i < 400; i++) {
+        const resource = `news/${i}`
+        const arrived = new Promise(resolve => (seen = resolve))
+        asked.set(resource, seconds())
+        await Promise.all([arrived, one.propose({ kind: 'acquire', holder: 'bench', ttl: 30_000, wants: [{ resource }] })])
+      }
+      stop.abort()
+      await watching
+      took.sort((a, b) => a - b)
+      report(`${name}: from asking here to being seen on another replica: p50`, percentile(took, 0.5), 'ms')
+      report(`${name}: from asking here to being seen on another replica: p99`, percentile(took, 0.99), 'ms', {
+        target: `under ${engine.push}`,
+      })
+    }),
+  )
+}
+
+async function appends(report, name, engine) {
+  await using(engine.store(), async store => {
+    let { head } = await store.open()
+    const entry = new Uint8Array(100).fill(7)
+    const append = async () => {
+      const answer = await store.append(entry, head)
+      if (answer.kind !== 'appended') throw new Error(`not appended: ${answer.kind}`)
+      head = answer.position
+    }
+    const [ours, theirs] = [[], []]
+    for (let turn = 0; turn < 4; turn++) {
+      theirs.push(1e6 / (await throughput(engine.write.each, { inFlight: 1, forSeconds: 0.8, warmUp: 0.2 })))
+      ours.push(1e6 / (await throughput(append, { inFlight: 1, forSeconds: 0.8, warmUp: 0.2 })))
+    }
+    report(`${name}: ${engine.write.name}, one at a time`, middle(theirs), 'µs')
+    report(`${name}: an append, one at a time`, middle(ours), 'µs', {
+      ratio: middle(ours) / middle(theirs),
+      against: engine.write.name,
+      target: 'at most 1.3 ×',
+    })
+  })
+}
+
+function middle(list) {
+  return percentile(
+    [...list].sort((a, b) => a - b),
+    0.5,
+  )
+}
+
+export async function stores(report) {
+  for (const [name, start] of Object.entries(parts)) {
+    try {
+      await using(start(), async engine => {
+        await locks(report, name, engine)
+        await news(report, name, engine)
+        await appends(report, name, engine)
+      })
+    } catch (error) {
+      if (!(error instanceof Missing)) throw error
+      console.error(`NOT MEASURED: ${name}: ${error.message}`)
+    }
+  }
+}
