@@ -9,12 +9,29 @@ import type { DoorContext } from './door.ts'
 const COMMIT = 'commit.le.'
 const EVENTS = 'events.'
 
+const FIGURES: Readonly<Record<string, string>> = {
+  appends: 'Entries that this process wrote to the log.',
+  commands: 'Commands in them.',
+  resent: 'Entries sent again because their answer was lost.',
+  voided: 'Entries that came too late to be applied.',
+  snapshots: 'Snapshots taken.',
+  reloads: 'Times that this process was so far behind that it began from a snapshot.',
+  memoryRenewals: 'Renewals kept in memory by the owner of the store.',
+  stalls: 'Times that this process stood still.',
+  stalled: 'For how many ms in all.',
+  proposed: 'Timers that this process said were due.',
+  lateness: 'The latest of them, in ms.',
+  index: 'Entries of the log applied here.',
+  appliedRevision: 'The last revision applied here.',
+}
+
 export class Metrics {
   static readonly #byDesk = new WeakMap<object, Metrics>()
   readonly #registry = new Registry()
   readonly #context: DoorContext
   /** Added up here and handed over when someone looks: a counter with labels costs more than some answers. */
   readonly #asked = new Map<string, number>()
+  readonly #look: () => Promise<void>
 
   /** One for all wires of a server. */
   static of(context: DoorContext): Metrics {
@@ -30,7 +47,7 @@ export class Metrics {
     this.#context = context
     collectDefaultMetrics({ register: this.#registry })
     this.#requests()
-    this.#state()
+    this.#look = this.#state()
     this.#gauge('connections', 'Connections open now, of every wire.', () => context.connections())
     this.#gauge('watches', 'Watches open now.', () => context.desk.watches)
     this.#gauge('waits', 'Connections that wait for a grant.', () => context.desk.waiting)
@@ -45,7 +62,8 @@ export class Metrics {
     this.#asked.set(key, (this.#asked.get(key) ?? 0) + 1)
   }
 
-  text(): Promise<string> {
+  async text(): Promise<string> {
+    await this.#look().catch(() => {}) // `store_up` says it
     return this.#registry.metrics()
   }
 
@@ -77,41 +95,28 @@ export class Metrics {
     })
   }
 
-  #state(): void {
+  /** What the state itself says is asked for once, before anything is written down. */
+  #state(): () => Promise<void> {
     const { desk } = this.#context
-    const leases = new Gauge({
-      name: 'leasehold_leases',
-      help: 'Leases by state.',
-      labelNames: ['state'],
-      registers: [this.#registry],
-    })
     const of = (name: string, help: string) => new Gauge({ name: `leasehold_${name}`, help, registers: [this.#registry] })
+    const leases = new Gauge({ name: 'leasehold_leases', help: 'Leases by state.', labelNames: ['state'], registers: [this.#registry] })
     const resources = of('resources', 'Resources held or waited for.')
     const entries = of('entries', 'Entries attached to leases.')
     const keys = of('keys', 'Keys that are valid.')
-    const revision = of('revision', 'The last revision applied here.')
     const quiet = of('quiet', '1 while nothing is granted because the log lost entries.')
-    new Gauge({
-      name: 'leasehold_store_up',
-      help: '1 when the state could be read, 0 when this server has lost its store.',
-      registers: [this.#registry],
-      async collect() {
-        try {
-          const { value, revision: at } = await desk.lessor.read({ kind: 'summary' })
-          const { waiting, suspect, frozen } = value
-          leases.set({ state: 'live' }, value.leases - waiting - suspect - frozen)
-          for (const [state, count] of Object.entries({ waiting, suspect, frozen })) leases.set({ state }, count)
-          resources.set(value.resources)
-          entries.set(value.entries)
-          keys.set(value.keys)
-          quiet.set(value.quiet ? 1 : 0)
-          revision.set(at)
-          this.set(desk.lessor.signal.aborted ? 0 : 1)
-        } catch {
-          this.set(0)
-        }
-      },
-    })
+    const up = of('store_up', '1 when the state could be read, 0 when this server has lost its store.')
+    return async () => {
+      up.set(0)
+      const { value } = await desk.lessor.read({ kind: 'summary' })
+      const { waiting, suspect, frozen } = value
+      leases.set({ state: 'live' }, value.leases - waiting - suspect - frozen)
+      for (const [state, count] of Object.entries({ waiting, suspect, frozen })) leases.set({ state }, count)
+      resources.set(value.resources)
+      entries.set(value.entries)
+      keys.set(value.keys)
+      quiet.set(value.quiet ? 1 : 0)
+      up.set(1)
+    }
   }
 
   /** Numbers of the replica: `events.TYPE` and `commit.…` have metrics of their own, every other is a gauge of its name. */
@@ -130,7 +135,7 @@ export class Metrics {
     })
     for (const name of Object.keys(figures()))
       if (!name.startsWith(EVENTS) && !name.startsWith('commit.'))
-        this.#gauge(snake(name), `${name}, as the replica counts it.`, () => figures()[name] ?? 0)
+        this.#gauge(snake(name), FIGURES[name] ?? `${name}, as the replica counts it.`, () => figures()[name] ?? 0)
     this.#registry.registerMetric(commitHistogram(figures) as never)
   }
 }
