@@ -98,24 +98,23 @@ const settings: Record<string, Setting> = {
       'four of x': on({ kind: 'policy', prefix: 'x', rules: { capacity: 4 } }),
     },
   },
+  // Two of three are suspect already: one more, and the service is preserved.
   registrations: {
     before: [
       { kind: 'policy', prefix: 'services', rules: { preserveLeast: 1, preserveMost: 2_000, flapSuppress: 1_000, sweepShare: 1 } },
-      ...[3, 4].map(n => ({
-        kind: 'acquire' as const,
-        holder: `H${n}`,
-        ttl: 1_000,
-        wants: [],
-        entries: [{ key: `services/s/${n}`, value: '' }],
-      })),
+      ...[1, 2, 3].map(n => {
+        const entries = [{ key: `services/s/${n}`, value: '' }]
+        return { kind: 'acquire' as const, holder: n === 3 ? 'A' : `H${n}`, ttl: 1_000, wants: [], grace: 50, entries }
+      }),
+      ...[1, 2].map(n => ({ kind: 'due' as const, timer: n * SLOTS, epoch: 1 })),
     ],
-    length: 5,
+    length: 4,
     letters: {
-      'A 1': take('A', [], { grace: 50, entries: [{ key: 'services/s/1', value: '' }] }),
+      'A 3': take('A', [], { entries: [{ key: 'services/s/3', value: '' }] }),
       'B 1 newer': take('B', [], { entries: [{ key: 'services/s/1', value: '', generation: 1 }] }),
       'A 1 and x': take('A', ['x'], { wait: true, entries: [{ key: 'services/s/1', value: '' }] }),
-      'A 5': take('A', [], { incarnation: 3, entries: [{ key: 'services/s/5', value: '' }] }),
-      'state of 1 on 3': on({ kind: 'put', lease: 3, key: 'services/s/1/state', value: 'busy' }),
+      'A 3 as 3': take('A', [], { incarnation: 3, entries: [{ key: 'services/s/3', value: '' }] }),
+      'state of 3': on({ kind: 'put', lease: 3, key: 'services/s/3/state', value: 'busy' }),
       'delete 1': on({ kind: 'delete', key: 'services/s/1' }),
       'due 1': due(1, 0),
       'due 2': due(2, 0),
