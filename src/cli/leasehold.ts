@@ -14,12 +14,13 @@ import { endQuietlyWhenNobodyReads, say } from './output.ts'
 import { policy } from './policy.ts'
 import { restore } from './restore.ts'
 import { run } from './run.ts'
+import { serve } from './serve.ts'
 import { show } from './show.ts'
 import { common } from './visit.ts'
 import { watch } from './watch.ts'
 
 const commands: readonly ((program: Command) => void)[] = [
-  ...[run, elect],
+  ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
   ...[revoke, breakHold, policy, key],
   ...[backup, restore],

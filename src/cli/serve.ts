@@ -1,0 +1,222 @@
+/**
+ * The server: owns its store where that can be owned, answers on one port, and says where.
+ *
+ * Whoever may open the data file may do everything, and must be able to while a server owns it: so the server leaves a secret beside the file,
+ * readable by its user alone, and commands that are led from the file to the server show it (open.ts). It ends with the server.
+ */
+import { rmSync, writeFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import type { Command } from 'commander'
+import { systemClock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import { operatorFile, storeOf } from '../open.ts'
+import { Replica } from '../replica/replica.ts'
+import type { ServeOptions, Server } from '../server/serve.ts'
+import { FileStore } from '../store/file.ts'
+import type { Store } from '../store.ts'
+import { misconfigured, usage } from './exit.ts'
+import { pathOf } from './settings.ts'
+import { type Asked, asked, common, stayAlive } from './visit.ts'
+
+interface Options {
+  readonly listen?: readonly string[]
+  readonly socket?: string
+  readonly tlsCert?: string
+  readonly tlsKey?: string
+  readonly tlsCa?: string
+  readonly behindProxy?: boolean
+  readonly host?: readonly string[]
+  readonly shared?: boolean
+  readonly nextPort?: boolean
+  readonly logLevel?: string
+  /** In the configuration file only: numbers by name. */
+  readonly limits?: Readonly<Record<string, unknown>>
+}
+
+const LISTS = ['listen', 'host']
+const TEXTS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel']
+const SWITCHES = ['behindProxy', 'shared', 'nextPort']
+const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
+/** How many ports are tried after the one that is taken. */
+const PORTS = 100
+
+export function serve(program: Command): void {
+  const list = (value: string, before: readonly string[] = []) => [...before, value]
+  common(program.command('serve'))
+    .summary('answer HTTP and RESP on one port')
+    .description(
+      'Serves a store over HTTP and RESP on one port, with a page at /. It owns a data file: commands that name the file are led here.',
+    )
+    .option('--listen <address>', 'host:port, or a port of 127.0.0.1; may be repeated (default: 127.0.0.1:7420)', list)
+    .option('--socket <path>', 'a unix socket, for this user alone')
+    .option('--tls-cert <file>', 'certificate, PEM; read again at HUP')
+    .option('--tls-key <file>', 'its key, PEM')
+    .option('--tls-ca <file>', 'let in only clients with a certificate of this authority')
+    .option('--behind-proxy', 'something in front of this server does TLS')
+    .option('--host <name>', 'a name this server is called by, besides loopback ones; may be repeated', list)
+    .option('--shared', 'share the data file with other processes instead of owning it')
+    .option('--next-port', 'when the port is taken, the next free one')
+    .option('--log-level <level>', LEVELS.join(', '))
+    .action(async (flags: Options, self: Command) => {
+      const here = asked(self)
+      const options = { ...configured(here), ...flags }
+      if ((options.tlsCert === undefined) !== (options.tlsKey === undefined))
+        throw usage('--tls-cert and --tls-key come together', 'Give both, or neither.')
+      await run(here, options)
+    })
+}
+
+/** What the configuration file says under "serve". */
+function configured({ settings: { serve: given, file } }: Asked): Options {
+  for (const [name, value] of Object.entries(given)) {
+    const right = LISTS.includes(name)
+      ? Array.isArray(value) && value.every(item => typeof item === 'string')
+      : TEXTS.includes(name)
+        ? typeof value === 'string'
+        : SWITCHES.includes(name)
+          ? typeof value === 'boolean'
+          : name === 'limits' && typeof value === 'object' && value !== null
+    if (!right)
+      throw misconfigured(
+        `"serve" in ${file} has a bad "${name}"`,
+        `Lists of texts: ${LISTS.join(', ')}. Texts: ${TEXTS.join(', ')}. true or false: ${SWITCHES.join(', ')}. And limits.`,
+      )
+  }
+  return given as Options
+}
+
+async function run({ settings, out }: Asked, options: Options): Promise<void> {
+  const { url } = settings
+  if (/^(leaseholds?|https?):/i.test(url))
+    throw usage(`${url} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
+  const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }, { newSecret }] = await Promise.all([
+    import('../server/serve.ts'),
+    import('../server/http/http-door.ts'),
+    import('../server/log.ts'),
+    import('../server/limits.ts'),
+    import('../server/secret.ts'),
+  ])
+  const { logLevel = 'warn' } = options
+  if (!(LEVELS as readonly string[]).includes(logLevel))
+    throw usage(`there is no log level ${logLevel}`, `There are: ${LEVELS.join(', ')}.`)
+  const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
+  const limits = limitsFrom(options.limits)
+  const store = storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } })
+  const owned = !store.profile.shared
+  const stop = stopping()
+  const stay = stayAlive(systemClock)
+  let operator: Operator | undefined
+  try {
+    await using replica = await Replica.open(store, { owned })
+    const path = pathOf(url)
+    if (owned && path !== undefined) operator = new Operator(path, newSecret(systemClock))
+    const listening = {
+      ...{ lessor: replica, limits, log, audit: auditTo(log), figures: () => replica.figures },
+      http: httpDoor({ hosts: options.host ?? [] }),
+      ...(options.socket !== undefined && { socket: resolve(options.socket) }),
+      ...(options.tlsCert !== undefined && {
+        tls: { cert: options.tlsCert, key: options.tlsKey!, ...(options.tlsCa !== undefined && { ca: options.tlsCa }) },
+      }),
+      ...(options.behindProxy === true && { behindProxy: true }),
+      ...(operator !== undefined && { operator: operator.secret }),
+    }
+    const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
+    await using server = await listen(serve, { ...listening, listen: addresses }, options.nextPort === true)
+    const reload = () => server.reload().catch(error => log.error({ error: String(error) }, 'the certificates were not read again'))
+    process.on('SIGHUP', reload)
+    if (owned) await announce(store, server, options.tlsCert !== undefined)
+    await say({ settings, out }, server, options)
+    const why = await Promise.race([stop.asked, lost(replica)])
+    process.off('SIGHUP', reload)
+    await server.close()
+    if (why instanceof Error) throw why
+  } finally {
+    operator?.end()
+    stay()
+    stop.end()
+  }
+}
+
+async function listen(
+  serve: (options: ServeOptions) => Promise<Server>,
+  options: ServeOptions & { readonly listen: readonly string[] },
+  next: boolean,
+) {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await serve(options)
+    } catch (error) {
+      const taken = error instanceof LeaseError && error.facts.inUse !== undefined
+      if (!taken || !next || tries === PORTS) throw error
+      options = { ...options, listen: options.listen.map(above) }
+    }
+  }
+}
+
+function above(address: string): string {
+  return address.replace(/\d+$/, port => String(Math.min(65_535, Number(port) + 1)))
+}
+
+/** Where commands that name the file are led. */
+async function announce(store: Store, { addresses }: Server, tls: boolean): Promise<void> {
+  const [address] = addresses.filter(found => !found.startsWith('/'))
+  if (!(store instanceof FileStore) || address === undefined) return
+  await store.announce(`${tls ? 'leaseholds' : 'leasehold'}://${reachable(address)}`)
+}
+
+/** An address that means every address of the machine is reached by its own loopback. */
+function reachable(address: string): string {
+  return address.replace(/^0\.0\.0\.0:/, '127.0.0.1:').replace(/^\[::\]:/, '[::1]:')
+}
+
+/** The address of the page is data: a script may want it. */
+async function say({ settings: { url }, out }: Asked, { addresses }: Server, { tlsCert }: Options): Promise<void> {
+  const scheme = tlsCert === undefined ? 'http' : 'https'
+  const pages = addresses.filter(found => !found.startsWith('/')).map(address => `${scheme}://${reachable(address)}/`)
+  const where = url.replace(/\/\/[^/@]*@/, '//') // names and passwords are nobody's business
+  if (out.json) return out.data({ serving: where, listening: addresses, page: pages[0] })
+  out.note(`serving ${where} on ${addresses.join(', ')}; INT or TERM stop it`)
+  for (const page of pages) await out.text(page)
+}
+
+/** A store that cannot be followed any more is the end of its server: clients change to another, or wait for the next. */
+function lost({ signal }: Replica): Promise<unknown> {
+  return new Promise(resolve => {
+    if (signal.aborted) resolve(signal.reason)
+    else signal.addEventListener('abort', () => resolve(signal.reason), { once: true })
+  })
+}
+
+/** The first INT or TERM stops it in order; at a second one the process ends as if nobody had listened. */
+function stopping(): { readonly asked: Promise<undefined>; end(): void } {
+  const names = ['SIGINT', 'SIGTERM'] as const
+  let hear = () => {}
+  const asked = new Promise<undefined>(resolve => {
+    hear = () => {
+      end()
+      resolve(undefined)
+    }
+  })
+  const end = () => {
+    for (const name of names) process.off(name, hear)
+  }
+  for (const name of names) process.on(name, hear)
+  return { asked, end }
+}
+
+/** The secret beside the data file, for as long as the server runs. */
+class Operator {
+  readonly secret: string
+  readonly #file: string
+
+  constructor(path: string, secret: string) {
+    this.secret = secret
+    this.#file = operatorFile(path)
+    this.end() // of one that was killed; and a file that is there keeps its mode
+    writeFileSync(this.#file, secret, { mode: 0o600, flag: 'wx' })
+  }
+
+  end(): void {
+    rmSync(this.#file, { force: true })
+  }
+}
