@@ -55,6 +55,15 @@ export interface Keeper {
   endangered(belief: Belief): void
 }
 
+/** Another thread that renews this lease while the main loop is blocked. */
+export interface Spare {
+  /** Until when its renewals let us believe, by each clock. */
+  stood(): Reading | undefined
+  renewed(): void
+  progressed(): void
+  drop(): void
+}
+
 export interface BeliefOptions {
   readonly holder: string
   readonly ttl: number
@@ -95,6 +104,7 @@ export class Belief {
   /** The group it is renewed with, and the watch that brings its news: theirs to keep. */
   group: unknown
   news: unknown
+  spare: Spare | undefined
   listening = false
   /** Its handle may be collected: then it is released. */
   registered = false
@@ -134,7 +144,17 @@ export class Belief {
 
   /** What is left, by the clocks; not above 0 when it is over. */
   left(now: number, uptime: number): number {
+    if (this.spare !== undefined) this.#catchUp(this.spare)
     return this.valid - since(this.sent, now, uptime)
+  }
+
+  /** What was renewed for us while we stood still. It lifts no doubt: that needs an answer to a request of our own. */
+  #catchUp(spare: Spare): void {
+    const until = spare.stood()
+    if (until === undefined || this.stage !== 'held' || until.now <= this.sent.now + this.valid) return
+    this.sent = { number: this.sent.number, now: until.now - this.valid, uptime: until.uptime - this.valid }
+    this.jeopardised = false
+    spare.renewed()
   }
 
   remaining(): number {
@@ -158,6 +178,7 @@ export class Belief {
     this.term = term
     this.jeopardised = false
     if (this.stage === 'told') this.stage = 'held'
+    this.spare?.renewed()
     if (this.#jeopardy?.signal.aborted) this.#jeopardy = undefined
     if (this.#renewals.length > 0) for (const { resolve } of this.#renewals.splice(0)) resolve()
     return true

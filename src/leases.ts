@@ -18,6 +18,7 @@ import { Heartbeat } from './holder/heartbeat.ts'
 import { Nesting } from './holder/nesting.ts'
 import { News, type Watch } from './holder/news.ts'
 import { LONGEST_RETRY, Operations, PATIENCE, refused, SHORTEST_RETRY } from './holder/operations.ts'
+import type { Pacemaker } from './holder/pacemaker.ts'
 import type { Acquire, Command, PolicyRules } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import type { Granted, Outcome, Queued } from './kernel/outcome.ts'
@@ -34,6 +35,8 @@ import { Session, type SessionOptions } from './recipe/session.ts'
 const MOST_WATCHES = 32
 const FAREWELL = 5_000
 const RECORDED = 256
+/** ρ, unless said otherwise. */
+export const CLOCK_ERROR = 0.005
 
 export type Mode = 'exclusive' | 'shared'
 
@@ -91,6 +94,10 @@ export interface LeasesOptions {
   readonly clockError?: number
   /** For leases that do not say. */
   readonly ttl?: Duration
+  /** `'worker'`: another thread renews while this loop is blocked, for at most `maxStall`. Needs a place that a URL opens twice. */
+  readonly heartbeat?: 'loop' | 'worker'
+  /** With `heartbeat: 'worker'`: for how long the loop may be blocked before its leases are let go of; 10 s unless said otherwise. */
+  readonly maxStall?: Duration
 }
 
 /** How a lease was lost here. Kept for `history`. */
@@ -145,6 +152,7 @@ export class Leases implements AsyncDisposable {
   readonly #ttl: number
   readonly #keeper: Keeper
   readonly #heartbeat: Heartbeat
+  readonly #pacemaker: Pacemaker | undefined
   readonly #news: News
   readonly #operations: Operations
   readonly #beliefs = new Map<number, Belief>()
@@ -163,21 +171,26 @@ export class Leases implements AsyncDisposable {
   #registry: Registry | undefined
   #closed: Promise<void> | undefined
 
-  constructor(lessor: Lessor, options: LeasesOptions = {}) {
-    const { holder = `${hostname()}:${process.pid}`, clock = systemClock, clockError = 0.005, ttl = 30_000 } = options
+  constructor(lessor: Lessor, options: LeasesOptions = {}, pacemaker?: Pacemaker) {
+    if (options.heartbeat === 'worker' && pacemaker === undefined)
+      throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' opens the place of leases a second time, by its URL: use connect(url, …)")
+    this.#pacemaker = pacemaker
+    const { holder = `${hostname()}:${process.pid}`, clock = systemClock, clockError = CLOCK_ERROR, ttl = 30_000 } = options
     if (!(clockError >= 0 && clockError < 0.5)) throw new LeaseError('INVALID', `clockError must be from 0 to 0.5, not ${clockError}`)
     this.lessor = lessor
     this.holder = holder
     this.clock = clock
     this.#ttl = milliseconds(ttl, 'ttl')
     this.#operations = new Operations(lessor, clock)
-    this.#heartbeat = new Heartbeat(clock, 2 * clockError, {
-      renew: (leases, waiting) => lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
-      granted: belief => void this.#check(belief),
-      gone: belief => void this.#gone(belief),
-      expired: (belief, cause, ms) => this.#expired(belief, cause, ms),
-      beating: beliefs => this.#listenTo(beliefs),
-    })
+    const ward = {
+      renew: (leases: readonly number[], waiting: boolean) =>
+        lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
+      granted: (belief: Belief) => void this.#check(belief),
+      gone: (belief: Belief) => void this.#gone(belief),
+      expired: (belief: Belief, cause: string, ms: number) => this.#expired(belief, cause, ms),
+      beating: (beliefs: readonly Belief[]) => this.#listenTo(beliefs),
+    }
+    this.#heartbeat = new Heartbeat(clock, 2 * clockError, ward, pacemaker)
     this.#news = new News(lessor, clock, events => this.#heard(events))
     const heartbeat = this.#heartbeat
     this.#keeper = {
@@ -436,6 +449,7 @@ export class Leases implements AsyncDisposable {
   #handOut(belief: Belief, { maxHold }: Pick<Asked, 'maxHold'>): Belief {
     belief.grantedAt = this.clock.now()
     belief.progress = belief.grantedAt
+    this.#heartbeat.progressed(belief) // waiting was no stall
     if (maxHold < Number.POSITIVE_INFINITY)
       belief.cancelHold = this.clock.after(maxHold, () =>
         this.#lose(belief, 'max-hold', `it was held for ${inWords(maxHold)}, as long as was allowed`, { ms: maxHold }),
@@ -969,6 +983,7 @@ export class Leases implements AsyncDisposable {
     await this.#registry?.[Symbol.asyncDispose]()
     this.#news.stop()
     this.#heartbeat.stop()
+    await this.#pacemaker?.[Symbol.asyncDispose]()
     await this.lessor[Symbol.asyncDispose]()
   }
 }

@@ -7,6 +7,7 @@ import { type Clock, systemClock } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import { Leases, type LeasesOptions } from './leases.ts'
 import type { Lessor } from './lessor.ts'
+import { startPacemaker } from './pacemaker-thread.ts'
 import { Replica } from './replica/replica.ts'
 import { EtcdStore } from './store/etcd.ts'
 import { etcdOptions } from './store/etcd-url.ts'
@@ -19,8 +20,14 @@ import { RemoteLessor } from './wire/resp-client.ts'
 import { placeOf } from './wire/resp-dial.ts'
 
 /** Opens the place that `url` names, or the user's own file, and stays connected until disposed of. */
-export async function connect(url?: string, options: LeasesOptions = {}): Promise<Leases> {
-  return new Leases(await open(url, options), options)
+export async function connect(url: string = defaultUrl(), options: LeasesOptions & OpenOptions = {}): Promise<Leases> {
+  const pacemaker = options.heartbeat === 'worker' ? await startPacemaker(url, options) : undefined
+  try {
+    return new Leases(await open(url, options), options, pacemaker)
+  } catch (error) {
+    await pacemaker?.[Symbol.asyncDispose]()
+    throw error
+  }
 }
 
 export interface OpenOptions {

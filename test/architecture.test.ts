@@ -33,6 +33,8 @@ const rooms: readonly Room[] = [
   { room: 'dashboard/', may: ['wire/http-client.ts'] },
 
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
+  { room: 'pacemaker-thread.ts', may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'pacemaker-worker.ts'] },
+  { room: 'pacemaker-worker.ts', may: ['*'] },
   { room: 'open.ts', may: ['*'] },
   { room: 'index.ts', may: ['*'] },
   { room: 'demo.ts', may: ['*'] },

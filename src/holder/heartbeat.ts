@@ -7,6 +7,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { type Belief, type Reading, type Sent, type Strategy, since } from '../lease.ts'
 import { publish } from './channels.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
+import type { Pacemaker } from './pacemaker.ts'
 
 /** Renewals that one message may carry. */
 const MOST = 10_000
@@ -67,6 +68,7 @@ export class Heartbeat {
   readonly #clock: Clock
   readonly #margin: number
   readonly #ward: Ward
+  readonly #pacemaker: Pacemaker | undefined
   readonly #groups = new Map<string, Group[]>()
   readonly #urgent = new Set<Belief>()
   #requests = 0
@@ -82,7 +84,8 @@ export class Heartbeat {
   failure: unknown
   readonly seen = { messages: 0, renewals: 0 }
 
-  constructor(clock: Clock, margin: number, ward: Ward) {
+  constructor(clock: Clock, margin: number, ward: Ward, pacemaker?: Pacemaker) {
+    this.#pacemaker = pacemaker
     this.#clock = clock
     this.#margin = margin
     this.#ward = ward
@@ -121,8 +124,9 @@ export class Heartbeat {
 
   /** Takes the belief into the group where it belongs now, and says what is left of it. */
   join(belief: Belief, { now, uptime } = this.#glance()): number {
-    this.leave(belief)
+    this.#part(belief)
     const kind = this.#kindOf(belief)
+    if (kind === 'half' || kind === 'continuous') this.#spare(belief)
     const key = `${kind} ${belief.term}`
     const groups = this.#groups.get(key) ?? []
     let group = groups.find(({ members }) => members.size < MOST)
@@ -141,7 +145,21 @@ export class Heartbeat {
     return left
   }
 
+  /** Another thread goes on renewing it while this one cannot. */
+  #spare(belief: Belief): void {
+    if (this.#pacemaker === undefined || belief.spare !== undefined) return
+    belief.spare = this.#pacemaker.keep(belief)
+    belief.spare.renewed()
+    belief.spare.progressed()
+  }
+
   leave(belief: Belief): void {
+    belief.spare?.drop()
+    belief.spare = undefined
+    this.#part(belief)
+  }
+
+  #part(belief: Belief): void {
     const group = belief.group as Group | undefined
     if (group === undefined) return
     belief.group = undefined
@@ -266,6 +284,7 @@ export class Heartbeat {
   }
 
   progressed(belief: Belief): void {
+    belief.spare?.progressed()
     if ((belief.group as Group | undefined)?.kind !== 'stalled') return
     this.join(belief)
     this.urge(belief)

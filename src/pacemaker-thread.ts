@@ -1,0 +1,58 @@
+import { once } from 'node:events'
+import { Worker } from 'node:worker_threads'
+import { systemClock } from './clock.ts'
+import { milliseconds } from './duration.ts'
+import { LeaseError } from './errors.ts'
+import { Pacemaker, Pulse } from './holder/pacemaker.ts'
+import { CLOCK_ERROR, type LeasesOptions } from './leases.ts'
+
+export interface ThreadData {
+  readonly url: string
+  readonly apiKey: string | undefined
+  readonly pulse: SharedArrayBuffer
+  readonly margin: number
+  readonly maxStall: number
+}
+
+/** A pacemaker whose thread has opened `url` and is ready. */
+export async function startPacemaker(url: string, options: LeasesOptions & { readonly apiKey?: string }): Promise<Pacemaker> {
+  const { clock = systemClock, clockError = CLOCK_ERROR, apiKey } = options
+  if (/^memory:/i.test(url))
+    throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot keep leases in ${url}: the memory of one thread is not another's`)
+  if (clock !== systemClock) throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' goes by the machine's own clock, not by another")
+  const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
+  const pulse = new Pulse()
+  const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: 2 * clockError, maxStall }
+  const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
+  try {
+    await once(worker, 'message') // 'ready'
+  } catch (cause) {
+    throw new LeaseError('UNAVAILABLE', `the thread for the heartbeat could not open ${url}: ${(cause as Error).message}`, { cause })
+  }
+  let closing = false
+  const ended = once(worker, 'exit')
+  worker.unref()
+  worker.on('error', error => {
+    if (!closing)
+      process.emitWarning(`the thread for the heartbeat failed; only this loop renews now: ${error.message}`, 'LeaseholdWarning')
+  })
+  return new Pacemaker(
+    clock,
+    {
+      post: message => worker.postMessage(message),
+      async [Symbol.asyncDispose]() {
+        closing = true
+        worker.ref()
+        worker.postMessage('close')
+        await ended.catch(() => {})
+      },
+    },
+    pulse,
+    maxStall,
+  )
+}
+
+/** From sources, as in tests, the thread runs what was built. */
+function workerFile(): URL {
+  return new URL(import.meta.url.endsWith('.ts') ? '../dist/pacemaker-worker.js' : './pacemaker-worker.js', import.meta.url)
+}
