@@ -1,4 +1,4 @@
-/** A PgBouncer before a Postgres, in transaction mode: each statement may run in another session. */
+/** A PgBouncer before a Postgres. In transaction mode each statement may run in another session. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chown, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
@@ -15,7 +15,7 @@ export interface Pooler extends AsyncDisposable {
 }
 
 /** `sessions`: how many it keeps to the engine; few, so that clients have to share them. */
-export async function pooler(target: number, { sessions = 3 } = {}): Promise<Pooler> {
+export async function pooler(target: number, { sessions = 3, mode = 'transaction' } = {}): Promise<Pooler> {
   const folder = await mkdtemp(join(tmpdir(), 'leasehold-pgbouncer-'))
   const [port] = await freePorts(1)
   const config = `[databases]
@@ -26,7 +26,7 @@ listen_port = ${port}
 unix_socket_dir =
 auth_type = trust
 auth_file = ${join(folder, 'users')}
-pool_mode = transaction
+pool_mode = ${mode}
 default_pool_size = ${sessions}
 server_login_retry = 1
 max_client_conn = 200

@@ -54,6 +54,13 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     expect(systemClock.now() - began).toBeLessThan(2_000)
   })
 
+  test('a pooler that gives each client a session of its own is heard, and that is found out', async () => {
+    await using generous = await pooler(server.port, { mode: 'session', sessions: 20 })
+    await using store = new PostgresStore({ url: server.url.replace(`:${server.port}`, `:${generous.port}`), name: 'heard' })
+    await store.open()
+    await expect.poll(() => store.profile.push, { timeout: 5_000 }).toBe(true)
+  })
+
   test('leases work as anywhere: one holder at a time, the next in the queue is served', async () => {
     await using one = await connect(`${url}?name=leases`, { holder: 'one' })
     await using two = await connect(`${url}?name=leases`, { holder: 'two' })
