@@ -65,6 +65,8 @@ export interface Spare {
 }
 
 export interface BeliefOptions {
+  /** Under which it is spoken of to those who listen. */
+  readonly ask: number
   readonly holder: string
   readonly ttl: number
   readonly strategy: Strategy
@@ -82,6 +84,7 @@ const NEVER: Sent = { number: 0, now: Number.NEGATIVE_INFINITY, uptime: Number.N
 export class Belief {
   readonly keeper: Keeper
   readonly id: number
+  readonly ask: number
   readonly holder: string
   readonly ttl: number
   readonly strategy: Strategy
@@ -128,6 +131,7 @@ export class Belief {
     this.id = id
     this.stage = stage
     this.term = term
+    this.ask = options.ask
     this.holder = options.holder
     this.ttl = options.ttl
     this.strategy = options.strategy

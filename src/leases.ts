@@ -13,7 +13,7 @@ import { type Clock, pause, systemClock } from './clock.ts'
 import { type Duration, inWords, milliseconds } from './duration.ts'
 import { type Facts, LeaseError } from './errors.ts'
 import { Asking } from './holder/asking.ts'
-import { publish } from './holder/channels.ts'
+import { nextAsk, publish } from './holder/channels.ts'
 import { Heartbeat } from './holder/heartbeat.ts'
 import { Nesting } from './holder/nesting.ts'
 import { News, type Watch } from './holder/news.ts'
@@ -119,6 +119,7 @@ export interface PastLease extends PastGrant {
 }
 
 interface Asked {
+  readonly ask: number
   readonly command: Acquire
   readonly ttl: number
   readonly strategy: Strategy
@@ -208,7 +209,7 @@ export class Leases implements AsyncDisposable {
       put: async (belief, key, value) => void (await this.#changeOn(belief, { kind: 'put', lease: belief.id, key, value })),
       delete: async (belief, key) => void (await this.#changeOn(belief, { kind: 'delete', lease: belief.id, key })),
       listen: belief => void this.#listen(belief),
-      endangered: belief => publish('jeopardy', () => ({ ...belief.facts, remaining: belief.remaining() })),
+      endangered: belief => publish('jeopardy', () => ({ ask: belief.ask, ...belief.facts, remaining: belief.remaining() })),
     }
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
   }
@@ -305,7 +306,13 @@ export class Leases implements AsyncDisposable {
     this.#mustBeOpen()
     const asked = this.#form(typeof names === 'string' ? [names] : names, options, limit > 0)
     const began = this.clock.now()
-    return new Promise((resolve, reject) => {
+    const { ask, command } = asked
+    publish('asking', () => ({ ask, holder: this.holder, resources: command.wants.map(({ resource }) => resource), ttl: asked.ttl, limit }))
+    return new Promise((resolve, rejectPromise) => {
+      const reject = (error: unknown) => {
+        publish('refused', () => ({ ask, error }))
+        rejectPromise(error)
+      }
       const asking = new Asking(reject, this.clock, signal, limit, () => this.#waited(asked, this.clock.now() - began))
       this.#asking.add(asking)
       const done = () => {
@@ -454,7 +461,7 @@ export class Leases implements AsyncDisposable {
       belief.cancelHold = this.clock.after(maxHold, () =>
         this.#lose(belief, 'max-hold', `it was held for ${inWords(maxHold)}, as long as was allowed`, { ms: maxHold }),
       )
-    publish('acquired', () => ({ ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
+    publish('acquired', () => ({ ask: belief.ask, ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
     return belief
   }
 
@@ -510,6 +517,7 @@ export class Leases implements AsyncDisposable {
     if (!['half', 'continuous', 'on-activity', 'manual', 'never'].includes(renew))
       throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
     return {
+      ask: nextAsk(),
       ttl,
       strategy: renew,
       maxHold: maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold'),
@@ -583,7 +591,12 @@ export class Leases implements AsyncDisposable {
   #placed(waiter: Waiter, position: number): void {
     if (position === waiter.position) return
     waiter.position = position
-    publish('queued', () => ({ lease: waiter.belief.id, resources: waiter.asked.command.wants.map(({ resource }) => resource), position }))
+    publish('queued', () => ({
+      ask: waiter.asked.ask,
+      lease: waiter.belief.id,
+      resources: waiter.asked.command.wants.map(({ resource }) => resource),
+      position,
+    }))
     try {
       waiter.asked.onWait?.({ lease: waiter.belief.id, position })
     } catch (error) {
@@ -729,7 +742,7 @@ export class Leases implements AsyncDisposable {
     const loss: Loss = { lease, resources, token: tokens[0] ?? 0, cause, message, at: this.clock.wall(), overlap }
     this.#losses.push(loss)
     if (this.#losses.length > RECORDED) this.#losses.shift()
-    publish('lost', () => ({ ...belief.facts, ...loss, reason: belief.end }))
+    publish('lost', () => ({ ask: belief.ask, ...belief.facts, ...loss, reason: belief.end }))
   }
 
   #endChildren(belief: Belief): void {
@@ -779,7 +792,12 @@ export class Leases implements AsyncDisposable {
     this.#endChildren(belief)
     belief.finish(() => belief.gone('released by its holder'))
     belief.farewell = this.#farewell(belief.id, belief.term)
-    publish('released', () => ({ ...belief.facts, resources: belief.resources, held: this.clock.now() - belief.grantedAt }))
+    publish('released', () => ({
+      ask: belief.ask,
+      ...belief.facts,
+      resources: belief.resources,
+      held: this.clock.now() - belief.grantedAt,
+    }))
     return belief.farewell
   }
 
@@ -830,7 +848,13 @@ export class Leases implements AsyncDisposable {
       this.#forget(belief)
       this.#endChildren(belief)
       belief.finish(() => belief.gone(`transferred to ${to}`))
-      publish('released', () => ({ ...belief.facts, resources: belief.resources, to, held: this.clock.now() - belief.grantedAt }))
+      publish('released', () => ({
+        ask: belief.ask,
+        ...belief.facts,
+        resources: belief.resources,
+        to,
+        held: this.clock.now() - belief.grantedAt,
+      }))
       return outcome.id!
     }
     if (outcome.kind === 'refused' && outcome.code === 'GONE') {

@@ -33,6 +33,7 @@ const rooms: readonly Room[] = [
   { room: 'dashboard/', may: ['wire/http-client.ts'] },
 
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
+  { room: 'otel.ts', may: ['type:holder/'] },
   { room: 'pacemaker-thread.ts', may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'pacemaker-worker.ts'] },
   { room: 'pacemaker-worker.ts', may: ['*'] },
   { room: 'open.ts', may: ['*'] },
