@@ -154,6 +154,8 @@ export interface Summary {
   readonly nextToken: number
   /** Nothing is granted until the log has been quiet for the longest ttl. */
   readonly quiet: boolean
+  /** The leases of this log are in another, or on their way there (empty). */
+  readonly moved?: string
 }
 
 interface Answers {

@@ -5,19 +5,14 @@ import { isAbsolute, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Clock, systemClock } from './clock.ts'
 import { LeaseError } from './errors.ts'
+import { Following } from './following.ts'
 import { Leases, type LeasesOptions } from './leases.ts'
 import type { Lessor } from './lessor.ts'
 import { startPacemaker } from './pacemaker-thread.ts'
-import { Replica } from './replica/replica.ts'
-import { EtcdStore } from './store/etcd.ts'
-import { etcdOptions } from './store/etcd-url.ts'
+import { Replica, type Survivor } from './replica/replica.ts'
 import { FileStore, type FileStoreOptions } from './store/file.ts'
 import { MemoryLog, MemoryStore } from './store/memory.ts'
-import { PostgresStore } from './store/postgres.ts'
-import { RedisStore } from './store/redis.ts'
 import type { Store } from './store.ts'
-import { RemoteLessor } from './wire/resp-client.ts'
-import { placeOf } from './wire/resp-dial.ts'
 
 /** Opens the place that `url` names, or the user's own file, and stays connected until disposed of. */
 export async function connect(url: string = defaultUrl(), options: LeasesOptions & OpenOptions = {}): Promise<Leases> {
@@ -37,17 +32,23 @@ export interface OpenOptions {
 }
 
 export async function open(url: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
-  const { clock = systemClock } = options
+  const wire = wires[schemeOf(url) ?? '']
+  if (wire !== undefined) return wire(url, options) // the server goes along when the leases move
+  return new Following(await openHere(url, options), { ...options, open: there => openHere(there, options) })
+}
+
+/** As `open`, for one who stays when the leases of a log move to another. */
+export async function openHere(url: string, options: OpenOptions = {}): Promise<Lessor> {
   const wire = wires[schemeOf(url) ?? '']
   if (wire !== undefined) return wire(url, options)
   try {
-    return await Replica.open(storeOf(url, { clock }), { clock })
+    return await replicaOf(url, options)
   } catch (error) {
     const server = ownerOf(error)
     if (server === undefined || wires[schemeOf(server.address) ?? ''] === undefined) throw error
     // Who may open the file may do everything, also while a server owns it.
     const secret = operatorSecret(server.path)
-    return open(server.address, secret === undefined ? options : { ...options, apiKey: secret })
+    return openHere(server.address, secret === undefined ? options : { ...options, apiKey: secret })
   }
 }
 
@@ -59,7 +60,8 @@ const wires: Readonly<Record<string, (url: string, options: OpenOptions) => Prom
   https: overHttp,
 }
 
-function overResp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
+async function overResp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
+  const [{ RemoteLessor }, { placeOf }] = await Promise.all([import('./wire/resp-client.ts'), import('./wire/resp-dial.ts')])
   return RemoteLessor.open({ key: apiKey, ...placeOf(url), clock })
 }
 
@@ -92,6 +94,27 @@ function operatorSecret(path: string): string | undefined {
   }
 }
 
+/** What replicas of this process had seen of logs that lost entries: whoever opens such a log again begins above that. */
+const survivors = new Map<string, Survivor>()
+
+/** A replica on the store that `url` names; owned where that is asked for and the store can be. */
+export async function replicaOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Replica> {
+  const store = storeOf(url, { clock, ...(own !== undefined && { own }) })
+  const survivor = survivors.get(url)
+  const replica = await Replica.open(store, { clock, owned: own !== undefined && !store.profile.shared, ...(survivor && { survivor }) })
+  survivors.delete(url)
+  replica.signal.addEventListener('abort', () => {
+    const { reason } = replica.signal
+    if (reason instanceof LeaseError && reason.code === 'DIVERGED') survivors.set(url, above(replica.survivor, survivors.get(url)))
+  })
+  return replica
+}
+
+function above(a: Survivor, b: Survivor = a): Survivor {
+  const [lease, token] = [Math.max(a.lease, b.lease), Math.max(a.token, b.token)]
+  return { lease, token, revision: Math.max(a.revision, b.revision), quiet: Math.max(a.quiet, b.quiet) }
+}
+
 export interface StoreOptions {
   readonly clock?: Clock
   /** To be the only one, under this name, where the store can be owned; its profile says whether it is. */
@@ -101,22 +124,32 @@ export interface StoreOptions {
 type Owning = NonNullable<FileStoreOptions['own']>
 
 /** The store that `url` names, not opened yet. */
-export function storeOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Store {
+export async function storeOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Store> {
   const scheme = schemeOf(url)
   const store = stores[scheme ?? '']
   if (!store) throw unknown(url, scheme)
   return store(url, clock, own)
 }
 
-const stores: Readonly<Record<string, (url: string, clock: Clock, own: Owning | undefined) => Store>> = {
+type OpenStore = (url: string, clock: Clock, own: Owning | undefined) => Store | Promise<Store>
+
+// Loaded when they are used: a command that looks into a file is over before three engines' worth of code would be read.
+const postgres: OpenStore = async (url, clock) => new (await import('./store/postgres.ts')).PostgresStore({ url, clock })
+const redis: OpenStore = async (url, clock) => new (await import('./store/redis.ts')).RedisStore({ url, clock })
+const etcd: OpenStore = async (url, clock) => {
+  const [{ EtcdStore }, { etcdOptions }] = await Promise.all([import('./store/etcd.ts'), import('./store/etcd-url.ts')])
+  return new EtcdStore({ ...etcdOptions(url), clock })
+}
+
+const stores: Readonly<Record<string, OpenStore>> = {
   memory: (url, clock) => memory(url.slice('memory:'.length), clock),
   file: (url, _, own) => file(url, own),
-  postgres: (url, clock) => new PostgresStore({ url, clock }),
-  postgresql: (url, clock) => new PostgresStore({ url, clock }),
-  redis: (url, clock) => new RedisStore({ url, clock }),
-  rediss: (url, clock) => new RedisStore({ url, clock }),
-  etcd: (url, clock) => new EtcdStore({ ...etcdOptions(url), clock }),
-  etcds: (url, clock) => new EtcdStore({ ...etcdOptions(url), clock }),
+  postgres,
+  postgresql: postgres,
+  redis,
+  rediss: redis,
+  etcd,
+  etcds: etcd,
 }
 
 /** So that two programs of one user meet without any setting. */

@@ -20,6 +20,8 @@ const rooms: readonly Room[] = [
   { room: 'lessor.ts', may: ['kernel/', 'type:store.ts', 'errors.ts'] },
   { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
+  { room: 'following.ts', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
+
   { room: 'holder/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
   { room: 'leases.ts', may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },

@@ -14,7 +14,7 @@ import { Stream } from './kernel/stream.ts'
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
  * whether logs that exist would lead elsewhere as well: that needs a new rules version.
  */
-const GOLDEN = '6d5451d50777ca23 3849974352 2406440434'
+const GOLDEN = '712af27b25b9603e 3472863262 1050092041'
 
 function write(seed: number, length: number): { state: State; entries: Uint8Array[] } {
   const state = found()

@@ -9,6 +9,7 @@ import { explain } from './explain.ts'
 import { history } from './history.ts'
 import { key } from './key.ts'
 import { ls } from './ls.ts'
+import { migrate } from './migrate.ts'
 import { breakHold, revoke } from './operate.ts'
 import { endQuietlyWhenNobodyReads, say } from './output.ts'
 import { policy } from './policy.ts'
@@ -23,7 +24,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
   ...[revoke, breakHold, policy, key],
-  ...[backup, restore],
+  ...[backup, restore, migrate],
 ]
 
 function program(): Command {

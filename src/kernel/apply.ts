@@ -7,6 +7,7 @@ import type { Acquire, Command, Proposal } from './command.ts'
 import type { Effects } from './effects.ts'
 import { put, remove } from './entry.ts'
 import { createKey, fence, generation, policy, revokeKey, upgrade } from './govern.ts'
+import { elsewhere, move } from './move.ts'
 import { breakHold, recallHolders, revoke, transfer } from './operate.ts'
 import type { Outcome, Refused } from './outcome.ts'
 import { release, releaseRefusal } from './release.ts'
@@ -24,6 +25,10 @@ export function apply(state: State, proposal: Proposal, effects: Effects): Outco
 }
 
 function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects): Outcome {
+  if (state.moved !== undefined) {
+    const refused = elsewhere(state, state.moved, command)
+    if (refused !== undefined) return refused
+  }
   switch (command.kind) {
     case 'acquire':
       return acquire(state, effects, { command, key })
@@ -65,6 +70,8 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
       return upgrade(state, command, key)
     case 'generation':
       return generation(state, effects, command, key)
+    case 'move':
+      return move(state, effects, command, key)
   }
 }
 
@@ -74,6 +81,10 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
  */
 export function refusal(state: State, proposal: Proposal): Refused | undefined {
   const { command } = proposal
+  if (state.moved !== undefined) {
+    const refused = elsewhere(state, state.moved, command)
+    return refused?.kind === 'refused' ? refused : undefined
+  }
   if (command.kind === 'acquire') {
     const plan = planAcquire(state, proposal as Proposal & { readonly command: Acquire })
     return 'kind' in plan ? plan : undefined

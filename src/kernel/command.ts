@@ -249,6 +249,16 @@ export interface Generation {
   readonly quiet: number
 }
 
+/**
+ * The leases move to another log: nothing is decided in this one any more, and nothing lapses. Left without `to` while they are on their way;
+ * with it, whoever asks is told where they are. `stay`: they stay, or have arrived; every timer begins anew.
+ */
+export interface Move {
+  readonly kind: 'move'
+  readonly to?: string
+  readonly stay?: boolean
+}
+
 export type Command =
   | Acquire
   | Renew
@@ -270,6 +280,7 @@ export type Command =
   | Tick
   | Upgrade
   | Generation
+  | Move
 
 /** An operation of a client that may have to ask twice: the same session and number, the same effect and answer. */
 export interface Operation {

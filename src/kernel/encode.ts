@@ -25,6 +25,7 @@ const KINDS = [
   'tick',
   'upgrade',
   'generation',
+  'move',
 ] as const satisfies readonly Command['kind'][]
 const KIND_NUMBER = new Map<Command['kind'], number>(KINDS.map((kind, i) => [kind, i]))
 const WITH_KEY = 32
@@ -142,6 +143,9 @@ function writeCommand(to: Writer, command: Command): void {
       return to.uint(command.elapsed)
     case 'upgrade':
       return to.uint(command.rules)
+    case 'move':
+      to.text(command.to ?? '')
+      return to.bool(command.stay ?? false)
     case 'generation':
       to.uint(command.lease)
       to.uint(command.token)
@@ -197,6 +201,10 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
       return { kind, n: from.uint(), elapsed: from.uint() }
     case 'upgrade':
       return { kind, rules: from.uint() }
+    case 'move': {
+      const place = from.text()
+      return { kind, ...(place !== '' && { to: place }), ...(from.bool() && { stay: true }) }
+    }
     case 'generation':
       return { kind, lease: from.uint(), token: from.uint(), revision: from.uint(), quiet: from.uint() }
   }

@@ -18,6 +18,7 @@ export const EVENT_TYPES = [
   'policy',
   'key',
   'generation',
+  'moved',
   'resync',
   'suppressed',
   'reused',

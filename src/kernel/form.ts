@@ -147,6 +147,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   fence: fields({ kind, resource: text, token: number }),
   tick: fields({ kind, n: number, elapsed: number }),
   upgrade: fields({ kind, rules: number }),
+  move: fields({ kind, 'to?': someText, 'stay?': yesNo }),
   generation: fields({ kind, lease: number, token: number, revision: number, quiet: number }),
 }
 

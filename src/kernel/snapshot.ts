@@ -117,6 +117,8 @@ function tables(state: State): Uint8Array {
   for (const n of [state.wall, state.longest, state.tick, state.elapsed, run.number, run.ms, state.quietEpochs]) to.uint(n)
   to.bool(run.owned)
   writeTimer(to, state.quiet)
+  to.bool(state.moved !== undefined)
+  to.text(state.moved ?? '')
   to.list([...state.policies], ([prefix, rules]) => {
     to.text(prefix)
     writeRules(to, rules)
@@ -300,6 +302,8 @@ export class StateLoader {
     state.quietEpochs = from.uint()
     state.run = { number, ms, owned: from.bool() }
     state.quiet = readTimer(from)
+    const [left, place] = [from.bool(), from.text()]
+    state.moved = left ? place : undefined
     from.list(() => state.policies.set(from.text(), readRules(from)))
     from.list(() => {
       const [id, name, hash] = [from.uint(), from.text(), from.text()]

@@ -196,6 +196,8 @@ export interface State {
   run: { number: number; owned: boolean; ms: number }
   quiet: Timer | undefined
   quietEpochs: number
+  /** The leases have left for there (empty: it is not known yet where); undefined: they are here. */
+  moved: string | undefined
   readonly leases: Map<number, Lease>
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
@@ -245,6 +247,7 @@ export function found(wall = 0): State {
     run: { number: 0, owned: false, ms: 0 },
     quiet: undefined,
     quietEpochs: 0,
+    moved: undefined,
     leases: new Map(),
     resources: new Map(),
     entries: new Map(),

@@ -289,7 +289,14 @@ export class Replica implements Lessor {
     const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
     if (wrong !== undefined)
       return Promise.resolve({ kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} })
-    if (command.kind === 'renew' && command.waiting !== true && this.#owned && op === undefined && command.leases.length <= MOST_RENEWALS)
+    if (
+      command.kind === 'renew' &&
+      this.#state.moved === undefined &&
+      command.waiting !== true &&
+      this.#owned &&
+      op === undefined &&
+      command.leases.length <= MOST_RENEWALS
+    )
       return this.#renew(command.leases, key, signal)
     const proposal: Proposal = op === undefined ? { command, key } : { command, key, op }
     const answer = op?.again !== true && this.#looksRefused(command) ? this.#submitUnlessRefused(proposal, signal) : this.#submit(proposal)
@@ -308,6 +315,7 @@ export class Replica implements Lessor {
 
   /** Cheap to ask, and never wrong in the one way that matters: what it lets pass is decided in the log. */
   #looksRefused(command: Command): boolean {
+    if (this.#state.moved !== undefined) return true
     if (command.kind === 'release') return findLease(this.#state, command.lease) === undefined
     if (command.kind !== 'acquire' || command.wait === true) return false
     return command.wants.some(want => this.#state.resources.has(want.resource))

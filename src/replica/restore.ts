@@ -55,10 +55,36 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
     quiet: Math.max(longest(target.state), longest(backup)),
   }
   await target.append(above, clock)
-  takePlaceOf(target.state, backup, above)
-  if ((await here.snapshot(target.position, chunks(backup))) !== 'kept')
-    throw new LeaseError('UNAVAILABLE', 'another process has written a snapshot meanwhile: end whoever uses this log, then restore again')
+  takePlaceOf(target.state, backup)
+  const { nextLease: lease, nextToken: token, revision } = target.state
+  apply(backup, { command: { ...above, lease, token, revision } }, silent())
+  await target.replaceBy(backup)
   return described(backup)
+}
+
+/**
+ * Puts the leases of a log that decides nothing any more into an empty one. Unlike a backup, `left` is all there is: nobody believes in anything
+ * that it does not know, so it need not be quiet; every term begins anew.
+ */
+export async function settleIn(store: Store, left: State, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<Restored> {
+  if (left.moved === undefined) throw new Error('leases can be granted in the log that they leave')
+  await using here = store
+  const target = await Log.open(here)
+  const { leases, policies, keys } = described(target.state)
+  if (leases + policies + keys.length > 0)
+    throw new LeaseError(
+      'INVALID',
+      `the log to move into holds ${leases} leases, ${policies} policies and ${keys.length} keys: name an empty one`,
+    )
+  const { nextLease: lease, nextToken: token, revision } = left
+  await target.append({ kind: 'generation', lease, token, revision, quiet: 0 }, clock)
+  takePlaceOf(target.state, left)
+  left.nextLease = target.state.nextLease
+  left.nextToken = target.state.nextToken
+  left.revision = target.state.revision
+  apply(left, { command: { kind: 'move', stay: true } }, silent())
+  await target.replaceBy(left)
+  return described(left)
 }
 
 /** How long anyone may go on believing in what this state has granted, or in what it had forgotten before. */
@@ -67,7 +93,7 @@ function longest({ longest: term, quiet }: State): number {
 }
 
 /** From here on `backup` stands where `target` stands in its log. */
-function takePlaceOf(target: State, backup: State, above: Generation): void {
+function takePlaceOf(target: State, backup: State): void {
   backup.index = target.index
   backup.wall = Math.max(target.wall, backup.wall)
   // Of the log, not of what it says: who wrote to it, and its runs. Its trail stays that of the backup, so that a replica that was overlooked
@@ -83,8 +109,6 @@ function takePlaceOf(target: State, backup: State, above: Generation): void {
   backup.quietEpochs = Math.max(target.quietEpochs, backup.quietEpochs)
   backup.longest = Math.max(target.longest, backup.longest)
   for (const [resource, token] of target.fences) backup.fences.set(resource, Math.max(token, backup.fences.get(resource) ?? 0))
-  const counters = { lease: target.nextLease, token: target.nextToken, revision: target.revision }
-  apply(backup, { command: { ...above, ...counters } }, silent())
 }
 
 function described(state: State): Restored {
@@ -144,6 +168,12 @@ class Log {
         'UNSUPPORTED',
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
+  }
+
+  /** From here on the log says what `state` says, and nothing else. */
+  async replaceBy(state: State): Promise<void> {
+    if ((await this.#store.snapshot(this.position, chunks(state))) !== 'kept')
+      throw new LeaseError('UNAVAILABLE', 'another process has written a snapshot meanwhile: end whoever uses this log, then try again')
   }
 
   async append(command: Generation, clock: Clock): Promise<void> {

@@ -359,6 +359,11 @@ export class Timekeeper {
       else if (this.#look(countdown) <= now && marks.length < MOST_MARKS) marks.push(countdown)
       else this.#wheel.set(countdown, Math.max(this.#look(countdown), now + 1))
     }
+    if (this.#state.moved !== undefined) {
+      // The log would take none of it: they are looked at again in case the leases stay after all.
+      for (const countdown of [...due, ...marks]) this.#wheel.set(countdown, now + BEAT)
+      return
+    }
     if (inTurn && due.length > FEW && this.#turn() > 0) {
       const wait = ++this.#proposals
       for (const countdown of due) countdown.busy = wait

@@ -34,6 +34,7 @@ function answer(state: State, query: Query, remaining: Remaining): View['value']
         keys: state.keys.size,
         nextToken: state.nextToken,
         quiet: state.quiet !== undefined,
+        ...(state.moved !== undefined && { moved: state.moved }),
       }
     case 'lease': {
       const lease = findLease(state, query.lease)

@@ -74,6 +74,7 @@ export class Stream {
   #command(state: State): Command {
     const resource = this.#one(this.#resources)
     const dice = this.#random(100)
+    if (state.moved !== undefined && this.#chance(3)) return { kind: 'move', stay: true }
     if (dice < 34) return this.#chance(3) ? this.#register() : this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
     if (dice < 58) return this.#release(state, resource)
@@ -122,7 +123,7 @@ export class Stream {
       ttl: 100 + this.#random(9_000),
       wants: [],
       entries,
-      ...(this.#chance(3) || { grace: 1_000 }),
+      ...(!this.#chance(3) && { grace: 1_000 }),
     }
   }
 
@@ -139,6 +140,7 @@ export class Stream {
         hash: '0123456789abcdef'.repeat(4),
         allow: [1, 2].map(() => ({ verb: this.#one(VERBS), prefix: this.#one(['', 'a', 'p/', 'q', 'svc']) })),
       }
+    if (this.#chance(12)) return { kind: 'move', ...(this.#chance(2) && { to: 'b' }) }
     if (dice < 9) return { kind: 'unkey', id: 1 + this.#random(state.nextKey) }
     return this.#chance(3)
       ? { kind: 'generation', lease: state.nextLease, token: state.nextToken, revision: state.revision, quiet: this.#random(9_000) }

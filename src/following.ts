@@ -1,0 +1,166 @@
+/**
+ * A lessor that goes along when its leases move to another log.
+ *
+ * Not promised: that a watch sees every event of a move; it is told to begin anew (`resync`), as after any gap. Promised: what was asked is
+ * decided in one place only, and one who asks on this lessor never learns that there were two.
+ */
+import { type Clock, pause, systemClock } from './clock.ts'
+import { LeaseError } from './errors.ts'
+import type { Command } from './kernel/command.ts'
+import type { Event } from './kernel/event.ts'
+import type { Outcome } from './kernel/outcome.ts'
+import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from './lessor.ts'
+import type { Profile } from './store.ts'
+
+export interface FollowingOptions {
+  readonly clock?: Clock
+  /** Opens the place that a log's leases have moved to. */
+  readonly open: (url: string) => Promise<Lessor>
+}
+
+const RETRY = 50
+/** Leases on their way are waited for so long; a move is one write of a snapshot. */
+const PATIENCE = 30_000
+
+export class Following implements Lessor {
+  readonly #clock: Clock
+  readonly #open: FollowingOptions['open']
+  readonly #ended = new AbortController()
+  #here: Lessor
+  /** Fires when `#here` is no longer where the leases are. */
+  #left = new AbortController()
+  #going: Promise<void> | undefined
+
+  /** The lessor is this one's from here on. */
+  constructor(here: Lessor, { clock = systemClock, open }: FollowingOptions) {
+    this.#clock = clock
+    this.#open = open
+    this.#here = here
+    this.#settle()
+  }
+
+  get profile(): Profile {
+    return this.#here.profile
+  }
+
+  get signal(): AbortSignal {
+    return this.#ended.signal
+  }
+
+  /** Where the leases are now. */
+  get here(): Lessor {
+    return this.#here
+  }
+
+  propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
+    const here = this.#here
+    return here.propose(command, options).then(outcome => (isElsewhere(outcome) ? this.#again(here, outcome, command, options) : outcome))
+  }
+
+  async #again(from: Lessor, refused: Outcome, command: Command, options: ProposeOptions): Promise<Outcome> {
+    const end = this.#clock.now() + PATIENCE
+    let outcome = refused
+    while (isElsewhere(outcome)) {
+      const { moved } = outcome.facts
+      if (typeof moved === 'string') await this.#goTo(moved, from)
+      else if (this.#clock.now() >= end) return outcome
+      else await pause(this.#clock, RETRY, options.signal, { ref: true })
+      from = this.#here
+      outcome = await from.propose(command, options)
+    }
+    return outcome
+  }
+
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.#here.read<K>(query, options)
+  }
+
+  async *watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+    let { after } = options
+    for (;;) {
+      const left = this.#left.signal
+      const signal = AbortSignal.any([options.signal, left])
+      for await (const events of this.#here.watch(prefix, { ...options, ...(after !== undefined && { after }), signal })) {
+        after = events[0]!.revision
+        yield events
+      }
+      if (!left.aborted || options.signal.aborted) return
+      const { revision } = await this.#here.read({ kind: 'summary' })
+      after = revision
+      yield [{ revision, type: 'resync', lease: 0, at: this.#clock.wall() }]
+    }
+  }
+
+  backup(options?: Parameters<NonNullable<Lessor['backup']>>[0]): ReturnType<NonNullable<Lessor['backup']>> {
+    const { backup } = this.#here
+    if (backup === undefined) throw new LeaseError('UNSUPPORTED', 'this lessor has no way to make a backup')
+    return backup.call(this.#here, options)
+  }
+
+  // Moving
+
+  #settle(): void {
+    const here = this.#here
+    const ended = () => {
+      if (this.#here === here) this.#ended.abort(here.signal.reason)
+    }
+    if (here.signal.aborted) ended()
+    else here.signal.addEventListener('abort', ended, { once: true })
+    void this.#listen(here)
+  }
+
+  /** Also those who ask nothing must go along: they watch. */
+  async #listen(here: Lessor): Promise<void> {
+    const { signal } = this.#left
+    try {
+      const { revision, value } = await here.read({ kind: 'summary' })
+      if (value.moved) return await this.#goTo(value.moved, here)
+      for await (const events of here.watch('', { after: revision, types: ['moved'], signal }))
+        for (const { type, key, cause } of events) {
+          if (type === 'moved' && cause === 'left' && key) return await this.#goTo(key, here)
+          if (type === 'resync') return void this.#listen(here)
+        }
+    } catch {
+      // Whoever asks next is told, and tries again.
+    }
+  }
+
+  #goTo(url: string, from: Lessor): Promise<void> {
+    if (this.#here !== from) return Promise.resolve()
+    this.#going ??= this.#go(url, from).finally(() => (this.#going = undefined))
+    return this.#going
+  }
+
+  async #go(url: string, from: Lessor): Promise<void> {
+    let there: Lessor
+    try {
+      there = await this.#open(url)
+    } catch (cause) {
+      throw new LeaseError('UNAVAILABLE', `the leases have moved to ${url}, which cannot be opened here: ${(cause as Error).message}`, {
+        cause,
+        facts: { moved: url },
+      })
+    }
+    if (this.#ended.signal.aborted) return there[Symbol.asyncDispose]()
+    const left = this.#left
+    this.#here = there
+    this.#left = new AbortController()
+    this.#settle()
+    left.abort()
+    await from[Symbol.asyncDispose]()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#left.abort()
+    await this.#here[Symbol.asyncDispose]()
+    this.#ended.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
+  }
+}
+
+function isElsewhere(outcome: Outcome): outcome is Extract<Outcome, { readonly kind: 'refused' }> {
+  return (
+    outcome.kind === 'refused' &&
+    outcome.code === 'UNAVAILABLE' &&
+    (outcome.facts.moved !== undefined || outcome.facts.moving !== undefined)
+  )
+}
