@@ -281,9 +281,12 @@ describeEngine('redis', 'what Redis loses', () => {
     let after = START
     for (const word of 'abcde') after = await append(store, word, after)
     const [, second] = await positions(store)
+    const waiting = store.read(after, { wait: new AbortController().signal })
+    waiting.catch(() => {}) // where its place is still there, it waits to the end
     await tell(redis, ...command)
     const answers = [await store.read(second!), await store.append(bytes('f'), second!)]
     for (const answer of answers) expect(answer).toEqual({ kind: 'diverged', reason: expect.stringMatching(told) })
+    if (command[0] !== 'XDEL' && !command.includes('2')) expect((await waiting).kind).toBe('diverged')
     if (command[0] === 'DEL') return // as if it had never been
     await using next = new RedisStore({ url: redis.url })
     const read = await next.open().then(

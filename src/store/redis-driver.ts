@@ -28,6 +28,7 @@ interface Emitter {
 /** A client of npm `redis`, from version 5 on. */
 export interface RedisClient extends Emitter {
   readonly isReady: boolean
+  readonly options?: { readonly socket?: object | undefined } | undefined
   duplicate(overrides: object): RedisClient
   connect(): Promise<unknown>
   sendCommand(args: readonly Argument[], options: object): Promise<unknown>
@@ -80,17 +81,18 @@ export function dialCopyOf(client: AnyRedis, key: string, patience: number): Dia
     const own = { lazyConnect: true, clusterRetryStrategy: () => null, keyPrefix: '', redisOptions: { protocol: 2, keyPrefix: '' } }
     return async () => ofIoRedis(copy([], own))
   }
-  if ('sendCommand' in client && 'isReady' in client) return async () => ofRedis(client.duplicate(ownRedis(patience)))
+  if ('sendCommand' in client && 'isReady' in client)
+    return async () => ofRedis(client.duplicate(ownRedis(patience, client.options?.socket)))
   throw new LeaseError('INVALID', 'this is no client of npm redis (createClient, createCluster) or ioredis (Redis, Cluster)')
 }
 
-function ownRedis(connectTimeout: number): object {
+function ownRedis(connectTimeout: number, socket: object = {}): object {
   return {
     RESP: 2,
     disableOfflineQueue: true,
     maintNotifications: 'disabled',
     clientSideCache: undefined,
-    socket: { reconnectStrategy: false, connectTimeout },
+    socket: { ...socket, reconnectStrategy: false, connectTimeout, socketTimeout: undefined },
   }
 }
 

@@ -31,6 +31,11 @@ export function refusal(error: unknown): string | undefined {
   return word !== undefined && word in REFUSALS ? word : undefined
 }
 
+/** The key is there and is no stream. An error inside a script has the word somewhere in it. */
+export function isWrongType(error: unknown): boolean {
+  return /\bWRONGTYPE\b/.test(String(((error as Error).cause as Error | undefined)?.message))
+}
+
 /** `ifLost`: what to say when the request may have been on its way. */
 export function trouble(error: unknown, where: string, ifLost: ErrorCode): LeaseError {
   if (error instanceof LeaseError) return error
@@ -39,7 +44,8 @@ export function trouble(error: unknown, where: string, ifLost: ErrorCode): Lease
   if (word === undefined)
     return new LeaseError(ifLost, `the connection to ${where} was lost (${said})`, { cause: error, facts: { where, reason: 'connection' } })
   const [reason, words] = REFUSALS[word]!
-  return new LeaseError('UNAVAILABLE', `${where} ${words} (${said})`, { cause: error, facts: { where, reason } })
+  // Proxies say ERR for whatever went wrong behind them, after it was passed on, too.
+  return new LeaseError(word === 'ERR' ? ifLost : 'UNAVAILABLE', `${where} ${words} (${said})`, { cause: error, facts: { where, reason } })
 }
 
 export function unreachable(error: unknown, where: string): LeaseError {
@@ -58,7 +64,7 @@ export function unreachable(error: unknown, where: string): LeaseError {
 
 /** Why a log cannot be followed any more, and what to do. */
 export function divergence(log: string, what: string, index: number, found: number): string {
-  const anew = `Delete every key of it to begin anew, with tokens that still grow`
+  const anew = 'Delete every key of it to begin anew, with tokens that still grow'
   switch (what) {
     case 'gone':
       return `${log} is gone: Redis was flushed, restarted without its data, or evicted it (maxmemory-policy must be noeviction). Begin anew: whoever opens it next gets an empty log, with tokens that still grow`
@@ -70,6 +76,10 @@ export function divergence(log: string, what: string, index: number, found: numb
       return `another entry stands at ${index} of ${log}: Redis lost its end and it has grown again since. See appendfsync and docs/stores.md; begin anew`
     case 'missing':
       return `entry ${found} of ${log} is missing: someone deleted it (XDEL, XTRIM). ${anew}, or restore a backup`
+    case 'beginning':
+      return `${log} begins at ${found} and no snapshot has what came before: deleted by someone, or evicted. ${anew}, or restore a backup`
+    case 'unchained':
+      return `what follows ${index} in ${log} does not belong to it: someone wrote there. ${anew}, or restore a backup`
     default:
       return `${log} is not a log of Leasehold: another program uses the name. Choose another one with ?name=, or delete that key`
   }
