@@ -5,13 +5,15 @@
 //   loops: [{ name, each, target? }]   the engine's own locks: `each(lane, i)` acquires and releases once, as its users do
 //   write: { name, each }    the engine's smallest durable write
 //   push: ms                 the target for the p99 of news
+//   more?(report)            what is worth knowing of this engine alone
 //   [Symbol.asyncDispose]()
 import { Replica } from '../dist/replica/replica.js'
 import { Missing } from './engine.mjs'
 import { percentile, seconds, throughput, using } from './measure.mjs'
+import { etcd } from './stores-etcd.mjs'
 import { postgres } from './stores-postgres.mjs'
 
-const parts = { postgres }
+const parts = { etcd, postgres }
 
 const IN_FLIGHT = 1_024
 
@@ -112,6 +114,7 @@ export async function stores(report) {
         await locks(report, name, engine)
         await news(report, name, engine)
         await appends(report, name, engine)
+        await engine.more?.(report)
       })
     } catch (error) {
       if (!(error instanceof Missing)) throw error

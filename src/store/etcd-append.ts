@@ -25,10 +25,10 @@ const EASY = 16
 /** Lost so often although we reach further each time, something is wrong. */
 const MOST_TRIES = 50
 
-/** It stands at `at`, after these. */
+/** It stands there, after these. */
 interface Put {
   readonly kind: 'put'
-  readonly at: number
+  readonly position: Position
   readonly entries: readonly Stored[]
 }
 
@@ -62,8 +62,8 @@ export class Appender {
       const mine = got.entries.findIndex(({ position }) => position.nonce === parcel.nonce)
       if (mine >= 0) return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
       if (got.kind === 'put') {
-        this.#won(got.at - base.index)
-        return this.#done({ index: got.at, nonce: parcel.nonce }, missed && [...missed, ...got.entries])
+        this.#won(got.position.index - base.index)
+        return this.#done(got.position, missed && [...missed, ...got.entries])
       }
       if (got.count === 0) {
         // Nothing stood in our way, so what we began from is gone.
@@ -104,7 +104,8 @@ export class Appender {
         // At every level: whoever stands on a lost entry would else go on behind the gap.
         compare: [...standing, absent(keys.entries(index, index + 1))],
         success: [...(n > 1 ? [range(keys.entries(base.index + 1, index))] : []), put(keys.entry({ index, nonce }), value)],
-        failure: [{ request_txn: n < depth ? level(n + 1) : this.#log.looking(base) }],
+        // Alone, one hardly ever loses: then the little that would tell what was missed costs more than asking for it.
+        failure: depth === 1 ? [] : [n < depth ? { request_txn: level(n + 1) } : this.#log.missing(base)],
       }
     }
     const first = level(1)
@@ -115,11 +116,11 @@ export class Appender {
     for (let n = 1; n <= depth; n++) {
       if (answer.succeeded) {
         const met = n > 1 ? (answer.responses![0]!.response_range!.kvs ?? []) : []
-        return { kind: 'put', at: base.index + n, entries: met.map(kv => this.#log.stored(kv)) }
+        return { kind: 'put', position: { index: base.index + n, nonce }, entries: met.map(kv => this.#log.stored(kv)) }
       }
-      answer = answer.responses![0]!.response_txn!
+      if (n < depth) answer = answer.responses![0]!.response_txn!
     }
-    return this.#log.looked(base, answer, whole.header.revision)
+    return depth === 1 ? this.#log.look(base) : this.#log.missed(base, answer.responses![0]!.response_range!)
   }
 
   async #done(position: Position, missed: readonly Stored[] | undefined): Promise<Appended> {

@@ -40,6 +40,7 @@ export class Gateway {
   readonly #clock: Clock
   readonly #http: typeof http | typeof https
   readonly #agent: http.Agent
+  readonly #addresses: readonly { readonly host: string; readonly port: string }[]
   readonly #closing = new AbortController()
   #current = 0
   #path: Promise<string> | undefined
@@ -49,6 +50,10 @@ export class Gateway {
     this.#options = options
     this.#clock = options.clock
     this.#http = options.tls ? https : http
+    this.#addresses = options.endpoints.map(endpoint => {
+      const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(endpoint) as unknown as [string, string, string]
+      return { host, port }
+    })
     // One append, one barrier, one snapshot and the watch: a few connections that stay open.
     this.#agent = options.tls ? new https.Agent({ keepAlive: true, ...options.tls }) : new http.Agent({ keepAlive: true })
   }
@@ -239,11 +244,9 @@ export class Gateway {
     answered: (response: http.IncomingMessage) => void,
   ): http.ClientRequest {
     if (this.#closing.signal.aborted) throw new Trouble('the store was closed', {})
-    const { hostname, port } = new URL(`http://${this.#options.endpoints[endpoint]}`)
     return this.#http.request(
       {
-        host: hostname.replace(/^\[|\]$/g, ''),
-        port: port || '80',
+        ...this.#addresses[endpoint],
         method,
         path,
         agent: this.#agent,

@@ -33,6 +33,7 @@ export class Keys {
   readonly #log: string
   readonly #part: string
   readonly #snapshot: string
+  readonly #entries = new WeakMap<Position, string>()
 
   constructor(name: string) {
     if (!NAME.test(name) || name.length > 128)
@@ -49,8 +50,13 @@ export class Keys {
     this.tail = { key: this.log.key, range_end: below(this.#part).range_end }
   }
 
-  entry({ index, nonce }: Position): string {
-    return base64(this.#log + digits(index) + hex(nonce))
+  entry(position: Position): string {
+    let key = this.#entries.get(position)
+    if (key === undefined) {
+      key = base64(this.#log + digits(position.index) + hex(position.nonce))
+      this.#entries.set(position, key) // where one stands is asked for again and again
+    }
+    return key
   }
 
   /** Entries from one index up to, and without, another. */
@@ -96,8 +102,11 @@ export class Keys {
   }
 }
 
+/** Text is ASCII here: keys, numbers, JSON of numbers. */
 export function base64(text: string | Uint8Array): string {
-  return (typeof text === 'string' ? Buffer.from(text) : Buffer.from(text.buffer, text.byteOffset, text.length)).toString('base64')
+  return (typeof text === 'string' ? Buffer.from(text, 'latin1') : Buffer.from(text.buffer, text.byteOffset, text.length)).toString(
+    'base64',
+  )
 }
 
 function digits(index: number): string {

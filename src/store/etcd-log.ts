@@ -4,7 +4,17 @@ import type { Entry, NotThere, Position } from '../store.ts'
 import { START } from '../store.ts'
 import type { Gateway } from './etcd-gateway.ts'
 import { base64, FORMAT, type Keys } from './etcd-keys.ts'
-import { absent, exists, type KeyValue, put, type RangeAnswer, range, type Transaction, type TransactionAnswer } from './etcd-message.ts'
+import {
+  absent,
+  exists,
+  type KeyValue,
+  type Operation,
+  put,
+  type RangeAnswer,
+  range,
+  type Transaction,
+  type TransactionAnswer,
+} from './etcd-message.ts'
 import { Parts, packed, type Stored } from './etcd-parts.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
@@ -55,16 +65,25 @@ export class EtcdLog {
 
   /** What follows `after`, about as much as one answer carries. */
   async look(after: Position): Promise<Found | NotThere> {
-    const answer = await this.transact(this.looking(after))
-    return this.looked(after, answer, answer.header.revision)
+    return this.#looked(after, await this.transact(this.#looking(after)))
   }
 
-  looking(after: Position): Transaction {
+  /** The least that tells a proposer what it has missed: most of the time it is carried along for nothing. */
+  missing({ index }: Position): Operation {
+    return range({ ...this.keys.entries(index, index + 1 + MOST_ENTRIES), limit: this.#limit() + 1 })
+  }
+
+  async missed(base: Position, { kvs = [], count = '0', header }: RangeAnswer): Promise<Found | NotThere> {
+    const [first, ...others] = kvs
+    if (first?.key !== this.keys.entry(base)) return this.look(base) // which says what has become of it
+    return this.#gapless(base, others, Number(count) - 1, header.revision)
+  }
+
+  #looking(after: Position): Transaction {
     const { index } = after
-    const limit = Math.max(1, Math.min(MOST_ENTRIES, Math.floor(MOST_BYTES / this.#typical)))
     return {
       compare: [exists(this.keys.entry(after))],
-      success: [range({ ...this.keys.entries(index + 1, index + 1 + MOST_ENTRIES), limit })],
+      success: [range({ ...this.keys.entries(index + 1, index + 1 + MOST_ENTRIES), limit: this.#limit() })],
       failure: [
         range({ ...this.keys.log, limit: 1, keys_only: true }),
         range({ ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }),
@@ -72,14 +91,10 @@ export class EtcdLog {
     }
   }
 
-  /** What `looking`, alone or within another transaction, was answered. */
-  async looked(after: Position, { succeeded, responses = [] }: TransactionAnswer, revision = '0'): Promise<Found | NotThere> {
+  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<Found | NotThere> {
     if (succeeded) {
       const { kvs = [], count = '0' } = responses[0]!.response_range!
-      const entries = kvs.map(kv => this.stored(kv))
-      const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
-      if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
-      return { kind: 'found', entries, count: Number(count), revision: BigInt(revision) }
+      return this.#gapless(after, kvs, Number(count), header.revision)
     }
     const [all, there] = responses.map(({ response_range }) => response_range!) as [RangeAnswer, RangeAnswer]
     const [first] = all.kvs ?? []
@@ -94,6 +109,17 @@ export class EtcdLog {
     if (after.index > 0) return torn(`the log is empty, entry ${after.index} is gone`)
     await this.#found() // nobody who stands at the start has lost anything
     return this.look(after)
+  }
+
+  #gapless(after: Position, kvs: readonly KeyValue[], count: number, revision = '0'): Found | NotThere {
+    const entries = kvs.map(kv => this.stored(kv))
+    const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
+    if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
+    return { kind: 'found', entries, count, revision: BigInt(revision) }
+  }
+
+  #limit(): number {
+    return Math.max(1, Math.min(MOST_ENTRIES, Math.floor(MOST_BYTES / this.#typical)))
   }
 
   /** As many of these as one answer carries. */

@@ -16,7 +16,7 @@ import { type Operation, put, range, type TransactionAnswer } from './etcd-messa
 export const INLINE_BYTES = 786_432
 const PART_BYTES = 524_288
 /** Entries refer to parts that were begun at most so many entries before: older parts belong to nobody. */
-export const PARTS_WITHIN = 10_000
+export const PARTS_WITHIN = 1_000
 /** Fetched at a time. */
 const AT_ONCE = 64
 const [PLAIN, PARTS, DEFLATED] = [0, 1, 2]
