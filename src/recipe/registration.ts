@@ -7,8 +7,8 @@
  * `leasehold:registry`), and one that was replaced never comes back over its successor.
  */
 import { channel } from 'node:diagnostics_channel'
-import type { Clock } from '../clock.ts'
-import { type Duration, inWords, milliseconds } from '../duration.ts'
+import { type Clock, pause } from '../clock.ts'
+import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Attachment, Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -50,14 +50,17 @@ export interface Asking {
   within<T>(ms: number, answer: Promise<T>): Promise<T>
 }
 
+/** Whoever renews it, and brings it back. */
+export interface Keeper {
+  forget(registered: Registered): void
+  lost(registered: Registered): void
+  abandon(outcome: Outcome): void
+  release(lease: number, ttl: number): Promise<void>
+}
+
 const told = channel('leasehold:registry')
-/** Renewals in one command. */
-const BATCH = 10_000
-const FIRST_RETRY = 250
-const LAST_RETRY = 5_000
-/** Those who lapsed together come back over so long, or a third of their ttl. */
-const SPREAD = 10_000
-const FAREWELL = 5_000
+export const FIRST_RETRY = 250
+export const LAST_RETRY = 5_000
 /** A load that changes all the time is written so often at most. */
 const LOAD_EVERY = 1_000
 
@@ -74,7 +77,7 @@ export class Registered implements AsyncDisposable {
   readonly #grace: number
   readonly #drain: number
   readonly #asking: Asking
-  readonly #registrar: Registrar
+  readonly #keeper: Keeper
   readonly #listings: Listing[]
   readonly #onEvent: RegisterOptions['onEvent']
   readonly #over = new AbortController()
@@ -85,18 +88,18 @@ export class Registered implements AsyncDisposable {
   #loadWritten = Number.NEGATIVE_INFINITY
   #loadPending: Promise<void> | undefined
 
-  /** For the registrar: when to renew, and what failed so far. */
+  /** For its keeper: when to renew, and what failed so far. */
   next = 0
   failures = 0
   busy = false
 
-  constructor(asking: Asking, registrar: Registrar, inputs: readonly RegisterInput[], options: RegisterOptions) {
+  constructor(asking: Asking, keeper: Keeper, inputs: readonly RegisterInput[], options: RegisterOptions) {
     const ttl = milliseconds(options.ttl ?? '30s', 'ttl')
     this.ttl = ttl
     this.#grace = options.grace === undefined ? Math.floor(ttl / 2) : milliseconds(options.grace, 'grace')
     this.#drain = milliseconds(options.drain ?? 0, 'drain')
     this.#asking = asking
-    this.#registrar = registrar
+    this.#keeper = keeper
     this.#onEvent = options.onEvent
     this.#listings = inputs.map(({ status, load, instance = asking.holder.replaceAll('/', '-'), ...rest }) => {
       const state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) })
@@ -142,10 +145,10 @@ export class Registered implements AsyncDisposable {
       ),
       ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }),
     }
-    const outcome = await this.#asking.decide(command, { ttl: this.ttl, late: late => this.#registrar.abandon(late) })
+    const outcome = await this.#asking.decide(command, { ttl: this.ttl, late: late => this.#keeper.abandon(late) })
     if (outcome.kind !== 'granted') throw refusalOf(outcome)
     this.#incarnation ??= outcome.incarnation
-    if (this.#over.signal.aborted) return this.#registrar.abandon(outcome)
+    if (this.#over.signal.aborted) return this.#keeper.abandon(outcome)
     this.#lease = outcome.lease
     for (const [i, listing] of listings.entries()) listing.written = states[i]!
     this.answered(sent, outcome.ttl)
@@ -178,6 +181,7 @@ export class Registered implements AsyncDisposable {
     if (this.#lease === 0) return
     this.tell('lapsed')
     this.#lease = 0
+    this.#unreachable = false
   }
 
   tell(type: RegistrationEvent['type'], reason?: LeaseError): void {
@@ -195,7 +199,7 @@ export class Registered implements AsyncDisposable {
   /** Over for good. */
   end(reason: LeaseError): void {
     if (this.#over.signal.aborted) return
-    this.#registrar.forget(this)
+    this.#keeper.forget(this)
     this.tell('ended', reason)
     this.#lease = 0
     this.#over.abort(reason)
@@ -246,20 +250,18 @@ export class Registered implements AsyncDisposable {
 
   /** One write for all loads that changed within a second. */
   #writeLoad(): Promise<void> {
+    this.#loadPending ??= this.#writeLoadInTime()
+    return this.#loadPending
+  }
+
+  async #writeLoadInTime(): Promise<void> {
     const { clock } = this.#asking
-    this.#loadPending ??= new Promise((resolve, reject) => {
-      const wait = Math.max(0, this.#loadWritten + LOAD_EVERY - clock.now())
-      const write = () => {
-        this.#loadPending = undefined
-        this.#loadWritten = clock.now()
-        if (this.#over.signal.aborted) return resolve()
-        const changed = this.#listings.filter(({ state, written }) => state.load !== written.load)
-        Promise.all(changed.map(listing => this.#writeState(listing))).then(() => resolve(), reject)
-      }
-      if (wait === 0) write()
-      else clock.after(wait, write)
-    })
-    return this.#loadPending ?? Promise.resolve()
+    const wait = this.#loadWritten + LOAD_EVERY - clock.now()
+    await (wait > 0 ? pause(clock, wait, this.#over.signal).catch(() => {}) : undefined)
+    this.#loadPending = undefined
+    this.#loadWritten = clock.now()
+    const changed = this.#listings.filter(({ state, written }) => state.load !== written.load)
+    if (!this.#over.signal.aborted) await Promise.all(changed.map(listing => this.#writeState(listing)))
   }
 
   /** While it is not listed there is nothing to write to: it comes back with what it says by then. */
@@ -270,7 +272,7 @@ export class Registered implements AsyncDisposable {
     if (outcome.kind === 'done') return
     const refused = refusalOf(outcome)
     if (refused.code === 'GONE') {
-      if (this.#lease === lease) this.#registrar.lost(this)
+      if (this.#lease === lease) this.#keeper.lost(this)
       return
     }
     throw refused
@@ -286,12 +288,12 @@ export class Registered implements AsyncDisposable {
     if (this.#over.signal.aborted) return
     if (this.#drain > 0 && this.#lease !== 0) {
       await this.drain().catch(() => {}) // whoever cannot be told is not kept waiting either
-      await new Promise<void>(resolve => this.#asking.clock.after(this.#drain, resolve, { ref: true }))
+      await pause(this.#asking.clock, this.#drain, undefined, { ref: true })
     }
     const lease = this.#lease
     const { service, instance } = this.#listings[0]!.registration
     this.end(new LeaseError('GONE', `${service}/${instance} was deregistered`))
-    if (lease !== 0) await this.#registrar.release(lease, this.ttl)
+    if (lease !== 0) await this.#keeper.release(lease, this.ttl)
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -303,169 +305,7 @@ function equal(a: State, b: State): boolean {
   return a.status === b.status && a.load === b.load
 }
 
-function refusalOf(outcome: Outcome): LeaseError {
+export function refusalOf(outcome: Outcome): LeaseError {
   if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
   return new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
-}
-
-/** Renews all registrations of a process together, and brings back those that lapsed. */
-export class Registrar implements AsyncDisposable {
-  readonly #asking: Asking
-  readonly #registered = new Set<Registered>()
-  #cancel: (() => void) | undefined
-  #armedFor = Number.POSITIVE_INFINITY
-  #closed = false
-  /** For tests and metrics. */
-  readonly seen = { messages: 0, renewals: 0, returns: 0 }
-
-  constructor(asking: Asking) {
-    this.#asking = asking
-  }
-
-  get size(): number {
-    return this.#registered.size
-  }
-
-  async register(inputs: readonly RegisterInput[], options: RegisterOptions): Promise<Registered> {
-    const { signal } = options
-    signal?.throwIfAborted()
-    if (this.#closed) throw new LeaseError('UNAVAILABLE', 'these leases were closed')
-    const registered = new Registered(this.#asking, this, inputs, options)
-    const { clock } = this.#asking
-    const end = clock.now() + milliseconds(options.wait ?? 0, 'wait')
-    for (let tries = 0; ; tries++) {
-      try {
-        await registered.enter()
-        break
-      } catch (error) {
-        signal?.throwIfAborted()
-        if (!(error instanceof LeaseError && error.code === 'HELD') || clock.now() >= end) throw error
-        const pause = Math.min(end - clock.now(), LAST_RETRY, FIRST_RETRY * 2 ** tries)
-        await new Promise<void>(resolve => clock.after(pause, resolve, { ref: true }))
-      }
-    }
-    if (signal?.aborted || this.#closed) {
-      await registered.deregister()
-      signal?.throwIfAborted()
-      throw new LeaseError('UNAVAILABLE', 'these leases were closed')
-    }
-    this.#registered.add(registered)
-    this.#arm(registered.next)
-    return registered
-  }
-
-  forget(registered: Registered): void {
-    this.#registered.delete(registered)
-  }
-
-  #arm(at: number): void {
-    if (this.#closed || at >= this.#armedFor) return
-    this.#cancel?.()
-    this.#armedFor = at
-    const { clock } = this.#asking
-    this.#cancel = clock.after(Math.max(0, at - clock.now()), () => this.#beat())
-  }
-
-  #armNext(): void {
-    let next = Number.POSITIVE_INFINITY
-    for (const registered of this.#registered) if (!registered.busy) next = Math.min(next, registered.next)
-    if (next < Number.POSITIVE_INFINITY) this.#arm(next)
-  }
-
-  /** Whoever would be due soon comes along: one message instead of two. Never throws: it runs off a timer. */
-  #beat(): void {
-    this.#cancel = undefined
-    this.#armedFor = Number.POSITIVE_INFINITY
-    const now = this.#asking.clock.now()
-    const renewing: Registered[] = []
-    for (const registered of this.#registered) {
-      if (registered.busy || registered.next - registered.ttl / 8 > now) continue
-      registered.busy = true
-      if (registered.lease === 0) void this.#bringBack(registered)
-      else renewing.push(registered)
-    }
-    for (let i = 0; i < renewing.length; i += BATCH) void this.#renew(renewing.slice(i, i + BATCH))
-    this.#armNext()
-  }
-
-  async #renew(group: readonly Registered[]): Promise<void> {
-    const { clock, lessor } = this.#asking
-    const sent = clock.now()
-    const leases = group.map(({ lease }) => lease)
-    this.seen.messages++
-    this.seen.renewals += leases.length
-    let ttls: readonly number[] = []
-    try {
-      const patience = group.reduce((least, { ttl }) => Math.min(least, ttl / 2), LAST_RETRY)
-      const outcome = await this.#asking.within(patience, lessor.propose({ kind: 'renew', leases }))
-      if (outcome.kind === 'renewed') ttls = outcome.ttls
-    } catch {
-      // Unanswered: sent again below, and those concerned are told.
-    }
-    for (const [i, registered] of group.entries()) {
-      registered.busy = false
-      if (registered.signal.aborted || registered.lease !== leases[i]) continue
-      const term = ttls[i]
-      if (term === undefined) registered.missed()
-      else if (term > 0) registered.answered(sent, term)
-      else this.lost(registered)
-    }
-    this.#armNext()
-  }
-
-  /** Those who lapsed together must not come back in the same moment, or they would do it together again. */
-  lost(registered: Registered): void {
-    registered.lapsed()
-    const { clock } = this.#asking
-    registered.failures = 0
-    registered.next = clock.now() + clock.random() * Math.min(SPREAD, registered.ttl / 3)
-    if (!registered.busy) this.#arm(registered.next)
-  }
-
-  async #bringBack(registered: Registered): Promise<void> {
-    this.seen.returns++
-    try {
-      await registered.enter()
-      if (!registered.signal.aborted) registered.tell('registered')
-    } catch (error) {
-      const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', String(error), { cause: error })
-      // Somebody else is there now, or may not come in: asking again would only quarrel.
-      if (['HELD', 'STALE', 'FORBIDDEN', 'INVALID', 'UNAUTHENTICATED'].includes(reason.code)) registered.end(reason)
-      else registered.missed()
-    }
-    registered.busy = false
-    this.#armNext()
-  }
-
-  /** An answer that came too late to be of use. */
-  abandon(outcome: Outcome): void {
-    if (outcome.kind === 'granted') this.release(outcome.lease, outcome.ttl).catch(() => {})
-  }
-
-  /** Resolves when the lessor does not list it any more. */
-  async release(lease: number, ttl: number): Promise<void> {
-    const { clock, lessor } = this.#asking
-    const end = clock.now() + Math.min(FAREWELL, ttl)
-    for (let tries = 0; ; tries++) {
-      try {
-        const outcome = await this.#asking.within(end - clock.now(), lessor.propose({ kind: 'release', lease }))
-        if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
-        throw refusalOf(outcome)
-      } catch (cause) {
-        if (lessor.signal.aborted || clock.now() >= end)
-          throw new LeaseError('UNKNOWN', `lease ${lease} may still be listed: it lapses in at most ${inWords(ttl)} and its grace`, {
-            cause,
-          })
-        const pause = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** tries)
-        await new Promise<void>(resolve => clock.after(pause, resolve, { ref: true }))
-      }
-    }
-  }
-
-  /** All of them leave. What cannot be delivered lapses by itself. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#closed = true
-    this.#cancel?.()
-    await Promise.allSettled([...this.#registered].map(registered => registered.deregister()))
-  }
 }

@@ -1,7 +1,8 @@
 /** Agents and services that are listed only while they live: registration is a lease, discovery a cache of what is registered. */
 import type { ServiceView } from '../lessor.ts'
 import { type DiscoverOptions, Discovery, Feed } from './discovery.ts'
-import { type Asking, type Registered, type RegisterInput, type RegisterOptions, Registrar } from './registration.ts'
+import { Registrar } from './registrar.ts'
+import type { Asking, Registered, RegisterInput, RegisterOptions } from './registration.ts'
 
 export type { DiscoverOptions, Discovery } from './discovery.ts'
 export type { Registered, RegisterInput, RegisterOptions, RegistrationChange, RegistrationEvent } from './registration.ts'

@@ -1,0 +1,365 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { describe, expect, test } from 'vitest'
+import { LeaseError } from '../src/errors.ts'
+import type { Leases } from '../src/leases.ts'
+import type { RegistrationEvent } from '../src/recipe/registry.ts'
+import { silentLessor } from '../src/testing/in-memory.ts'
+import { everywhere } from './recipe-places.ts'
+
+const address = 'http://10.0.0.7:8080'
+
+/** As the log has it: names, and whether their leases are live. */
+async function listed(leases: Leases): Promise<string[]> {
+  const { value } = await leases.read({ kind: 'entries', prefix: 'services' }, { consistent: true })
+  return value.filter(({ key }) => key.split('/').length === 3).map(({ key, status }) => `${key.slice(9)} ${status}`)
+}
+
+everywhere('an agent is listed while it is registered, and gone in one revision when it leaves', async ({ open }) => {
+  await using a = await open('a')
+  await using b = await open('b')
+  const metadata = { name: 'Planner', skills: [{ id: 'plan' }] }
+  const me = await a.registry.register({ service: 'planner', address, capabilities: ['plan'], metadata, generation: 2 })
+  const planners = b.registry.discover({ capability: 'plan' })
+  expect(await planners.list()).toEqual([
+    expect.objectContaining({
+      service: 'planner',
+      instance: 'a',
+      address,
+      metadata,
+      generation: 2,
+      status: 'passing',
+      holder: 'a',
+      lease: me.lease,
+    }),
+  ])
+  const changes = planners.changes()
+  const next = async () => (await changes.next()).value
+  expect(await next()).toMatchObject({ type: 'added', instance: { instance: 'a' } })
+  await me.update({ status: 'warning', load: 3 })
+  expect(await next()).toMatchObject({ type: 'changed', instance: { status: 'warning', load: 3 } })
+  await me.drain()
+  expect(await next()).toMatchObject({ type: 'changed', instance: { status: 'draining' } })
+  expect(await planners.pick()).toBeUndefined()
+  await me.deregister()
+  expect(await next()).toMatchObject({ type: 'removed' })
+  expect(await planners.list()).toEqual([])
+  expect(await listed(a)).toEqual([])
+  expect(me.signal.aborted).toBe(true)
+  await changes.return()
+})
+
+everywhere('a name belongs to who has it, until a newer generation takes it over', async ({ open }) => {
+  await using a = await open('a')
+  await using b = await open('b')
+  const what = { service: 's', instance: '1', address }
+  const events: RegistrationEvent[] = []
+  const first = await a.registry.register({ ...what, ttl: '1s', onEvent: event => events.push(event) })
+  const refused = await b.registry.register(what).catch(error => error)
+  expect(refused).toBeInstanceOf(LeaseError)
+  expect(refused).toMatchObject({ code: 'HELD', facts: { holder: 'a' } })
+  await using second = await b.registry.register({ ...what, generation: 1 })
+  await new Promise(resolve => first.signal.addEventListener('abort', resolve))
+  expect(first.signal.reason).toMatchObject({ code: 'STALE', facts: { holder: 'b', generation: 1 } })
+  expect(events.map(({ type }) => type)).toEqual(['lapsed', 'ended'])
+  expect(await listed(a)).toEqual(['s/1 live'])
+  expect(second.registered).toBe(true)
+})
+
+everywhere('several on one lease come and go together', async ({ open }) => {
+  await using a = await open('a')
+  const all = await a.registry.register([
+    { service: 'planner', address, capabilities: ['plan'] },
+    { service: 'reviewer', address, capabilities: ['review'], status: 'warning' },
+  ])
+  expect(await listed(a)).toEqual(['planner/a live', 'reviewer/a live'])
+  const { revision } = await a.read({ kind: 'summary' })
+  await all.update({ weight: 7 }, { service: 'reviewer' })
+  expect((await a.registry.discover({}).list()).map(({ service, weight, status }) => [service, weight, status])).toEqual([
+    ['planner', 1, 'passing'],
+    ['reviewer', 7, 'warning'],
+  ])
+  await all.deregister()
+  expect((await a.read({ kind: 'summary' }, { consistent: true })).revision).toBe(revision + 2)
+  expect(await listed(a)).toEqual([])
+})
+
+describe('a registration', () => {
+  test('is renewed with all others in one message, and nothing is written when nothing changed', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const all = await Promise.all(
+      Array.from({ length: 50 }, (_, i) => leases.registry.register({ service: 's', instance: `${i}`, address })),
+    )
+    lessor.proposals.length = 0
+    await clock.advance(300_000)
+    const renewals = lessor.proposals.filter(({ kind }) => kind === 'renew')
+    expect(lessor.proposals.length).toBe(renewals.length)
+    expect(renewals.length).toBeLessThan(40)
+    expect(await listed(leases)).toHaveLength(50)
+    for (const each of all) await each.update({ status: 'passing', load: 0 })
+    expect(lessor.proposals.filter(({ kind }) => kind === 'put')).toEqual([])
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('that falls silent is suspect after a ttl, gone half a ttl later, and registers again when it can', async () => {
+    const { clock, leases, lessor, log } = silentLessor({ holder: 'a' })
+    const other = silentLessor({ clock, log, holder: 'b' })
+    const events: string[] = []
+    const onEvent = ({ type }: RegistrationEvent) => events.push(type)
+    const me = await leases.registry.register({ service: 's', address, ttl: 10_000, onEvent })
+    await me.update({ load: 5 })
+    lessor.stopAnswering()
+    await clock.advance(10_000)
+    expect(await listed(other.leases)).toEqual(['s/a suspect'])
+    await clock.advance(5_500)
+    expect(await listed(other.leases)).toEqual([])
+    expect(events).toEqual(['unreachable'])
+    lessor.answer()
+    await clock.advance(10_000)
+    expect(await listed(other.leases)).toEqual(['s/a live'])
+    expect(events).toEqual(['unreachable', 'lapsed', 'registered'])
+    expect(await other.leases.registry.discover({ service: 's' }).list()).toMatchObject([{ load: 5, lease: me.lease }])
+    await Promise.all([leases, other.leases].map(each => each[Symbol.asyncDispose]()))
+  })
+
+  test('that comes back within its grace was never gone', async () => {
+    const { clock, leases, lessor, log } = silentLessor({ holder: 'a' })
+    const other = silentLessor({ clock, log, holder: 'b' })
+    const events: string[] = []
+    const me = await leases.registry.register({ service: 's', address, ttl: 10_000, onEvent: ({ type }) => events.push(type) })
+    const { lease } = me
+    lessor.stopAnswering()
+    await clock.advance(13_000)
+    expect(await listed(other.leases)).toEqual(['s/a suspect'])
+    lessor.answer()
+    await clock.advance(3_000)
+    expect(await listed(other.leases)).toEqual(['s/a live'])
+    expect([me.lease, events]).toEqual([lease, ['unreachable', 'reached']])
+    await Promise.all([leases, other.leases].map(each => each[Symbol.asyncDispose]()))
+  })
+
+  test('writes a status at once and a restless load once a second', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const me = await leases.registry.register({ service: 's', address })
+    const puts = () => lessor.proposals.filter(({ kind }) => kind === 'put').length
+    const writes: Promise<void>[] = []
+    for (let i = 1; i <= 100; i++) {
+      writes.push(me.update({ load: i }))
+      await clock.advance(50)
+    }
+    await clock.advance(1_000)
+    await Promise.all(writes)
+    expect(puts()).toBeLessThanOrEqual(7)
+    expect(puts()).toBeGreaterThanOrEqual(5)
+    expect(await leases.registry.discover({}).list()).toMatchObject([{ load: 100 }])
+    const before = puts()
+    await me.update({ status: 'maintenance' })
+    expect(puts()).toBe(before + 1)
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('drains for as long as it was asked to before it leaves', async () => {
+    const { clock, leases } = silentLessor()
+    const me = await leases.registry.register({ service: 's', instance: '1', address, drain: '5s' })
+    const left = me.deregister()
+    await clock.advance(4_900)
+    expect(await leases.registry.discover({}).list()).toMatchObject([{ status: 'draining' }])
+    await clock.advance(200)
+    await left
+    expect(await listed(leases)).toEqual([])
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('waits for a name if it is asked to: its predecessor may just have been killed', async () => {
+    const { clock, leases, log, lessor } = silentLessor({ holder: 'old' })
+    const next = silentLessor({ clock, log, holder: 'new' })
+    await leases.registry.register({ service: 's', instance: '1', address, ttl: 10_000 })
+    lessor.stopAnswering()
+    const registering = next.leases.registry.register({ service: 's', instance: '1', address, wait: '1m' })
+    await clock.advance(15_000)
+    expect((await registering).registered).toBe(true)
+    // The old one comes back and finds its place taken: it is told so, and does not quarrel.
+    lessor.answer()
+    await clock.advance(10_000)
+    expect(await listed(next.leases)).toEqual(['s/1 live'])
+    expect((await next.leases.registry.discover({}).list())[0]!.holder).toBe('new')
+    await Promise.all([leases, next.leases].map(each => each[Symbol.asyncDispose]()))
+  })
+
+  test('is told of by a diagnostics channel, and a listener that throws stops nothing', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const seen: string[] = []
+    const hear = (message: unknown) => seen.push((message as RegistrationEvent).type)
+    subscribe('leasehold:registry', hear)
+    const warned = new Promise<Error>(resolve => process.once('warning', resolve))
+    try {
+      const me = await leases.registry.register({
+        ...{ service: 's', address, ttl: 10_000 },
+        onEvent: () => {
+          throw new Error('not mine')
+        },
+      })
+      lessor.stopAnswering()
+      await clock.advance(9_000)
+      expect(await warned).toMatchObject({ code: 'LEASEHOLD_EVENT' })
+      lessor.answer()
+      await clock.advance(3_000)
+      expect(me.registered).toBe(true)
+      expect(seen).toEqual(['unreachable', 'reached'])
+    } finally {
+      unsubscribe('leasehold:registry', hear)
+      await leases[Symbol.asyncDispose]()
+    }
+  })
+
+  test('refuses what is wrong before anything is asked', async () => {
+    const { leases, lessor } = silentLessor()
+    await expect(leases.registry.register({ service: 'a/b', address })).rejects.toMatchObject({ code: 'INVALID' })
+    await expect(leases.registry.register([])).rejects.toMatchObject({ code: 'INVALID' })
+    await expect(leases.registry.register({ service: 's', address: 'nowhere' })).rejects.toMatchObject({ code: 'INVALID' })
+    expect(lessor.proposals).toEqual([])
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('leaves with the process’s leases', async () => {
+    const { clock, leases, log } = silentLessor({ holder: 'a' })
+    const other = silentLessor({ clock, log, holder: 'b' })
+    await leases.registry.register({ service: 's', address })
+    await leases[Symbol.asyncDispose]()
+    expect(await listed(other.leases)).toEqual([])
+    await other.leases[Symbol.asyncDispose]()
+    await clock.settle()
+    expect(clock.waiting, 'no timer is left behind').toBe(0)
+  })
+})
+
+describe('discovery', () => {
+  test('goes on with what it knows when nobody answers, and says how old that is', async () => {
+    const { clock, leases, lessor, log } = silentLessor({ holder: 'a' })
+    const server = silentLessor({ clock, log, holder: 'b' })
+    await server.leases.registry.register({ service: 's', address })
+    const found = leases.registry.discover({ service: 's' })
+    const strict = leases.registry.discover({ service: 's', maxStale: '10s' })
+    expect(await found.pick()).toMatchObject({ service: 's' })
+    await clock.advance(60_000)
+    expect(found.age).toBeLessThanOrEqual(5_100)
+    expect(await strict.pick()).toMatchObject({ service: 's' })
+    lessor.stopAnswering()
+    await clock.advance(30_000)
+    expect(found.age).toBeGreaterThanOrEqual(30_000)
+    expect(found.age).toBeLessThanOrEqual(35_100)
+    expect(await found.pick()).toMatchObject({ service: 's' })
+    await expect(strict.pick()).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { maxStale: 10_000 } })
+    expect(() => strict.listNow()).toThrow(/old/)
+    lessor.answer()
+    await clock.advance(6_000)
+    expect(found.age).toBeLessThanOrEqual(5_100)
+    expect(await strict.pick()).toMatchObject({ service: 's' })
+    await Promise.all([leases, server.leases].map(each => each[Symbol.asyncDispose]()))
+  })
+
+  test('a machine that slept knows that its picture is old', async () => {
+    const { clock, leases } = silentLessor()
+    const found = await leases.registry.discover({}).ready()
+    clock.sleepMachine(600_000)
+    expect(found.age).toBeGreaterThanOrEqual(600_000)
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('before anything is known it waits, and says so when it is not to wait', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    lessor.stopAnswering()
+    const found = leases.registry.discover({ service: 's' })
+    expect(() => found.pickNow()).toThrow(expect.objectContaining({ code: 'UNAVAILABLE' }))
+    const failed = found.list().catch(error => error)
+    await clock.advance(10_000)
+    expect(await failed).toMatchObject({ code: 'UNAVAILABLE' })
+    expect(found.age).toBe(Number.POSITIVE_INFINITY)
+    lessor.answer()
+    await clock.advance(3_000)
+    expect(await found.list()).toEqual([])
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('keeps one watch, whoever asks and however often', async () => {
+    const { leases, lessor } = silentLessor()
+    let watches = 0
+    const watch = lessor.watch.bind(lessor)
+    lessor.watch = (...given) => {
+      watches++
+      return watch(...given)
+    }
+    for (let i = 0; i < 100; i++) await leases.registry.discover({ capability: `c${i}` }).list()
+    expect(watches).toBe(1)
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('a watcher that fell behind reads anew and misses nothing that still holds', async () => {
+    const { clock, leases, lessor, log } = silentLessor({ holder: 'a' })
+    const other = silentLessor({ clock, log, holder: 'b' })
+    const watch = lessor.watch.bind(lessor)
+    let gap = false
+    lessor.watch = async function* (prefix, options) {
+      for await (const events of watch(prefix, options)) {
+        if (gap) {
+          gap = false
+          yield [{ type: 'resync', revision: events[0]!.revision, lease: 0, at: 0 }]
+        } else yield events
+      }
+    }
+    const found = await leases.registry.discover({ service: 's' }).ready()
+    const changes = found.changes()
+    const first = await other.leases.registry.register({ service: 's', instance: '1', address })
+    expect((await changes.next()).value).toMatchObject({ type: 'added', instance: { instance: '1' } })
+    gap = true
+    await other.leases.registry.register({ service: 's', instance: '2', address })
+    expect((await changes.next()).value).toMatchObject({ type: 'added', instance: { instance: '2' } })
+    await first.deregister()
+    expect((await changes.next()).value).toMatchObject({ type: 'removed', instance: { instance: '1' } })
+    await changes.return()
+    await Promise.all([leases, other.leases].map(each => each[Symbol.asyncDispose]()))
+  })
+
+  test('its changes end when the asker stops or the leases close', async () => {
+    const { leases } = silentLessor()
+    const stop = new AbortController()
+    const found = leases.registry.discover({})
+    const run = async (signal?: AbortSignal) => {
+      for await (const _ of found.changes(signal === undefined ? {} : { signal })) expect.unreachable()
+      return 'over'
+    }
+    const [one, two] = [run(stop.signal), run()]
+    await found.ready()
+    stop.abort()
+    expect(await one).toBe('over')
+    await leases[Symbol.asyncDispose]()
+    expect(await two).toBe('over')
+  })
+
+  test('tells why a service is being preserved, through the library and to those who ask the log', async () => {
+    const { clock, leases, log, lessor } = silentLessor({ holder: 'a' })
+    const other = silentLessor({ clock, log, holder: 'b' })
+    for (let i = 0; i < 6; i++) await leases.registry.register({ service: 's', instance: `${i}`, address, ttl: 10_000 })
+    const found = await other.leases.registry.discover({ service: 's' }).ready()
+    expect(found.preserved('s')).toBeUndefined()
+    lessor.stopAnswering()
+    await clock.advance(40_000)
+    expect(found.preserved('s')).toMatch(/of 6 missed a renewal/)
+    expect(await other.leases.registry.services()).toMatchObject([{ service: 's', instances: 6, suspect: 6, preserving: true }])
+    expect((await found.list()).map(({ status }) => status)).toEqual(new Array(6).fill('suspect'))
+    const late = await other.leases.registry.discover({ service: 's' }).ready()
+    expect(late.preserved('s')).toBeDefined()
+    lessor.answer()
+    await clock.advance(10_000)
+    expect(found.preserved('s')).toBeUndefined()
+    expect((await found.list()).map(({ status }) => status)).toEqual(new Array(6).fill('passing'))
+    await Promise.all([leases, other.leases].map(each => each[Symbol.asyncDispose]()))
+  })
+
+  test('a strategy nobody knows and a hash without a key are refused', async () => {
+    const { leases } = silentLessor()
+    const found = await leases.registry.discover({}).ready()
+    expect(() => found.pickNow({ strategy: 'best' as never })).toThrow(/no strategy best/)
+    expect(() => found.pickNow({ strategy: 'hash' })).toThrow(/needs a key/)
+    await leases[Symbol.asyncDispose]()
+  })
+})
