@@ -99,7 +99,7 @@ const survivors = new Map<string, Survivor>()
 
 /** A replica on the store that `url` names; owned where that is asked for and the store can be. */
 export async function replicaOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Replica> {
-  const store = storeOf(url, { clock, ...(own !== undefined && { own }) })
+  const store = await storeOf(url, { clock, ...(own !== undefined && { own }) })
   const survivor = survivors.get(url)
   const replica = await Replica.open(store, { clock, owned: own !== undefined && !store.profile.shared, ...(survivor && { survivor }) })
   survivors.delete(url)

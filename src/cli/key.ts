@@ -1,23 +1,10 @@
-import { createHash } from 'node:crypto'
 import type { Command } from 'commander'
-import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Scope, VERBS, type Verb } from '../kernel/command.ts'
+import { hashOf, newSecret } from '../server/secret.ts'
 import { usage } from './exit.ts'
 import { change } from './operate.ts'
 import { common, visit } from './visit.ts'
-
-/** 256 bits that nobody can guess, with a beginning by which scanners of repositories know what they found. */
-export function newSecret(clock: Clock): string {
-  const bytes = Buffer.alloc(32)
-  for (let at = 0; at < 32; at += 8) bytes.writeBigUInt64LE(clock.bits(), at)
-  return `lh_${bytes.toString('base64url')}`
-}
-
-/** What the log keeps of a secret. */
-export function hashOf(secret: string): string {
-  return createHash('sha256').update(secret).digest('hex')
-}
 
 export function key(program: Command): void {
   const group = program.command('key').summary('who may do what: create, ls, revoke')

@@ -40,7 +40,7 @@ export function migrate(program: Command): void {
 
 async function carry(old: Lessor, to: string): Promise<Restored> {
   if (old.backup === undefined) throw new LeaseError('UNSUPPORTED', 'the server gives no copy of its state: move where the store is')
-  const store = storeOf(to, { own: { name: 'leasehold migrate' } }) // a bad name is told before anything is closed
+  const store = await storeOf(to, { own: { name: 'leasehold migrate' } }) // a bad name is told before anything is closed
   await order(old, { kind: 'move' })
   let now: Restored
   try {

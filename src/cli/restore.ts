@@ -21,7 +21,7 @@ export function restore(program: Command): void {
       const state = await readBackup(file === '-' ? process.stdin : createReadStream(file))
       if (/^(leaseholds?|https?):/i.test(settings.url))
         throw new LeaseError('UNSUPPORTED', `${settings.url} is a server: stop it, and restore into the store behind it (--store)`)
-      const store = storeOf(settings.url, { own: { name: 'leasehold restore' } })
+      const store = await storeOf(settings.url, { own: { name: 'leasehold restore' } })
       const now = await restoreInto(store, state, {
         confirm: ({ leases, policies, keys }) => {
           if (yes || leases + policies + keys.length === 0) return

@@ -101,7 +101,7 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
     throw usage(`there is no log level ${logLevel}`, `There are: ${LEVELS.join(', ')}.`)
   const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
   const limits = limitsFrom(options.limits)
-  const store = storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } })
+  const store = await storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } })
   const owned = !store.profile.shared
   const stop = stopping()
   const stay = stayAlive(systemClock)

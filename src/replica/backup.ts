@@ -44,8 +44,8 @@ export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<Sta
     if (!ended) throw new Error('it is cut off')
     return loader.finish()
   } catch (error) {
-    if (error instanceof LeaseError) throw error
-    const { message } = error as Error
+    const { message, code } = error as NodeJS.ErrnoException
+    if (error instanceof LeaseError || code !== undefined) throw error // not of the bytes: they could not be had
     if (error instanceof FromTheFuture) throw newer(message, error)
     throw new LeaseError('INVALID', `this backup is damaged: ${message}. Nothing was changed`, { cause: error })
   }
