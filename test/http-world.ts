@@ -95,8 +95,10 @@ export function ask(
       reply => {
         const chunks: Buffer[] = []
         reply.on('data', chunk => chunks.push(chunk))
-        reply.on('error', reject)
-        reply.on('end', () => {
+        reply.on('error', () => {})
+        // A stream has no end: what it begins with is enough.
+        if (reply.headers['content-type']?.startsWith('text/event-stream')) reply.once('data', () => reply.destroy())
+        reply.on('close', () => {
           const text = Buffer.concat(chunks).toString()
           resolve({
             status: reply.statusCode!,

@@ -25,7 +25,7 @@ export class Guard {
     if (!this.#any && !this.#known(host, ask.local))
       throw new Failure(
         'FORBIDDEN',
-        `this server is not called ${String(host).slice(0, 64)}: name it by a loopback address, or let it be configured`,
+        `this server is not called ${(host ?? 'nothing').slice(0, 64)}: name it by a loopback address, or let it be configured`,
         {
           status: 421,
         },

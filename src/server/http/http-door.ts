@@ -3,6 +3,7 @@
  * turn counts. (Measured: a bare listener answered twice as many requests as one through an adapter to Request and Response.)
  */
 import { isUtf8 } from 'node:buffer'
+import { setMaxListeners } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Clock } from '../../clock.ts'
@@ -28,7 +29,8 @@ const ALWAYS = ['X-Content-Type-Options', 'nosniff', 'Cache-Control', 'no-store'
 
 export function httpDoor(options: HttpOptions = {}): Door {
   return context => {
-    const { limits } = context
+    const { limits, closing } = context
+    setMaxListeners(0, closing) // every wait and every watch listens there
     const metrics = Metrics.of(context)
     const handler = new Handler(context, { ...options, count: (asked, code) => metrics.count('http', asked, code) })
     const server = createServer({
@@ -50,7 +52,7 @@ export function httpDoor(options: HttpOptions = {}): Door {
 async function serve(context: DoorContext, handler: Handler, request: IncomingMessage, response: ServerResponse): Promise<void> {
   // Whoever hangs up while being answered is gone, and that is all.
   response.on('error', () => {})
-  const answer = await handler.answer(new NodeAsk(request, response))
+  const answer = await handler.answer(new NodeAsk(request, response, context.closing))
   if (response.destroyed) return
   try {
     await send(context, answer, request, response)
@@ -64,11 +66,13 @@ async function serve(context: DoorContext, handler: Handler, request: IncomingMe
 class NodeAsk implements Ask {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
+  readonly #closing: AbortSignal
   #gone: AbortController | undefined
 
-  constructor(request: IncomingMessage, response: ServerResponse) {
+  constructor(request: IncomingMessage, response: ServerResponse, closing: AbortSignal) {
     this.#request = request
     this.#response = response
+    this.#closing = closing
   }
 
   get method(): string {
@@ -131,10 +135,16 @@ class NodeAsk implements Ask {
   gone(): AbortSignal {
     if (this.#gone === undefined) {
       const gone = new AbortController()
+      const closing = this.#closing
       this.#gone = gone
+      const stopping = () => gone.abort(closing.reason)
       const left = () => {
+        // By hand: AbortSignal.any would leave a trace of every request on a signal that lives as long as the server.
+        closing.removeEventListener('abort', stopping)
         if (!this.#response.writableFinished) gone.abort(new Failure('UNAVAILABLE', 'whoever asked has gone'))
       }
+      closing.addEventListener('abort', stopping)
+      if (closing.aborted) stopping()
       if (this.#response.destroyed) left()
       else this.#response.once('close', left)
     }

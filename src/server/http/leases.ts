@@ -60,10 +60,10 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
 }
 
 async function acquire(call: Call<schema.Static<typeof schema.Acquire>>): Promise<Answer> {
-  const { desk, caller, body, clock, ask, closing } = call
+  const { desk, caller, body, clock, ask } = call
   const command = commandOf(body)
   const wait = optionalMs(body.wait, 'wait') ?? 0
-  const signal = wait > 0 ? AbortSignal.any([ask.gone(), closing]) : undefined
+  const signal = wait > 0 ? ask.gone() : undefined
   const outcome = await desk.acquire(caller, command, { wait, ...operation('acquire', body.op), ...(signal && { signal }) })
   if (outcome.kind === 'refused') return refusal(outcome, await remaining(call, outcome))
   const { lease, incarnation, ttl, resources, tokens, revision } = accepted(outcome, 'granted')

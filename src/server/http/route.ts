@@ -15,7 +15,7 @@ export interface Ask {
   readonly hasBody: boolean
   /** All of the body; throws `TOO_LARGE` as soon as more than `most` bytes of it have come. */
   body(most: number): Promise<string>
-  /** Fires when whoever asked has gone. */
+  /** Fires when whoever asked has gone, or the server stops. */
   gone(): AbortSignal
   /** The same object for every request of one connection. */
   readonly connection: object
