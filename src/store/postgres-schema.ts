@@ -99,6 +99,19 @@ declare
 begin
   -- Acknowledged means durable, whatever this database is set to.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
+  -- Usually nothing came in between: then lock, check and move the end in one step. Whoever had to wait for the lock finds the end moved.
+  update ${s}.log as o set head = after + 1, head_nonce = new_nonce
+    where o.name = log_name and o.head = after and o.head_nonce = after_nonce
+      and (o.floor = after or exists (select from ${s}.entry e where e.log = o.id and e.idx = after and e.nonce = after_nonce))
+    returning o.id into l.id;
+  if found then
+    insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, after + 1, new_nonce, new_bytes);
+    perform pg_notify('leasehold_' || l.id, (after + 1) || ' ' || new_nonce);
+    kind := 'appended';
+    idx := after + 1;
+    return next;
+    return;
+  end if;
   select * into l from ${s}.log where name = log_name for no key update;
   if not found then return query select 'diverged the log is gone', 0::bigint, 0::bigint, null::bytea; return; end if;
   kind := ${s}.missing(l, after, after_nonce);
@@ -107,7 +120,6 @@ begin
   insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, l.head + 1, new_nonce, new_bytes);
   update ${s}.log set head = l.head + 1, head_nonce = new_nonce where name = log_name;
   perform pg_notify('leasehold_' || l.id, (l.head + 1) || ' ' || new_nonce);
-  if after = l.head then return query select 'appended', l.head + 1, new_nonce, null::bytea; return; end if;
   if l.head - after <= ${MISSED_ENTRIES} then
     select coalesce(sum(length(e.bytes)), 0), count(*) into total, many from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head;
   end if;
