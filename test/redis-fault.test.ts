@@ -88,6 +88,16 @@ describeEngine('redis', 'what Redis refuses', () => {
     expect(await store.read(a)).toMatchObject({ kind: 'entries', entries: { length: 0 } })
   })
 
+  test('reading writes nothing, though it is refused where writing is', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    const size = async () => /aof_current_size:(\d+)/.exec(String(await tell(redis, 'INFO', 'persistence')))![1]
+    const before = await size()
+    for (let i = 0; i < 50; i++) await store.read(i % 2 === 0 ? a : START)
+    expect(await size()).toBe(before)
+  })
+
   test('full memory, missing replicas and a failing disk are UNAVAILABLE by their names, nothing was done, and it goes on', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
