@@ -12,8 +12,9 @@ import { Missing } from './engine.mjs'
 import { percentile, seconds, throughput, using } from './measure.mjs'
 import { etcd } from './stores-etcd.mjs'
 import { postgres } from './stores-postgres.mjs'
+import { redis } from './stores-redis.mjs'
 
-const parts = { etcd, postgres }
+const parts = { etcd, postgres, redis }
 
 const IN_FLIGHT = 1_024
 
