@@ -352,7 +352,8 @@ function prefixAt(session: RespSession, i: number): string {
 /** What follows waits for it: an answer may be large, and only one of them is made at a time. */
 function read<K extends Query['kind']>(session: RespSession, query: Extract<Query, { readonly kind: K }>): void {
   const { desk } = session.door.context
-  session.occupy(desk.read<K>(session.caller, query), (to, { value, revision }) => {
+  // What this connection asked for before must be seen in the answer, though it may not have been decided yet.
+  session.occupy(desk.read<K>(session.caller, query, { consistent: session.owes }), (to, { value, revision }) => {
     if (value === undefined) to.null()
     else writeValue(to, Array.isArray(value) ? value : { ...value, revision })
   })

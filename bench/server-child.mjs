@@ -1,0 +1,17 @@
+// One server on a file, as `leasehold serve` runs it; for measuring and for tests. `node bench/server-child.mjs FILE [PORT]`
+import { Replica } from '../dist/replica/replica.js'
+import { serve } from '../dist/server/serve.js'
+import { FileStore } from '../dist/store/file.js'
+
+const [path, port = '0'] = process.argv.slice(2)
+const lessor = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
+const server = await serve({ lessor, listen: `127.0.0.1:${port}` })
+process.on('message', message => {
+  if (message === 'figures') process.send({ cpu: process.cpuUsage(), memory: process.memoryUsage(), timing: lessor.timing, seen: lessor.seen, connections: server.connections })
+})
+process.on('SIGTERM', async () => {
+  await server.close()
+  await lessor[Symbol.asyncDispose]()
+  process.exit(0)
+})
+process.send({ port: Number(server.addresses[0].split(':').at(-1)) })
