@@ -11,7 +11,7 @@ import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { normalPrefix, under } from '../kernel/name.ts'
-import type { EntryView, LeaseView, Lessor, Query, ResourceView, View } from '../lessor.ts'
+import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, View } from '../lessor.ts'
 
 /** `key` 0 is a caller without one: allowed everything while there are no keys, and nothing once there are. */
 export interface Caller {
@@ -152,6 +152,8 @@ export class Gate implements AsyncDisposable {
       case 'entries':
         this.reach(caller, 'read', query.prefix)
         return (value as readonly EntryView[]).filter(({ key }) => this.may(caller, 'read', key))
+      case 'services':
+        return (value as readonly ServiceView[]).filter(({ service }) => this.may(caller, 'read', `services/${service}`))
     }
   }
 

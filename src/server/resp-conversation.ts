@@ -16,7 +16,7 @@ const MOST_OWED = 32_768
 const MOST_READING = 64
 /** A writer that has grown beyond this was needed once, and is not kept. */
 const LARGE = 1 << 20
-const LISTS: ReadonlySet<Query['kind']> = new Set(['leases', 'resources', 'entries', 'history', 'policies', 'keys'])
+const LISTS: ReadonlySet<Query['kind']> = new Set(['leases', 'resources', 'entries', 'services', 'history', 'policies', 'keys'])
 
 type Of<K extends Question['kind']> = Extract<Question, { readonly kind: K }>
 

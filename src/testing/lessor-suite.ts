@@ -250,6 +250,31 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     refused('NOT_FOUND', await lessor.propose({ kind: 'delete', key: 'service/a' }))
   },
 
+  'registrations are counted by service, and an older generation never writes over a newer one': async log => {
+    const lessor = await log.open()
+    const entry = (instance: string, generation?: number) => {
+      return { key: `services/web/${instance}`, value: '{}', ...(generation !== undefined && { generation }) }
+    }
+    granted(await lessor.propose(acquire('ann', [], { entries: [entry('1', 2), entry('2')] })))
+    const held = refused('HELD', await lessor.propose(acquire('bob', [], { entries: [entry('2')] })))
+    assert.equal(held.facts.holder, 'ann')
+    refused('STALE', await lessor.propose(acquire('bob', [], { entries: [entry('1', 1)] })))
+    const bob = granted(await lessor.propose(acquire('bob', [], { entries: [entry('2', 1)] })))
+    const { value } = await lessor.read({ kind: 'services' }, { consistent: true })
+    assert.deepEqual(value, [{ service: 'web', instances: 2, suspect: 0, suppressed: 0, preserving: false, since: 0, removed: 0 }])
+    assert.deepEqual((await lessor.read({ kind: 'services', service: 'other' })).value, [])
+    const { value: entries } = await lessor.read({ kind: 'entries', prefix: 'services/web' }, { consistent: true })
+    assert.deepEqual(
+      entries.map(({ key, holder, generation, suppressed }) => [key, holder, generation, suppressed]),
+      [
+        ['services/web/1', 'ann', 2, false],
+        ['services/web/2', 'bob', 1, false],
+      ],
+    )
+    done(await lessor.propose({ kind: 'put', lease: bob.lease, ...entry('2', 3) }))
+    refused('STALE', await lessor.propose({ kind: 'put', lease: bob.lease, ...entry('2', 2) }))
+  },
+
   'a lease, a holder and a prefix can be revoked; what does not match is NOT_FOUND': async log => {
     const lessor = await log.open()
     const a = granted(await lessor.propose(acquire('ann', ['jobs/a'])))
@@ -615,6 +640,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
       resource: (await lessor.read({ kind: 'resource', resource: 'a/b' })).value,
       resources: (await lessor.read({ kind: 'resources', prefix: 'a' })).value,
       entries: (await lessor.read({ kind: 'entries', prefix: '' })).value,
+      services: (await lessor.read({ kind: 'services' })).value,
       history: (await lessor.read({ kind: 'history', resource: 'a/b' })).value,
       policies: (await lessor.read({ kind: 'policies' })).value,
       keys: (await lessor.read({ kind: 'keys' })).value,
@@ -623,7 +649,16 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(empty.summary.leases, 0)
     assert.equal(empty.lease, undefined)
     assert.deepEqual(empty.resource, { resource: 'a/b', capacity: 1, grants: [], queue: [], fence: 0 })
-    for (const list of [empty.leases, empty.under, empty.resources, empty.entries, empty.history, empty.policies, empty.keys])
+    for (const list of [
+      empty.leases,
+      empty.under,
+      empty.resources,
+      empty.entries,
+      empty.services,
+      empty.history,
+      empty.policies,
+      empty.keys,
+    ])
       assert.deepEqual(list, [])
     const first = granted(await lessor.propose(acquire('ann', ['a/b', 'ab'], { entries: [{ key: 'k', value: 'v' }] })))
     const second = queued(await lessor.propose(acquire('bob', ['a/b'], { wait: true })))

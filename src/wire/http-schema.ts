@@ -101,6 +101,14 @@ export const Rules = closed({
   queue: optional(Type.Enum(['fifo', 'fit'])),
   aging: optional(duration('A waiter gains one point of priority for so long.')),
   leases: optional(whole('In all; of the empty prefix only.')),
+  flapPenalty: optional(whole('What a lapse adds to the penalty of a registration; 0: nothing.')),
+  flapHalfLife: optional(duration('In so long a penalty halves.')),
+  flapSuppress: optional(whole('Above this penalty a registration is suppressed.')),
+  flapReuse: optional(whole('At this penalty it is free again.')),
+  preserveShare: optional(whole('Percent of a service that is expected to renew in time; with fewer, lapses are slowed. 0: never.')),
+  preserveLeast: optional(whole('A service of fewer registrations is neither preserved nor swept by shares.')),
+  preserveMost: optional(duration('How long one registration is kept at most for that reason.')),
+  sweepShare: optional(whole('Percent of a service that may lapse in one sweep.')),
   op,
 })
 const Scope = closed({ verb: Type.Enum([...VERBS]), prefix: text('By whole segments; empty: everything.') })
@@ -139,6 +147,7 @@ export const Query = Type.Union([
   closed({ ...query('resource'), resource: name }),
   closed({ ...query('resources'), prefix: text('') }),
   closed({ ...query('entries'), prefix: text('') }),
+  closed({ ...query('services'), service: optional(text('')) }),
   closed({ ...query('history'), resource: name }),
   closed(query('policies')),
   closed(query('keys')),

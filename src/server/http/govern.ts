@@ -8,7 +8,7 @@ import { given, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
 import { mustBeName, mustBePrefix } from './resources.ts'
 import { type Call, json, type Route, route } from './route.ts'
 
-const DURATIONS = ['ttlMin', 'ttlMax', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'aging'] as const
+const DURATIONS = ['ttlMin', 'ttlMax', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'aging', 'flapHalfLife', 'preserveMost'] as const
 
 function rulesOf({ op: _, ...body }: schema.Static<typeof schema.Rules>): PolicyRules {
   const inMs = Object.fromEntries(DURATIONS.map(rule => [rule, optionalMs(body[rule], rule)]))
