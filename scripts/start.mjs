@@ -1,15 +1,7 @@
-// `npm start`: installs and builds what is missing or stale, then runs the server.
+// `npm start`: installs and builds what is missing or stale, then serves the user's own store on port 7420 or the next free one, and prints
+// the address of the page.
 
-import { existsSync } from 'node:fs'
-import { join } from 'node:path'
-import { become, build, install, root, stale } from './build.mjs'
-
-const server = 'dist/cli/leasehold.js'
-const example = 'examples/takeover.mjs'
+import { become, build, install, stale } from './build.mjs'
 
 if (!install() || (stale() && !build())) process.exitCode = 1
-else if (existsSync(join(root, server))) await become(server, ['serve', ...process.argv.slice(2)])
-else {
-  console.log('Leasehold: a lease service. This clone has no server yet; this is what its library does:\n')
-  await become(example, [])
-}
+else await become('dist/cli/leasehold.js', ['serve', '--next-port', ...process.argv.slice(2)])

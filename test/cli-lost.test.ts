@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { alive, eventually, Place, processesWith } from './cli.ts'
 
-const SLOW = 40_000
+const SLOW = 120_000
 
 /** A command that ignores TERM, with a child that does so, too; it prints the numbers of both. */
 const STUBBORN =

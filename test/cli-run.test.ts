@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { FileStore } from '../src/store/file.ts'
 import { alive, eventually, Place } from './cli.ts'
 
-const SLOW = 40_000
+const SLOW = 120_000
 
 describe('run', () => {
   test('ends with the exit code of its command, or 128 and the signal that ended it', { timeout: SLOW }, async () => {

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { describe, expect, test } from 'vitest'
 import { alive, eventually, Place, processesWith, program, type Running } from './cli.ts'
 
-const SLOW = 40_000
+const SLOW = 120_000
 
 /** util-linux has made terminals for programs since before there was Node; it is part of every Debian. */
 const there = process.platform === 'linux' && /util-linux/.test(spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout ?? '')

@@ -9,7 +9,8 @@ import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { operatorFile, storeOf } from '../open.ts'
+import { Following } from '../following.ts'
+import { openHere, operatorFile, storeOf } from '../open.ts'
 import { Replica } from '../replica/replica.ts'
 import type { ServeOptions, Server } from '../server/serve.ts'
 import { FileStore } from '../store/file.ts'
@@ -107,11 +108,13 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
   const stay = stayAlive(systemClock)
   let operator: Operator | undefined
   try {
-    await using replica = await Replica.open(store, { owned })
+    const replica = await Replica.open(store, { owned })
+    // When the leases move to another store, so does their server.
+    await using lessor = new Following(replica, { open: there => openHere(there) })
     const path = pathOf(url)
     if (owned && path !== undefined) operator = new Operator(path, newSecret(systemClock))
     const listening = {
-      ...{ lessor: replica, limits, log, audit: auditTo(log), figures: () => replica.figures },
+      ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
       http: httpDoor({ hosts: options.host ?? [] }),
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {
@@ -126,7 +129,7 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
     process.on('SIGHUP', reload)
     if (owned) await announce(store, server, options.tlsCert !== undefined)
     await say({ settings, out }, server, options)
-    const why = await Promise.race([stop.asked, lost(replica)])
+    const why = await Promise.race([stop.asked, lost(lessor)])
     process.off('SIGHUP', reload)
     await server.close()
     if (why instanceof Error) throw why
@@ -180,7 +183,7 @@ async function say({ settings: { url }, out }: Asked, { addresses }: Server, { t
 }
 
 /** A store that cannot be followed any more is the end of its server: clients change to another, or wait for the next. */
-function lost({ signal }: Replica): Promise<unknown> {
+function lost({ signal }: Following): Promise<unknown> {
   return new Promise(resolve => {
     if (signal.aborted) resolve(signal.reason)
     else signal.addEventListener('abort', () => resolve(signal.reason), { once: true })

@@ -1,0 +1,128 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { expect, test } from 'vitest'
+import { connect } from '../src/open.ts'
+import { eventually, Place, type Running } from './cli.ts'
+
+const SLOW = 120_000
+
+async function started(here: Place, ...args: string[]): Promise<{ server: Running; page: string; port: string }> {
+  const server = here.start(['serve', '--listen', '127.0.0.1:0', ...args])
+  const [page, port] = await server.printed(/http:\/\/127\.0\.0\.1:(\d+)\//)
+  return { server, page, port: port! }
+}
+
+test('serve prints the address of its page, answers there, and stops in order at TERM', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const { server, page } = await started(here)
+  expect(server.stdout()).toBe(`${page}\n`)
+  expect(await (await fetch(`${page}healthz`)).text()).toBeTruthy()
+  const html = await fetch(page)
+  expect(html.headers.get('content-type')).toMatch(/text\/html/)
+  server.process.kill('SIGTERM')
+  expect(await server.finished).toMatchObject({ code: 0, signal: null })
+  expect(existsSync(here.file('leasehold/leasehold.db-operator'))).toBe(false)
+})
+
+test('commands that name the file are led to the server that owns it, keys or not; nothing changes for them', {
+  timeout: SLOW,
+}, async () => {
+  await using here = new Place()
+  const { server, port } = await started(here)
+  const secret = here.file('leasehold/leasehold.db-operator')
+  expect(statSync(secret).mode & 0o777).toBe(0o600)
+  const key = (await here.run(['key', 'create', '--name', 'ci', '--allow', 'acquire,renew,release,read:jobs/'])).stdout.trim()
+  expect(key).toMatch(/^lh_/)
+  const running = here.start(['run', 'jobs/a', '--holder', 'first', '--', 'sh', '-c', 'echo "up $LEASEHOLD_URL"; exec sleep 60'])
+  expect((await running.printed(/up (.*)\n/))[1]).toBe(here.url)
+  expect((await here.run(['run', 'jobs/a', '--no-wait', '--', 'true'])).code).toBe(75)
+  expect(await here.json('ls')).toMatchObject([{ resource: 'jobs/a', grants: [{ holder: 'first' }] }])
+  expect((await here.run(['explain', 'jobs/a'])).stdout).toMatch(/held by first/)
+
+  // From elsewhere, a key is needed, and it allows what it says.
+  const url = `leasehold://127.0.0.1:${port}`
+  const without = await here.run(['run', 'jobs/b', '--store', url, '--', 'true'])
+  expect(without).toMatchObject({ code: 77, stderr: expect.stringMatching(/LEASEHOLD_API_KEY/) })
+  expect((await here.run(['run', 'jobs/b', '--store', url, '--', 'true'], { env: { LEASEHOLD_API_KEY: key } })).code).toBe(0)
+  expect((await here.run(['run', 'other', '--store', url, '--', 'true'], { env: { LEASEHOLD_API_KEY: key } })).code).toBe(77)
+
+  const file = here.file('backup')
+  expect((await here.run(['backup', file])).code).toBe(0)
+  const restore = await here.run(['restore', file, '--yes'])
+  expect(restore).toMatchObject({ code: 69, stderr: expect.stringMatching(/owned by leasehold serve[\s\S]*stop it first/) })
+  expect((await here.run(['restore', file, '--store', `file:${here.file('new.db')}`])).code).toBe(0)
+  expect(server.stdout() + server.stderr() + readFileSync(file, 'latin1')).not.toContain(key)
+})
+
+test('a server that is killed and comes back: the command goes on, its lease is there', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const { server, port } = await started(here)
+  const running = here.start(['run', 'a', '--ttl', '60s', '--', 'sh', '-c', 'echo up; while [ ! -e stop ]; do sleep 0.05; done; exit 3'])
+  await running.printed(/up/)
+  server.process.kill('SIGKILL')
+  await server.finished
+  const again = here.start(['serve', '--listen', `127.0.0.1:${port}`])
+  await again.printed(/http:/)
+  expect(await here.json('ls')).toMatchObject([{ resource: 'a', grants: [{ status: 'live' }] }])
+  writeFileSync(here.file('stop'), '')
+  expect((await running.finished).code).toBe(3)
+  expect(await here.json('ls')).toEqual([])
+})
+
+test('a file in shared use is not owned, and is shared with --shared; a taken port is said, or the next one is used', {
+  timeout: SLOW,
+}, async () => {
+  await using here = new Place()
+  await using taken = createServer().listen(0, '127.0.0.1')
+  await eventually('it listens', () => taken.address())
+  const { port } = taken.address() as { port: number }
+  {
+    await using leases = await connect(here.url)
+    await using _lease = await leases.acquire('a')
+    const refused = await here.run(['serve', '--listen', '127.0.0.1:0'])
+    expect(refused).toMatchObject({
+      code: 69,
+      stderr: expect.stringMatching(new RegExp(`shared use by process ${process.pid}|shared use by .*${process.pid}`)),
+    })
+    const { page } = await started(here, '--shared')
+    expect(await (await fetch(`${page}v1/resources/a`)).json()).toMatchObject({ resource: 'a', grants: [{}] })
+  }
+  const other = `file:${here.file('other.db')}`
+  const inUse = await here.run(['serve', '--store', other, '--listen', `127.0.0.1:${port}`])
+  expect(inUse).toMatchObject({ code: 69, stderr: expect.stringMatching(/in use by another process/) })
+  const next = here.start(['serve', '--store', other, '--listen', `127.0.0.1:${port}`, '--next-port'])
+  expect(Number((await next.printed(/127\.0\.0\.1:(\d+)\//))[1])).toBeGreaterThan(port)
+})
+
+test('an open address without keys refuses to start and says how to mend it; so does a bad configuration', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const open = await here.run(['serve', '--listen', '0.0.0.0:0'])
+  expect(open.code).not.toBe(0)
+  expect(open.stderr).toMatch(/there are no keys[\s\S]*leasehold key create/)
+  writeFileSync(here.file('bad.json'), '{"serve":{"listen":7420}}')
+  expect(await here.run(['serve', '--config', here.file('bad.json')])).toMatchObject({
+    code: 78,
+    stderr: expect.stringMatching(/bad "listen"/),
+  })
+  expect((await here.run(['serve', '--store', 'leasehold://127.0.0.1:1'])).code).toBe(64)
+  writeFileSync(
+    here.file('good.json'),
+    JSON.stringify({ store: `file:${here.file('c.db')}`, serve: { listen: ['127.0.0.1:0'], limits: { connections: 5 } } }),
+  )
+  const server = here.start(['serve', '--json', '--config', here.file('good.json')])
+  expect((await server.printed(/"serving":"([^"]*)"/))[1]).toBe(`file:${here.file('c.db')}`)
+})
+
+test('npm start serves the default store on the next free port', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const npm = spawnSync('npm', ['--version']).status === 0
+  expect(npm).toBe(true)
+  const { fileURLToPath } = await import('node:url')
+  const server = here.spawn(process.execPath, [fileURLToPath(new URL('../scripts/start.mjs', import.meta.url))])
+  const [, page] = await server.printed(/(http:\/\/127\.0\.0\.1:\d+\/)/)
+  expect((await fetch(`${page}healthz`)).status).toBe(200)
+  expect(await here.json('ls')).toEqual([])
+  server.process.kill('SIGINT')
+  expect((await server.finished).code).toBe(0)
+})
