@@ -1,4 +1,6 @@
 /** What an operator, or an accident, does to etcd. */
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine, Member } from './engine.ts'
 
@@ -71,6 +73,63 @@ export class LogInEtcd {
 
   async deleteAll(): Promise<void> {
     await asked(this.#etcd.port, '/kv/deleterange', prefixed(`${this.#name}:`))
+  }
+}
+
+/** A way to etcd on which the answer to one certain request is lost: the request is carried out, and nobody hears of it. */
+export class Scissors implements AsyncDisposable {
+  readonly #server: Server
+  readonly #sockets = new Set<Socket>()
+  #text: string | undefined
+
+  private constructor(target: number) {
+    this.#server = createServer(near => {
+      const far = connect({ host: '127.0.0.1', port: target })
+      let doomed = false
+      near.on('data', bytes => {
+        if (this.#text !== undefined && bytes.includes(this.#text)) {
+          doomed = true
+          this.#text = undefined
+        }
+        far.write(bytes)
+      })
+      far.on('data', bytes => (doomed ? near.destroy() : near.write(bytes)))
+      for (const socket of [near, far]) {
+        this.#sockets.add(socket)
+        socket.on('error', () => {})
+        socket.on('close', () => {
+          this.#sockets.delete(socket)
+          near.destroy()
+          far.destroy()
+        })
+      }
+    })
+  }
+
+  static async to(target: number): Promise<Scissors> {
+    const scissors = new Scissors(target)
+    scissors.#server.listen(0, '127.0.0.1')
+    await once(scissors.#server, 'listening')
+    return scissors
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  /** Whether it has been cut since. */
+  get cut(): boolean {
+    return this.#text === undefined
+  }
+
+  /** The answer to the next request that puts this key. */
+  cutPut(key: string): void {
+    this.#text = `"request_put":{"key":"${base64(key)}"`
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy()
+    await new Promise(resolve => this.#server.close(resolve))
   }
 }
 

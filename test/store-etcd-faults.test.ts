@@ -6,7 +6,7 @@ import { EtcdStore, type EtcdStoreOptions } from '../src/store/etcd.ts'
 import { type Appended, type Entry, type Position, START, type Store } from '../src/store.ts'
 import { Cable } from './chaos/cable.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
-import { asked, compact, LogInEtcd, leader } from './etcd.ts'
+import { asked, compact, LogInEtcd, leader, Scissors } from './etcd.ts'
 
 let logs = 0
 
@@ -190,11 +190,42 @@ describeEngine('etcd', 'a store in etcd when things go wrong', () => {
     let after = START
     for (let i = 1; i <= 30; i++) {
       after = await append(one, `${i}`, after)
-      if (i % 10 === 0) expect(await one.snapshot(after, chunks('x'.repeat(600_000), 'y'))).toBe('kept')
+      if (i % 10 === 0) expect(await one.snapshot(after, chunks('x'.repeat(1_100_000), 'y'))).toBe('kept')
     }
     const log = new LogInEtcd(etcd, name)
     expect((await log.keys('log/')).length).toBe(11)
     expect((await log.keys('snapshot/')).length).toBe(4) // two of each of the last two
+  })
+
+  test('a snapshot whose last answer is lost is in force, whole, and known to be', async () => {
+    await using scissors = await Scissors.to(etcd.port)
+    const name = fresh()
+    await using one = await store(name, [scissors.port])
+    let after = START
+    for (const word of ['a', 'b', 'c']) {
+      after = await append(one, word, after)
+      scissors.cutPut(`${name}:newest`)
+      expect(await one.snapshot(after, chunks(word))).toBe('kept')
+      expect(scissors.cut).toBe(true)
+      const newest = await one.newest()
+      expect(newest?.position).toEqual(after)
+      expect(await collected(newest!.bytes)).toBe(word)
+    }
+    expect((await new LogInEtcd(etcd, name).keys('log/')).length).toBe(2)
+  })
+
+  test('a snapshot of which nobody knows whether it came into force is never taken apart', async () => {
+    await using scissors = await Scissors.to(etcd.port)
+    const name = fresh()
+    await using one = await store(name, [scissors.port], { patience: 1_000 })
+    const after = await append(one, 'a')
+    scissors.cutPut(`${name}:newest`)
+    const keeping = one.snapshot(after, chunks('whole'))
+    await until(() => scissors.cut)
+    await scissors[Symbol.asyncDispose]()
+    expect((await rejected(keeping)).code).toBe('UNKNOWN')
+    await using other = await direct(name)
+    expect(await collected((await other.newest())!.bytes)).toBe('whole')
   })
 
   test('one answer carries 1,000 entries and no more, and parts go when nobody can refer to them', async () => {
@@ -365,6 +396,16 @@ async function rejected(call: Promise<unknown>): Promise<LeaseError> {
   )
   assert.ok(found instanceof LeaseError, String(found))
   return found
+}
+
+async function collected(pieces: AsyncIterable<Uint8Array>): Promise<string> {
+  const all: Uint8Array[] = []
+  for await (const piece of pieces) all.push(piece)
+  return Buffer.concat(all).toString()
+}
+
+async function until(done: () => boolean): Promise<void> {
+  for (const end = Date.now() + 10_000; !done(); await sleep(1)) assert.ok(Date.now() < end, 'nothing happened for 10 s')
 }
 
 async function* chunks(...pieces: string[]): AsyncGenerator<Uint8Array> {

@@ -130,11 +130,6 @@ export class Gateway {
     }
   }
 
-  /** The endpoint in use is not to be trusted: the next one is asked. */
-  leave(): void {
-    this.#leave(this.#current)
-  }
-
   close(): void {
     this.#closing.abort()
     this.#agent.destroy()

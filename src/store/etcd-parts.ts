@@ -5,7 +5,8 @@
  * Batches repeat themselves and shrink to a fraction. Every byte is copied by gateway, log, disk and watch of several members, and counts
  * against etcd's quota until it is compacted, so the little work of packing pays many times.
  */
-import { deflateRawSync, inflateRawSync } from 'node:zlib'
+import { promisify } from 'node:util'
+import { deflateRaw, deflateRawSync, inflateRawSync } from 'node:zlib'
 import { LeaseError } from '../errors.ts'
 import type { Position } from '../store.ts'
 import type { Gateway } from './etcd-gateway.ts'
@@ -33,14 +34,20 @@ export interface Stored {
 
 /** As a value that holds the bytes itself. */
 export function packed(bytes: Uint8Array): Buffer {
-  if (bytes.length >= WORTH_PACKING) {
-    const deflated = deflateRawSync(bytes, { level: 1 })
-    if (deflated.length < bytes.length) return Buffer.concat([Uint8Array.of(DEFLATED), deflated])
-  }
-  return Buffer.concat([Uint8Array.of(PLAIN), bytes])
+  return smaller(bytes, bytes.length < WORTH_PACKING ? bytes : deflateRawSync(bytes, { level: 1 }))
 }
 
-function unpacked(value: Buffer): Uint8Array {
+/** The same for what is large: the loop goes on meanwhile. */
+export async function packedBeside(bytes: Uint8Array): Promise<Buffer> {
+  return smaller(bytes, await promisify(deflateRaw)(bytes, { level: 1 }))
+}
+
+function smaller(bytes: Uint8Array, deflated: Uint8Array): Buffer {
+  const [kind, chosen] = deflated.length < bytes.length ? [DEFLATED, deflated] : [PLAIN, bytes]
+  return Buffer.concat([Uint8Array.of(kind), chosen])
+}
+
+export function unpacked(value: Buffer): Uint8Array {
   return value[0] === DEFLATED ? inflateRawSync(value.subarray(1), { maxOutputLength: LARGEST }) : value.subarray(1)
 }
 

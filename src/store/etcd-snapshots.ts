@@ -6,9 +6,10 @@ import type { Gateway } from './etcd-gateway.ts'
 import { base64, type Keys, type Span } from './etcd-keys.ts'
 import type { EtcdLog } from './etcd-log.ts'
 import { exists, type KeyValue, put, type RangeAnswer } from './etcd-message.ts'
-import { PARTS_WITHIN } from './etcd-parts.ts'
+import { PARTS_WITHIN, packedBeside, unpacked } from './etcd-parts.ts'
 
-const CHUNK_BYTES = 524_288
+/** Before it is packed. */
+const CHUNK_BYTES = 1_048_576
 /** Deleted at a time: nobody waits long behind us. */
 const DELETE_AT_ONCE = 500
 
@@ -47,18 +48,17 @@ export class Snapshots {
   async keep(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
     if (await this.#outdated(at)) return 'older'
     const id = this.#clock.bits()
-    let kept = false
+    let written: number | undefined
     try {
-      const chunks = await this.#write(at, id, bytes)
-      const before = await this.#flip({ index: at.index, nonce: at.nonce.toString(), id: id.toString(), chunks }, at)
-      if (before === 'older') return 'older'
-      kept = true
-      await this.#tidy(before?.index ?? 0)
-      return 'kept'
+      written = await this.#write(at, id, bytes)
     } finally {
-      // What is left behind here is taken away with the snapshots of its time.
-      if (!kept) await this.#delete(this.#keys.chunks(at.index, id)).catch(() => {})
+      if (written === undefined) await this.#drop(at, id)
     }
+    // From here on it may be in force although nobody told us. Chunks of one that is not are taken away with the snapshots of their time.
+    const before = await this.#flip({ index: at.index, nonce: at.nonce.toString(), id: id.toString(), chunks: written }, at)
+    if (before === 'older') await this.#drop(at, id)
+    else await this.#tidy(before?.index ?? 0)
+    return before === 'older' ? 'older' : 'kept'
   }
 
   async #write({ index }: Position, id: bigint, bytes: AsyncIterable<Uint8Array>): Promise<number> {
@@ -66,7 +66,7 @@ export class Snapshots {
     const flush = async (least: number) => {
       let rest = Buffer.concat(pieces)
       for (; rest.length >= least && rest.length > 0; rest = rest.subarray(CHUNK_BYTES)) {
-        const value = base64(rest.subarray(0, CHUNK_BYTES))
+        const value = base64(await packedBeside(rest.subarray(0, CHUNK_BYTES)))
         await this.#gateway.call('/kv/put', { key: this.#keys.chunk(index, id, chunks++), value })
       }
       ;[pieces, size] = [[rest], rest.length]
@@ -82,9 +82,10 @@ export class Snapshots {
 
   /** Puts it in force. What was in force before, or that a newer one is. */
   async #flip(pointer: Pointer, at: Position): Promise<Pointer | undefined | 'older'> {
+    let last: Pointer | undefined
     for (;;) {
       const { pointer: before, revision } = await this.#newest()
-      if (before?.id === pointer.id) return undefined // done by a copy whose answer was lost
+      if (before?.id === pointer.id) return last // a copy whose answer was lost did it
       if (before !== undefined && before.index >= at.index) return 'older'
       const { succeeded } = await this.#log.transact({
         compare: [{ key: this.#keys.newest, target: 'MOD', result: 'EQUAL', mod_revision: revision }, exists(this.#keys.entry(at))],
@@ -92,13 +93,18 @@ export class Snapshots {
         failure: [],
       })
       if (succeeded) return before
-      if (await this.#outdated(at)) return 'older'
+      if (await this.#gone(at)) return 'older'
+      last = before
     }
   }
 
   async #outdated(at: Position): Promise<boolean> {
     const { pointer } = await this.#newest()
-    if (at.index <= (pointer?.index ?? 0)) return true
+    return at.index <= (pointer?.index ?? 0) || this.#gone(at)
+  }
+
+  /** Whether it was trimmed. */
+  async #gone(at: Position): Promise<boolean> {
     const looked = await this.#log.look(at)
     if (looked.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${looked.reason}`)
     return looked.kind === 'trimmed'
@@ -115,7 +121,7 @@ export class Snapshots {
       const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { key })
       if (kv === undefined)
         throw new LeaseError('UNAVAILABLE', `the snapshot of ${index} was taken away while it was read: begin again with the newest`)
-      yield Buffer.from(kv.value ?? '', 'base64')
+      yield unpacked(Buffer.from(kv.value ?? '', 'base64'))
     }
   }
 
@@ -126,6 +132,10 @@ export class Snapshots {
       await this.#delete(this.#keys.entries(from, Math.min(from + DELETE_AT_ONCE, floor)))
     await this.#delete(this.#keys.chunksBefore(floor))
     if (floor > PARTS_WITHIN) await this.#delete(this.#keys.partsBefore(floor - PARTS_WITHIN))
+  }
+
+  async #drop({ index }: Position, id: bigint): Promise<void> {
+    await this.#delete(this.#keys.chunks(index, id)).catch(() => {})
   }
 
   async #delete(span: Span): Promise<void> {
