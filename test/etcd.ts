@@ -1,7 +1,12 @@
 /** What an operator, or an accident, does to etcd. */
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
 import type { Engine, Member } from './engine.ts'
 
 export async function asked<T>(port: number, path: string, body: object = {}): Promise<T> {
@@ -30,6 +35,30 @@ export async function leader(engine: Engine): Promise<Member> {
 async function status(port: number): Promise<{ id: string; leader: string }> {
   const { header, leader } = await asked<{ header: { member_id: string }; leader?: string }>(port, '/maintenance/status')
   return { id: header.member_id, leader: leader ?? 'nobody' }
+}
+
+const run = promisify(execFile)
+
+/** What `etcdctl` saves of a single member, to be given back to it later: everything since is forgotten, revisions begin again from there. */
+export async function backup(etcd: Engine): Promise<AsyncDisposable & { restore(): Promise<void> }> {
+  const [member] = etcd.members as [Member]
+  const folder = await mkdtemp(join(tmpdir(), 'leasehold-backup-'))
+  const file = join(folder, 'backup')
+  const env = { ...process.env, ETCDCTL_API: '3' }
+  await run('etcdctl', ['--endpoints', `http://127.0.0.1:${member.port}`, 'snapshot', 'save', file], { env })
+  const args = (await readFile(`/proc/${member.pid}/cmdline`, 'utf8')).split('\0')
+  const setting = (name: string): [string, string] => [name, args[args.indexOf(name) + 1]!]
+  const [, data] = setting('--data-dir')
+  const same = ['--name', '--data-dir', '--initial-cluster', '--initial-cluster-token', '--initial-advertise-peer-urls'].flatMap(setting)
+  return {
+    async restore() {
+      await etcd.stop()
+      await rm(data, { recursive: true })
+      await run('etcdctl', ['snapshot', 'restore', file, ...same], { env })
+      await etcd.restart()
+    },
+    [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
+  }
 }
 
 /** As auto-compaction does, only sooner. */

@@ -6,7 +6,7 @@ import { EtcdStore, type EtcdStoreOptions } from '../src/store/etcd.ts'
 import { type Appended, type Entry, type Position, START, type Store } from '../src/store.ts'
 import { Cable } from './chaos/cable.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
-import { asked, compact, LogInEtcd, leader, Scissors } from './etcd.ts'
+import { asked, backup, compact, LogInEtcd, leader, Scissors } from './etcd.ts'
 
 let logs = 0
 
@@ -301,6 +301,37 @@ describeEngine('etcd', 'a store in an etcd of its own', () => {
     expect(words(await waiting)).toEqual(['b'])
     expect(words(await all(one))).toEqual(['a', 'b'])
   }, 60_000)
+})
+
+describeEngine('etcd', 'a store in an etcd that was restored from a backup', () => {
+  test('is diverged for whoever had seen more, also when it has grown as long again with the same revisions', async () => {
+    await using etcd = await engine('etcd')
+    await using witness = await store('leasehold', [etcd.port], { poll: 200 })
+    const common = await append(witness, 'b', await append(witness, 'a'))
+    await using saved = await backup(etcd)
+    let seen = common
+    for (const word of ['c', 'd', 'e']) seen = await append(witness, word, seen)
+    const lost = await revisionOf(etcd, seen.index)
+    const waiting = settled(() => witness.read(seen, { wait: new AbortController().signal }))
+    await saved.restore()
+    await using other = await store('leasehold', [etcd.port])
+    expect(words(await all(other))).toEqual(['a', 'b'])
+    let after = common
+    for (const word of ['C', 'D', 'E']) after = await append(other, word, after)
+    expect(await revisionOf(etcd, after.index)).toBe(lost)
+    expect(await waiting).toMatchObject({ kind: 'diverged' })
+    expect((await witness.append(bytes('f'), seen)).kind).toBe('diverged')
+    expect((await witness.read(seen)).kind).toBe('diverged')
+    expect(words(await all(other))).toEqual(['a', 'b', 'C', 'D', 'E'])
+  }, 60_000)
+
+  async function revisionOf(etcd: Engine, index: number): Promise<string> {
+    const key = Buffer.from(`leasehold:log/${String(index).padStart(16, '0')}`)
+    const end = Buffer.from(`leasehold:log/${String(index + 1).padStart(16, '0')}`)
+    const request = { key: key.toString('base64'), range_end: end.toString('base64') }
+    const { kvs } = await asked<{ kvs: { create_revision: string }[] }>(etcd.port, '/kv/range', request)
+    return kvs[0]!.create_revision
+  }
 })
 
 describeEngine('etcd3', 'a store in three members of etcd', () => {
