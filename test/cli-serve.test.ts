@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { connect } from '../src/open.ts'
@@ -22,7 +22,6 @@ test('serve prints the address of its page, answers there, and stops in order at
   expect(html.headers.get('content-type')).toMatch(/text\/html/)
   server.process.kill('SIGTERM')
   expect(await server.finished).toMatchObject({ code: 0, signal: null })
-  expect(existsSync(here.file('leasehold/leasehold.db-operator'))).toBe(false)
 })
 
 test('commands that name the file are led to the server that owns it, keys or not; nothing changes for them', {
@@ -53,6 +52,17 @@ test('commands that name the file are led to the server that owns it, keys or no
   expect(restore).toMatchObject({ code: 69, stderr: expect.stringMatching(/owned by leasehold serve[\s\S]*stop it first/) })
   expect((await here.run(['restore', file, '--store', `file:${here.file('new.db')}`])).code).toBe(0)
   expect(server.stdout() + server.stderr() + readFileSync(file, 'latin1')).not.toContain(key)
+})
+
+test('a secret that others could have put beside the file is not believed', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const planted = `lh_${'a'.repeat(43)}`
+  const file = here.file('planted.db-operator')
+  writeFileSync(file, planted, { mode: 0o644 })
+  await started(here, '--store', `file:${here.file('planted.db')}`)
+  expect(readFileSync(file, 'utf8')).toMatch(/^lh_/)
+  expect(readFileSync(file, 'utf8')).not.toBe(planted)
+  expect(statSync(file).mode & 0o777).toBe(0o600)
 })
 
 test('a server that is killed and comes back: the command goes on, its lease is there', { timeout: SLOW }, async () => {

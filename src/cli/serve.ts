@@ -1,10 +1,10 @@
 /**
  * The server: owns its store where that can be owned, answers on one port, and says where.
  *
- * Whoever may open the data file may do everything, and must be able to while a server owns it: so the server leaves a secret beside the file,
- * readable by its user alone, and commands that are led from the file to the server show it (open.ts). It ends with the server.
+ * Whoever may open the data file may do everything, and must be able to while a server owns it: so the server keeps a secret beside the file,
+ * readable by its user alone, and commands that are led from the file to the server show it (open.ts).
  */
-import { rmSync, writeFileSync } from 'node:fs'
+import { lstatSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { systemClock } from '../clock.ts'
@@ -12,6 +12,7 @@ import { LeaseError } from '../errors.ts'
 import { Following } from '../following.ts'
 import { openHere, operatorFile, storeOf } from '../open.ts'
 import { Replica } from '../replica/replica.ts'
+import { newSecret } from '../server/secret.ts'
 import type { ServeOptions, Server } from '../server/serve.ts'
 import { FileStore } from '../store/file.ts'
 import type { Store } from '../store.ts'
@@ -90,12 +91,11 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
   const { url } = settings
   if (/^(leaseholds?|https?):/i.test(url))
     throw usage(`${url} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
-  const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }, { newSecret }] = await Promise.all([
+  const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }] = await Promise.all([
     import('../server/serve.ts'),
     import('../server/http/http-door.ts'),
     import('../server/log.ts'),
     import('../server/limits.ts'),
-    import('../server/secret.ts'),
   ])
   const { logLevel = 'warn' } = options
   if (!(LEVELS as readonly string[]).includes(logLevel))
@@ -106,13 +106,12 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
   const owned = !store.profile.shared
   const stop = stopping()
   const stay = stayAlive(systemClock)
-  let operator: Operator | undefined
   try {
     const replica = await Replica.open(store, { owned })
     // When the leases move to another store, so does their server.
     await using lessor = new Following(replica, { open: there => openHere(there) })
     const path = pathOf(url)
-    if (owned && path !== undefined) operator = new Operator(path, newSecret(systemClock))
+    const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
       http: httpDoor({ hosts: options.host ?? [] }),
@@ -121,7 +120,7 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
         tls: { cert: options.tlsCert, key: options.tlsKey!, ...(options.tlsCa !== undefined && { ca: options.tlsCa }) },
       }),
       ...(options.behindProxy === true && { behindProxy: true }),
-      ...(operator !== undefined && { operator: operator.secret }),
+      ...(operator !== undefined && { operator }),
     }
     const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
     await using server = await listen(serve, { ...listening, listen: addresses }, options.nextPort === true)
@@ -134,7 +133,6 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
     await server.close()
     if (why instanceof Error) throw why
   } finally {
-    operator?.end()
     stay()
     stop.end()
   }
@@ -207,19 +205,19 @@ function stopping(): { readonly asked: Promise<undefined>; end(): void } {
   return { asked, end }
 }
 
-/** The secret beside the data file, for as long as the server runs. */
-class Operator {
-  readonly secret: string
-  readonly #file: string
-
-  constructor(path: string, secret: string) {
-    this.secret = secret
-    this.#file = operatorFile(path)
-    this.end() // of one that was killed; and a file that is there keeps its mode
-    writeFileSync(this.#file, secret, { mode: 0o600, flag: 'wx' })
+/**
+ * The secret beside the data file. It outlives the server: who was led here before a restart must be known after it. One that others could have
+ * put there is not believed.
+ */
+function operatorBeside(path: string): string {
+  const file = operatorFile(path)
+  const there = lstatSync(file, { throwIfNoEntry: false })
+  if (there?.isFile() && (there.mode & 0o077) === 0 && (process.getuid === undefined || there.uid === process.getuid())) {
+    const secret = readFileSync(file, 'utf8')
+    if (/^lh_[\w-]{43}$/.test(secret)) return secret
   }
-
-  end(): void {
-    rmSync(this.#file, { force: true })
-  }
+  rmSync(file, { force: true })
+  const secret = newSecret(systemClock)
+  writeFileSync(file, secret, { mode: 0o600, flag: 'wx' })
+  return secret
 }
