@@ -2,8 +2,8 @@
 // Everything in scripts/ uses Node's built-ins alone: it must run in a bare clone.
 
 import { spawnSync } from 'node:child_process'
-import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { join, relative } from 'node:path'
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
@@ -32,6 +32,7 @@ export function install() {
 export function stale() {
   const configured = Math.max(...['tsconfig.json', 'tsconfig.build.json'].map(file => statSync(join(root, file)).mtimeMs))
   if (orphans().length > 0) return true
+  if (served().some(file => !existsSync(copyOf(file)) || statSync(copyOf(file)).mtimeMs < statSync(file).mtimeMs)) return true
   return sources().some(source => {
     const output = outputOf(source)
     return !existsSync(output) || statSync(output).mtimeMs < Math.max(statSync(source).mtimeMs, configured)
@@ -42,6 +43,10 @@ export function build() {
   if (sources().length > 0 && !run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', 'tsconfig.build.json']))
     return false
   for (const file of orphans()) rmSync(file)
+  for (const file of served()) {
+    mkdirSync(dirname(copyOf(file)), { recursive: true })
+    copyFileSync(file, copyOf(file))
+  }
   const program = join(dist, 'cli/leasehold.js')
   if (existsSync(program)) chmodSync(program, 0o755) // npm does so for those who install it
   return true
@@ -60,6 +65,15 @@ function orphans() {
 export async function become(file, args) {
   process.argv = [process.execPath, join(root, file), ...args]
   await import(pathToFileURL(join(root, file)).href)
+}
+
+/** Files of the page, which are served as they are. */
+function served() {
+  return filesBelow(join(src, 'dashboard')).filter(file => /\.(html|css|js|svg)$/.test(file))
+}
+
+function copyOf(file) {
+  return join(dist, relative(src, file))
 }
 
 // The dashboard has a build of its own.

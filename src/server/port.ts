@@ -43,6 +43,8 @@ export class Port {
   readonly #http: HttpServer | undefined
   readonly #servers: NetServer[] = []
   readonly #sockets = new Set<Socket>()
+  /** Those that have not said a word yet. Browsers open such in advance. */
+  readonly #silent = new Set<Socket>()
   #path: string | undefined
   #closing = false
   #empty: (() => void) | undefined
@@ -132,6 +134,7 @@ export class Port {
     const crowded = this.#sockets.size - limits.connections
     if (this.#closing) return void socket.destroy()
     this.#sockets.add(socket)
+    this.#silent.add(socket)
     socket.setNoDelay(true)
     socket.setKeepAlive(true, KEEP_ALIVE)
     // Someone may always hang up in the middle: that is the connection's end, and nobody else's business.
@@ -140,11 +143,13 @@ export class Port {
     socket.once('close', () => {
       late()
       this.#sockets.delete(socket)
+      this.#silent.delete(socket)
       if (this.#sockets.size === 0) this.#empty?.()
     })
     const gone = () => socket.destroy() // it left without having said which wire it speaks
     let first: Buffer | undefined
     const tellApart = (chunk: Buffer) => {
+      this.#silent.delete(socket)
       first = first === undefined ? chunk : Buffer.concat([first, chunk])
       const wire = wireOf(first)
       if (wire === undefined) return
@@ -170,6 +175,7 @@ export class Port {
     stop()
     this.#http?.close()
     this.#http?.closeIdleConnections()
+    for (const socket of this.#silent) socket.destroy()
     await this.#resp.close()
     if (this.#sockets.size > 0) {
       const left = new Promise<void>(resolve => (this.#empty = resolve))

@@ -56,6 +56,8 @@ async function serve(context: DoorContext, handler: Handler, request: IncomingMe
   if (response.destroyed) return
   try {
     await send(context, answer, request, response)
+    // What was promised to be kept open before we began to stop: a watch, say, that ended just now.
+    if (context.closing.aborted) request.socket.destroySoon()
   } catch (error) {
     // A stream that broke in the middle must not look like one that ended.
     context.log.debug({ error: String(error) }, 'an answer was broken off')

@@ -5,10 +5,11 @@ import { leases } from './leases.ts'
 import { page } from './page.ts'
 import { resources } from './resources.ts'
 import type { Method, Route } from './route.ts'
+import { services } from './services.ts'
 import { system } from './system.ts'
 import { watch } from './watch.ts'
 
-export const TABLE: readonly Route[] = [...leases, ...resources, ...govern, ...watch, ...farLessor, ...system, ...page]
+export const TABLE: readonly Route[] = [...leases, ...resources, ...govern, ...services, ...watch, ...farLessor, ...system, ...page]
 
 export interface Match {
   readonly route: Route
@@ -18,8 +19,10 @@ export interface Match {
 
 interface Pattern {
   readonly before: string
-  /** What comes after the number; undefined: it is the rest of the path. */
+  /** What comes after the number or the name; undefined: it is the rest of the path. */
   readonly after: string | undefined
+  /** A name may have slashes in it, a number has none. */
+  readonly deep: boolean
   readonly methods: Map<Method, Route>
 }
 
@@ -40,10 +43,11 @@ export class Router {
       this.#literal.set(path, methods)
       return methods
     }
-    const tail = what === 'id' ? after : undefined
+    const deep = what !== 'id'
+    const tail = deep && after === '' ? undefined : after
     let pattern = this.#patterns.find(known => known.before === before && known.after === tail)
     if (pattern === undefined) {
-      pattern = { before, after: tail, methods: new Map() }
+      pattern = { before, after: tail, deep, methods: new Map() }
       this.#patterns.push(pattern)
     }
     return pattern.methods
@@ -58,12 +62,12 @@ export class Router {
       if (route !== undefined) return { route, raw: '' }
       allowed.push(...literal.keys())
     }
-    for (const { before, after, methods } of this.#patterns) {
+    for (const { before, after, deep, methods } of this.#patterns) {
       if (!path.startsWith(before)) continue
       const end = after === undefined ? path.length : path.length - after.length
       if (end < before.length || (after !== undefined && !path.endsWith(after))) continue
       const raw = path.slice(before.length, end)
-      if (after !== undefined && (raw === '' || raw.includes('/'))) continue
+      if (after !== undefined && (raw === '' || (!deep && raw.includes('/')))) continue
       const route = of(methods, method)
       if (route !== undefined) return { route, raw }
       allowed.push(...methods.keys())

@@ -1,0 +1,257 @@
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Browser, chromium, type Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Acquire } from '../src/kernel/command.ts'
+import { programFor } from './browser.ts'
+import { type World, world } from './http-world.ts'
+
+const program = await programFor('chromium')
+const root = fileURLToPath(new URL('..', import.meta.url))
+
+const acquire = (holder: string, names: readonly string[], more: Partial<Acquire> = {}): Acquire => ({
+  kind: 'acquire',
+  holder,
+  ttl: 30_000,
+  wants: names.map(resource => ({ resource })),
+  ...more,
+})
+
+/** Each would run `ran()` or ask `evil.invalid` if it were anything but text. */
+const PAYLOADS = [
+  '<script>ran(1)</script>',
+  '<img src=x onerror=ran(2)>',
+  '<svg onload=ran(3)>',
+  '"><script>ran(4)</script>',
+  "'><img src=x onerror='ran(5)'>",
+  'javascript:ran(6)',
+  'JaVaScRiPt:ran(7)//',
+  ' javascript:ran(8)',
+  'data:text/html,<script>ran(9)</script>',
+  'vbscript:ran(10)',
+  '<iframe src="javascript:ran(11)"></iframe>',
+  '<iframe srcdoc="<script>parent.ran(12)</script>"></iframe>',
+  '<body onload=ran(13)>',
+  '<details open ontoggle=ran(14)>',
+  '<input autofocus onfocus=ran(15)>',
+  '<video><source onerror=ran(16)></video>',
+  '<math><mi xlink:href="javascript:ran(17)">x</mi></math>',
+  '<object data="javascript:ran(18)"></object>',
+  '<embed src="https://evil.invalid/19">',
+  '<link rel=stylesheet href="https://evil.invalid/20">',
+  '<style>@import "https://evil.invalid/21"</style>',
+  '<base href="https://evil.invalid/22/">',
+  '<form action="javascript:ran(23)"><button autofocus>x</button></form>',
+  '<a href="javascript:ran(24)" id=x>x</a>',
+  '<template><script>ran(25)</script></template>',
+  '<meta http-equiv=refresh content="0;url=https://evil.invalid/26">',
+  '</td></tr></table><script>ran(27)</script>',
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: it is what some template would run
+  '${ran(28)}{{ran(28)}}<%=ran(28)%>',
+  '<noscript><p title="</noscript><img src=x onerror=ran(29)>">',
+  '&lt;script&gt;ran(30)&lt;/script&gt;',
+  'http://x/"onmouseover="ran(31)',
+  '<img src="https://evil.invalid/32">',
+]
+
+describe('the page', () => {
+  if (program === undefined) {
+    console.warn('NOT TESTED: the page: no chromium, and none could be installed')
+    test('SKIPPED, NOT TESTED: no chromium', context => {
+      if (process.env.CI === 'true') throw new Error('no chromium')
+      context.skip()
+    })
+    return
+  }
+
+  let browser: Browser
+  beforeAll(async () => {
+    browser = await chromium.launch({
+      executablePath: program,
+      args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
+    })
+  }, 60_000)
+  afterAll(() => browser?.close())
+
+  /** A fresh tab, and everything it asked for or complained about. */
+  async function visit(here: World): Promise<{ page: Page; asked: string[]; wrong: string[]; [Symbol.asyncDispose](): Promise<void> }> {
+    const context = await browser.newContext()
+    const page = await context.newPage()
+    const asked: string[] = []
+    const wrong: string[] = []
+    page.on('request', request => asked.push(request.url()))
+    page.on('pageerror', error => wrong.push(String(error)))
+    page.on('console', message => {
+      if (message.type() === 'error') wrong.push(message.text())
+    })
+    await page.goto(`${here.url}/`)
+    return { page, asked, wrong, [Symbol.asyncDispose]: () => context.close() }
+  }
+
+  test('shows who holds what and who waits, and follows what happens without a reload', async () => {
+    await using here = await world()
+    const lease = (await here.lessor.propose(acquire('ann', ['jobs/nightly']))) as { lease: number; tokens: readonly number[] }
+    await here.lessor.propose(acquire('bob', ['jobs/nightly'], { wait: true }))
+    await here.lessor.propose(
+      acquire('planner-1', [], {
+        entries: [
+          { key: 'services/planner/planner-1', value: JSON.stringify({ addresses: ['http://10.0.0.7:8080'], capabilities: ['plan'] }) },
+        ],
+      }),
+    )
+    await using tab = await visit(here)
+    const { page, asked, wrong } = tab
+    const row = page.locator('#resources tbody tr', { hasText: 'jobs/nightly' })
+    await row.waitFor()
+    expect(await row.locator('td').allInnerTexts()).toEqual([
+      'jobs/nightly',
+      'ann',
+      String(lease.tokens[0]),
+      expect.stringMatching(/^\d+(\.\d)? s$/),
+      'bob',
+    ])
+    expect(await page.locator('#agents tbody tr td').allInnerTexts()).toEqual([
+      'planner',
+      'planner-1',
+      'http://10.0.0.7:8080',
+      'plan',
+      'passing',
+    ])
+    expect(await page.locator('#agents a').getAttribute('href')).toBe('http://10.0.0.7:8080')
+    await page.locator('#status[data-state=live]').waitFor()
+    await here.lessor.propose({ kind: 'release', lease: lease.lease })
+    await row.locator('td:nth-child(2)', { hasText: 'bob' }).waitFor()
+    expect((await row.locator('td').allInnerTexts())[4]).toBe('')
+    expect(await page.locator('#events li .type').allInnerTexts()).toEqual(['granted', 'released'])
+    await here.lessor.propose(acquire('eve', ['new/one']))
+    await page.locator('#resources tbody tr', { hasText: 'new/one' }).waitFor()
+    const before = await row.locator('time').innerText()
+    await expect.poll(() => row.locator('time').innerText()).not.toBe(before)
+    await page.locator('#filter').fill('new/')
+    await row.waitFor({ state: 'detached' })
+    expect(wrong).toEqual([])
+    for (const url of asked) expect(url.startsWith(here.url)).toBe(true)
+  })
+
+  test('says how old it is while the server is away, and goes on when it is back', async () => {
+    await using here = await world()
+    await here.lessor.propose(acquire('ann', ['a']))
+    await using tab = await visit(here)
+    const { page } = tab
+    await page.locator('#status[data-state=live]').waitFor()
+    await here.server.close()
+    await page.locator('#status[data-state=lost]').waitFor()
+    expect(await page.locator('#status-text').innerText()).toMatch(/^reconnecting, as of .* s ago$/)
+    expect(await page.locator('#resources tbody tr').count()).toBe(1)
+    await using again = await world({ listen: `127.0.0.1:${here.port}` })
+    await again.lessor.propose(acquire('bob', ['b']))
+    await page.locator('#status[data-state=live]').waitFor()
+    await page.locator('#resources tbody tr', { hasText: 'bob' }).waitFor()
+  })
+
+  test('asks for a key where one is needed, keeps it in the tab and never in an address', async () => {
+    await using here = await world()
+    const key = await here.key('root', [{ verb: 'admin', prefix: '' }])
+    await here.lessor.propose(acquire('ann', ['a']))
+    await using tab = await visit(here)
+    const { page, asked } = tab
+    await page.locator('#key-form').waitFor()
+    await page.locator('#key').fill('wrong')
+    await page.locator('#key-form button').click()
+    await page.locator('#key-note', { hasText: 'not known' }).waitFor()
+    await page.locator('#key').fill(key)
+    await page.locator('#key-form button').click()
+    await page.locator('#resources tbody tr', { hasText: 'ann' }).waitFor()
+    await page.locator('#key-form').waitFor({ state: 'hidden' })
+    await page.reload()
+    await page.locator('#resources tbody tr', { hasText: 'ann' }).waitFor()
+    for (const url of [...asked, page.url()]) expect(url).not.toContain(key)
+    expect(await page.evaluate('[localStorage.length, document.cookie]')).toEqual([0, ''])
+  })
+
+  test('whatever anyone calls anything, nothing of it runs', async () => {
+    await using here = await world()
+    for (const [i, payload] of PAYLOADS.entries()) {
+      const name = payload.split('/').filter(Boolean).join('∕') // a segment of a name has no slash
+      const first = (await here.lessor.propose(
+        acquire(payload.replaceAll(/\/+/g, '∕'), [`r/${name}/${i}`], {
+          entries: [
+            {
+              key: `services/${name}/${name}${i}`,
+              value: JSON.stringify({
+                addresses: [payload],
+                address: payload,
+                capabilities: [payload],
+                tags: [payload],
+                zone: payload,
+                metadata: { x: payload },
+              }),
+            },
+            { key: `services/${name}/${name}${i}/state`, value: JSON.stringify({ status: payload }) },
+            { key: `services/raw/${i}`, value: payload },
+          ],
+          labels: [['x', payload]],
+        }),
+      )) as { kind: string; lease: number }
+      expect(first, payload).toMatchObject({ kind: 'granted' })
+      await here.lessor.propose(acquire(`${payload.replaceAll(/\/+/g, '∕')} waits`, [`r/${name}/${i}`], { wait: true }))
+    }
+    await using tab = await visit(here)
+    const { page, asked, wrong } = tab
+    await page.evaluate("globalThis.ran = n => { document.body.dataset.ran = (document.body.dataset.ran ?? '') + ' ' + n }")
+    await page
+      .locator('#resources tbody tr')
+      .nth(PAYLOADS.length - 1)
+      .waitFor()
+    expect(await page.locator('#agents').innerText()).toContain('<img src=x onerror=ran(2)>')
+    // Events carry them, too: causes, operators, values.
+    for (const payload of PAYLOADS) await here.lessor.propose({ kind: 'break', resource: 'nobody', by: payload }).catch(() => {})
+    const { value } = await here.lessor.read({ kind: 'leases' })
+    for (const [i, { lease }] of value.slice(0, 20).entries())
+      await here.lessor.propose({ kind: 'revoke', target: { lease }, by: PAYLOADS[i]!, force: true })
+    await page.locator('#events li').nth(20).waitFor()
+    for (const text of PAYLOADS.slice(0, 5)) {
+      await page.locator('#filter').fill(text)
+      await page.waitForTimeout(20)
+    }
+    await page.locator('#filter').fill('')
+    expect(await page.evaluate('document.body.dataset.ran')).toBeUndefined()
+    const foreign = 'main script, iframe, object, embed, main svg, main img, main style, main link, base, template, video'
+    expect(await page.locator(foreign).count()).toBe(0)
+    const links = await page.locator('main a').evaluateAll(found => found.map(link => (link as unknown as URL).protocol))
+    expect(links.every(protocol => protocol === 'http:' || protocol === 'https:')).toBe(true)
+    expect(asked.filter(url => !url.startsWith(here.url))).toEqual([])
+    expect(wrong).toEqual([])
+  }, 60_000)
+
+  test('the HTTP client runs in a browser as it is', async () => {
+    const built = join(root, 'dist/wire/http-client.js')
+    expect(existsSync(built), 'build first: node scripts/build.mjs').toBe(true)
+    await using here = await world()
+    await using tab = await visit(here)
+    const { page, wrong } = tab
+    await page.route('**/built/**', async route => {
+      const path = new URL(route.request().url()).pathname.replace('/built/', '')
+      await route.fulfill({ contentType: 'text/javascript', body: await readFile(join(root, 'dist', path), 'utf8') })
+    })
+    // As a text: what stands here is not to be compiled for Node first.
+    const seen = await page.evaluate(`(async () => {
+      const { HttpLessor } = await import('/built/wire/http-client.js')
+      const lessor = await HttpLessor.open(location.origin)
+      const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
+      const granted = await lessor.propose({ kind: 'acquire', holder: 'browser', ttl: 5000, wants: [{ resource: 'a' }] })
+      const stop = new AbortController()
+      const events = []
+      for await (const told of lessor.watch('', { after: revision, signal: stop.signal })) {
+        events.push(told[0].type)
+        if (events.length === 1) await lessor.propose({ kind: 'release', lease: granted.lease })
+        else stop.abort()
+      }
+      return [granted.kind, ...events]
+    })()`)
+    expect(seen).toEqual(['granted', 'granted', 'released'])
+    expect(wrong).toEqual([])
+  })
+})
