@@ -6,6 +6,7 @@ import Type, { type Static, type TObject, type TProperties, type TSchema } from 
 import { MOST_ENTRIES, MOST_LABELS, MOST_WANTS, VERBS } from '../kernel/command.ts'
 import { EVENT_TYPES } from '../kernel/event.ts'
 import { NAME_BYTES, VALUE_BYTES } from '../kernel/name.ts'
+import { INSTANCE_STATUSES, STATUSES } from '../recipe/registry/entry.ts'
 
 function closed<P extends TProperties>(properties: P, description?: string): TObject<P> {
   return Type.Object(properties, { additionalProperties: false, ...(description !== undefined && { description }) })
@@ -124,6 +125,38 @@ export const NewKey = closed({
   op,
 })
 
+const words = (description: string) => Type.Array(text(''), { maxItems: 64, description })
+const state = {
+  status: optional(Type.Enum([...STATUSES])),
+  load: optional(Type.Number({ minimum: 0, maximum: 1e9, description: 'Any measure of how busy it is, smaller being freer.' })),
+}
+const generation = optional(whole('A newer one takes the name over; an older one is refused.'))
+/** What it says of itself is checked again, in full, where every registration is (recipe/registry/entry.ts). */
+export const Register = closed({
+  address: optional(text('http://10.0.0.7:8080, tcp://host:5000 or host:5000.')),
+  addresses: optional(Type.Array(text(''), { maxItems: 16 })),
+  capabilities: optional(words('What it can do.')),
+  tags: optional(words('')),
+  metadata: optional(Type.Unknown({ description: 'Anything, kept as it is: an A2A agent card, say. At most 8 KiB.' })),
+  weight: optional(whole('A share of what is picked by weight; 1 when left out.')),
+  zone: optional(text('From the outside in: eu/fra/rack-7.')),
+  generation,
+  check: optional(
+    Type.Unsafe<string | object>({ type: ['string', 'object'], description: 'A probe made by the server where its operator allows it.' }),
+  ),
+  ttl: optional(duration("How long it is listed unless a heartbeat comes; '30s' when left out.")),
+  grace: optional(duration('How long it is then still listed, as suspect; half a ttl when left out.')),
+  ...state,
+  op,
+})
+export const Heartbeat = closed({ ...state, generation })
+export const Heartbeats = closed({
+  instances: Type.Array(closed({ service: name, instance: name, ...state, generation }), {
+    maxItems: 10_000,
+    description: 'Of as many as you like in one request.',
+  }),
+})
+
 const Operation = closed({
   session: text(''),
   seq: whole(),
@@ -167,6 +200,26 @@ export const Watching = closed({
   after: optional(whole('Everything after this revision, without a gap; left out: from now on. A Last-Event-ID goes before it.')),
   types: optional(text('Only these, separated by commas.')),
 })
+const list = (description: string) => optional(text(description))
+const filter = {
+  service: list('Of this service.'),
+  capability: list('All of these, separated by commas.'),
+  any: list('At least one of these capabilities, separated by commas.'),
+  tag: list('All of these, separated by commas.'),
+  zone: list('Where the asker is: nearest come first.'),
+  status: list('Any of these, separated by commas.'),
+}
+export const ServiceListing = closed({
+  capability: filter.capability,
+  any: filter.any,
+  tag: filter.tag,
+  zone: filter.zone,
+  status: filter.status,
+  consistent,
+  limit,
+})
+export const Discovering = closed({ ...filter, limit })
+export const Leaving = closed({ generation })
 export const Changing = closed({ op })
 export const Releasing = closed({ resource: optional(text('Only its hold on this one.')), op })
 export const Deleting = closed({ lease: optional(id), op })
@@ -269,6 +322,45 @@ export const Proposed = answer({
     }),
   ),
 })
+const Instance = answer({
+  service: name,
+  instance: name,
+  address: Type.String({ description: 'The first of its addresses, or empty.' }),
+  addresses: Type.Array(Type.String()),
+  capabilities: Type.Array(Type.String()),
+  tags: Type.Array(Type.String()),
+  metadata: Type.Unknown(),
+  weight: whole(),
+  zone: Type.String(),
+  generation: whole(),
+  status: Type.Enum([...INSTANCE_STATUSES]),
+  reason: Type.String({ description: 'Why a check says so, when it does.' }),
+  load: Type.Number(),
+  lease: id,
+  holder: name,
+  revision,
+})
+export const ServiceView = answer({ service: optional(Type.String()), instances: Type.Array(Instance), revision, more })
+export const InstanceView = Instance
+export const Services = answer({
+  services: Type.Array(answer({ service: name, instances: whole(), suspect: whole(), suppressed: whole(), preserving: Type.Boolean() })),
+  revision,
+})
+export const Registered = answer({ lease: id, ttl: whole(), expiresAt: Type.String({ format: 'date-time' }), revision })
+export const Beaten = answer({
+  renewed: Type.Array(answer({ service: name, instance: name, lease: id, ttl: whole() })),
+  gone: Type.Array(answer({ service: name, instance: name }), { description: 'Listed no more: register again.' }),
+  stale: Type.Array(answer({ service: name, instance: name, generation: whole() }), { description: 'Replaced by this newer generation.' }),
+  revision,
+})
+export const HttpSd = Type.Array(answer({ targets: Type.Array(Type.String()), labels: Type.Record(Type.String(), Type.String()) }))
+/** Envoy's; open, as its makers add to it. */
+export const DiscoveryRequest = Type.Object({
+  resource_names: optional(Type.Array(Type.String({ maxLength: NAME_BYTES }), { maxItems: 1_000 })),
+  type_url: optional(Type.String({ maxLength: 256 })),
+  version_info: optional(Type.String({ maxLength: 256 })),
+})
+export const DiscoveryResponse = answer({ version_info: Type.String(), type_url: Type.String(), resources: Type.Array(Type.Object({})) })
 export const ReadAnswer = answer({ revision, value: optional(Type.Unknown()) })
 export const About = answer({
   name: Type.Literal('leasehold'),

@@ -1,0 +1,137 @@
+/** Registrations for those who have no library: each request stands for itself, and the server keeps nothing between them. */
+import { LeaseError } from '../../errors.ts'
+import type { Attachment, Operation } from '../../kernel/command.ts'
+import { GONE, type Outcome } from '../../kernel/outcome.ts'
+import type { EntryView } from '../../lessor.ts'
+import { entryOf, keyOf, type Registration, readState, type State, stateEntryOf, stateOf } from '../../recipe/registry/entry.ts'
+import type { Desk } from '../desk.ts'
+import type { Caller } from '../gate.ts'
+
+export interface Asker {
+  readonly desk: Desk
+  readonly caller: Caller
+}
+
+/** What a heartbeat says: who, and, where it changed, how it is. */
+export interface Beat extends Partial<State> {
+  readonly service: string
+  readonly instance: string
+  readonly generation?: number
+}
+
+export interface Kept {
+  readonly lease: number
+  readonly ttl: number
+  readonly revision: number
+}
+
+/** Lists it, or changes what it says of itself and renews it. Throws what the lessor refused. */
+export async function register(
+  { desk, caller }: Asker,
+  registration: Registration,
+  given: Partial<State>,
+  { ttl, grace, op }: { readonly ttl: number; readonly grace: number; readonly op?: Operation },
+): Promise<Kept & { readonly created: boolean }> {
+  const holder = `${registration.service}/${registration.instance}`
+  // Before anything is said about who is there.
+  desk.gate.demand(caller, 'register', keyOf(registration))
+  const there = await entryAt(desk, keyOf(registration))
+  if (there?.holder === holder && there.generation === registration.generation) {
+    const { value: lease } = await desk.lessor.read({ kind: 'lease', lease: there.lease })
+    if (lease?.ttl === ttl && lease.status !== 'frozen') {
+      const entry = entryOf(registration)
+      const changed = [...(entry.value === there.value ? [] : [entry]), ...(await stateChange(desk, registration, there.lease, given))]
+      const kept = await keep({ desk, caller }, there.lease, changed)
+      if (kept !== undefined) return { ...kept, created: false }
+    }
+  }
+  const state = stateOf(given)
+  const entries = [entryOf(registration), ...(state.status === 'passing' && state.load === 0 ? [] : [stateEntryOf(registration, state)])]
+  const outcome = accepted(
+    await desk.propose(caller, { kind: 'acquire', holder, ttl, grace, wants: [], entries }, op === undefined ? {} : { op }),
+  )
+  if (outcome.kind !== 'granted') throw new LeaseError('UNAVAILABLE', `this was answered with ${outcome.kind}: nothing was done`)
+  return { lease: outcome.lease, ttl: outcome.ttl, revision: outcome.revision, created: true }
+}
+
+/** Renews it; writes only what changed. Throws `GONE` when it is listed no more: register again. */
+export async function heartbeat({ desk, caller }: Asker, beat: Beat): Promise<Kept> {
+  const { service, instance, status, load } = beat
+  if (!desk.gate.may(caller, 'renew', keyOf(beat))) desk.gate.demand(caller, 'register', keyOf(beat))
+  const there = await entryAt(desk, keyOf(beat))
+  if (there === undefined) throw gone(beat)
+  mustBeNewest(there, beat)
+  const names = { service, instance, generation: there.generation }
+  const changed = await stateChange(desk, names, there.lease, {
+    ...(status !== undefined && { status }),
+    ...(load !== undefined && { load }),
+  })
+  const kept = await keep({ desk, caller }, there.lease, changed)
+  if (kept === undefined) throw gone(beat)
+  return kept
+}
+
+/** Leaves. A lease that carries others too only loses this one. Throws `GONE` when it was not listed. */
+export async function deregister({ desk, caller }: Asker, names: Omit<Beat, 'status' | 'load'>): Promise<number> {
+  desk.gate.demand(caller, 'register', keyOf(names))
+  const there = await entryAt(desk, keyOf(names))
+  if (there === undefined) throw gone(names)
+  mustBeNewest(there, names)
+  const { value: lease } = await desk.lessor.read({ kind: 'lease', lease: there.lease })
+  const own = keyOf(names)
+  const alone =
+    lease === undefined || (lease.grants.length === 0 && lease.entries.every(({ key }) => key === own || key.startsWith(`${own}/`)))
+  if (alone) return accepted(await desk.propose(caller, { kind: 'release', lease: there.lease })).revision
+  for (const { key } of lease.entries)
+    if (key.startsWith(`${own}/`)) await desk.propose(caller, { kind: 'delete', key, lease: there.lease })
+  return accepted(await desk.propose(caller, { kind: 'delete', key: own, lease: there.lease })).revision
+}
+
+/** The entry of exactly this key. */
+async function entryAt(desk: Desk, key: string): Promise<EntryView | undefined> {
+  const { value } = await desk.lessor.read({ kind: 'entries', prefix: key })
+  return value.find(entry => entry.key === key)
+}
+
+/** What of its state has to be written: most heartbeats change nothing. */
+async function stateChange(
+  desk: Desk,
+  names: Pick<Registration, 'service' | 'instance' | 'generation'>,
+  lease: number,
+  given: Partial<State>,
+): Promise<readonly Attachment[]> {
+  if (given.status === undefined && given.load === undefined) return []
+  const entry = await entryAt(desk, keyOf(names, 'state'))
+  const before = entry?.lease === lease ? readState(entry.value) : stateOf({})
+  const after = stateOf(given, before)
+  return after.status === before.status && after.load === before.load ? [] : [stateEntryOf(names as Registration, after)]
+}
+
+/** Undefined when the lease is gone. */
+async function keep({ desk, caller }: Asker, lease: number, changed: readonly Attachment[]): Promise<Kept | undefined> {
+  const puts = changed.map(entry => desk.propose(caller, { kind: 'put', lease, ...entry }))
+  const renewed = accepted(await desk.propose(caller, { kind: 'renew', leases: [lease] }))
+  let { revision } = renewed
+  for (const outcome of await Promise.all(puts)) {
+    if (outcome.kind === 'refused' && outcome.code === 'GONE') return undefined
+    revision = Math.max(revision, accepted(outcome).revision)
+  }
+  if (renewed.kind !== 'renewed' || renewed.ttls[0] === GONE) return undefined
+  return { lease, ttl: renewed.ttls[0]!, revision }
+}
+
+export function mustBeNewest({ key, generation: there, holder }: EntryView, { generation }: { readonly generation?: number }): void {
+  if (generation === undefined || generation >= there) return
+  throw new LeaseError('STALE', `${key} belongs to generation ${there}, of ${holder}: this one is replaced`, {
+    facts: { key, holder, generation: there },
+  })
+}
+
+export function gone({ service, instance }: Pick<Beat, 'service' | 'instance'>): LeaseError {
+  return new LeaseError('GONE', `${service}/${instance} is not registered, or lapsed: register again`, { facts: { service, instance } })
+}
+
+function accepted(outcome: Outcome): Exclude<Outcome, { readonly kind: 'refused' }> {
+  if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  return outcome
+}
