@@ -1,0 +1,209 @@
+import { expect, test } from 'vitest'
+import { turn } from '../src/clock.ts'
+import { type World, world } from './http-world.ts'
+
+const planner = { address: 'http://10.0.0.7:8080', capabilities: ['plan'], tags: ['blue'], zone: 'eu/fra', ttl: '10s' }
+
+/** What the catalog has heard of by now. */
+async function settled(): Promise<void> {
+  for (let i = 0; i < 5; i++) await turn()
+}
+
+async function names(here: World, path: string): Promise<string[]> {
+  await settled()
+  const { json } = await here.ask('GET', path)
+  return json.instances.map(({ instance }: { instance: string }) => instance)
+}
+
+test('an agent registers, is listed while it beats, is suspect when it falls silent, and is gone after its grace', async () => {
+  await using here = await world()
+  const made = await here.ask('PUT', '/v1/services/planner/a', planner)
+  expect(made.status).toBe(201)
+  expect(made.json).toMatchObject({ ttl: 10_000, lease: expect.any(Number) })
+  expect((await here.ask('GET', '/v1/services/planner/a')).json).toMatchObject({ service: 'planner', instance: 'a', status: 'passing' })
+  for (let i = 0; i < 5; i++) {
+    await here.clock.advance(6_000)
+    expect((await here.ask('POST', '/v1/services/planner/a/heartbeat')).status).toBe(200)
+  }
+  await here.clock.advance(11_000)
+  await settled()
+  expect((await here.ask('GET', '/v1/services/planner')).json.instances).toMatchObject([{ instance: 'a', status: 'suspect' }])
+  await here.clock.advance(6_000)
+  expect(await names(here, '/v1/services/planner')).toEqual([])
+  const late = await here.ask('POST', '/v1/services/planner/a/heartbeat', {})
+  expect(late).toMatchObject({ status: 410, json: { error: { code: 'GONE', service: 'planner', instance: 'a' } } })
+})
+
+test('registering again changes what it says and keeps its lease; another ttl makes a new one', async () => {
+  await using here = await world()
+  const first = await here.ask('PUT', '/v1/services/planner/a', planner)
+  const second = await here.ask('PUT', '/v1/services/planner/a', { ...planner, tags: ['green'], load: 3 })
+  expect(second).toMatchObject({ status: 200, json: { lease: first.json.lease } })
+  await settled()
+  expect((await here.ask('GET', '/v1/services/planner/a')).json).toMatchObject({ tags: ['green'], load: 3 })
+  const third = await here.ask('PUT', '/v1/services/planner/a', { ...planner, ttl: '20s' })
+  expect(third.status).toBe(201)
+  expect(third.json.lease).toBeGreaterThan(first.json.lease)
+  expect((await here.ask('GET', `/v1/leases/${first.json.lease}`)).status).toBe(410)
+})
+
+test('a heartbeat writes its status and load only when they changed', async () => {
+  await using here = await world()
+  await here.ask('PUT', '/v1/services/planner/a', planner)
+  const beat = (body: object) => here.ask('POST', '/v1/services/planner/a/heartbeat', body)
+  await beat({ status: 'warning', load: 5 })
+  const { revision } = (await here.ask('GET', '/v1/services/planner/a?consistent=true')).json
+  await beat({ status: 'warning', load: 5 })
+  await beat({})
+  expect((await here.ask('GET', '/v1/services/planner/a?consistent=true')).json).toMatchObject({ revision, status: 'warning', load: 5 })
+  await beat({ status: 'draining' })
+  expect((await here.ask('GET', '/v1/services/planner/a?consistent=true')).json).toMatchObject({ status: 'draining', load: 5 })
+})
+
+test('many beat at once: the renewed, the gone and the replaced are told apart', async () => {
+  await using here = await world()
+  for (const instance of ['a', 'b', 'c']) await here.ask('PUT', `/v1/services/worker/${instance}`, { ...planner, generation: 2 })
+  await settled()
+  await here.ask('DELETE', '/v1/services/worker/b')
+  const instances = [
+    { service: 'worker', instance: 'a', generation: 2 },
+    { service: 'worker', instance: 'b', generation: 2 },
+    { service: 'worker', instance: 'c', generation: 1 },
+    { service: 'worker', instance: 'never', generation: 1 },
+  ]
+  const { json, status } = await here.ask('POST', '/v1/heartbeats', { instances })
+  expect(status).toBe(200)
+  expect(json.renewed).toMatchObject([{ service: 'worker', instance: 'a', ttl: 10_000 }])
+  expect(json.gone).toEqual([
+    { service: 'worker', instance: 'b' },
+    { service: 'worker', instance: 'never' },
+  ])
+  expect(json.stale).toEqual([{ service: 'worker', instance: 'c', generation: 2 }])
+})
+
+test('an older generation touches nothing, a newer one takes over', async () => {
+  await using here = await world()
+  await here.ask('PUT', '/v1/services/planner/a', { ...planner, generation: 2 })
+  for (const [method, path, body] of [
+    ['PUT', '/v1/services/planner/a', { ...planner, generation: 1 }],
+    ['POST', '/v1/services/planner/a/heartbeat', { generation: 1 }],
+    ['DELETE', '/v1/services/planner/a?generation=1', undefined],
+  ] as const)
+    expect(await here.ask(method, path, body)).toMatchObject({ status: 409, json: { error: { code: 'STALE', generation: 2 } } })
+  expect((await here.ask('PUT', '/v1/services/planner/a', { ...planner, generation: 3, address: 'http://new:1' })).status).toBe(201)
+  await settled()
+  expect((await here.ask('GET', '/v1/services/planner/a')).json).toMatchObject({ generation: 3, address: 'http://new:1' })
+})
+
+test('lists are by capability, tag, status and nearness', async () => {
+  await using here = await world()
+  const put = (path: string, more: object) => here.ask('PUT', `/v1/services/${path}`, { ...planner, ...more })
+  await put('planner/near', { zone: 'eu/fra' })
+  await put('planner/far', { zone: 'us/nyc', capabilities: ['plan', 'review'] })
+  await put('planner/ill', { status: 'critical', tags: ['red'] })
+  await put('critic/x', { capabilities: ['review'] })
+  expect(await names(here, '/v1/services/planner?zone=us/nyc')).toEqual(['far', 'ill', 'near'])
+  expect(await names(here, '/v1/services/planner?capability=plan,review')).toEqual(['far'])
+  expect(await names(here, '/v1/services/planner?status=critical,warning')).toEqual(['ill'])
+  expect(await names(here, '/v1/services/planner?tag=red')).toEqual(['ill'])
+  expect(await names(here, '/v1/discover?any=review')).toEqual(['x', 'far'])
+  expect((await here.ask('GET', '/v1/discover?limit=2')).json).toMatchObject({ more: true, instances: [{}, {}] })
+  expect((await here.ask('GET', '/v1/services')).json.services).toMatchObject([
+    { service: 'critic', instances: 1 },
+    { service: 'planner', instances: 3 },
+  ])
+  expect((await here.ask('GET', '/v1/services/planner?status=fine')).status).toBe(400)
+})
+
+test('leaving is one revision, and only what is asked of it goes from a lease that carries more', async () => {
+  await using here = await world()
+  await here.ask('PUT', '/v1/services/planner/a', { ...planner, load: 1 })
+  const left = await here.ask('DELETE', '/v1/services/planner/a')
+  expect(left.status).toBe(204)
+  expect((await here.ask('GET', '/v1/leases')).json.leases).toEqual([])
+  expect((await here.ask('DELETE', '/v1/services/planner/a')).status).toBe(410)
+})
+
+test('what is no registration is refused by its field', async () => {
+  await using here = await world()
+  const deep = JSON.parse('['.repeat(15) + ']'.repeat(15))
+  for (const [body, why] of [
+    [{ ...planner, script: 'rm' }, /no field script/],
+    [{ ...planner, address: 'http://user:pass@host' }, /name or a password/],
+    [{ ...planner, address: 'nowhere' }, /neither a scheme nor a port/],
+    [{ ...planner, metadata: 'x'.repeat(9_000) }, /8192/],
+    ['{"address":"a:1","metadata":{"__proto__":{}}}', /__proto__/],
+    [{ ...planner, check: { url: 'file:///etc/passwd' } }, /http:\/\//],
+    [{ ...planner, ttl: 0 }, /ttl/],
+  ] as const) {
+    const { status, json } = await here.ask('PUT', '/v1/services/planner/a', body)
+    expect([status, json.error.code]).toEqual([400, 'INVALID'])
+    expect(json.error.message).toMatch(why)
+  }
+  expect((await here.ask('PUT', '/v1/services/planner/a', { ...planner, metadata: { a: [[deep]] } })).status).toBe(413)
+  for (const path of ['/v1/services/planner', '/v1/services/planner/a/b', '/v1/services/..%2f/a'])
+    expect((await here.ask('PUT', path, planner)).status).toBe(400)
+  expect(Object.hasOwn(Object.prototype, 'polluted')).toBe(false)
+})
+
+test('keys see, register and beat within their scope only', async () => {
+  await using here = await world()
+  const key = async (name: string, ...allow: readonly [string, string][]) => ({
+    Authorization: `Bearer ${await here.key(
+      name,
+      allow.map(([verb, prefix]) => ({ verb: verb as 'read', prefix })),
+    )}`,
+  })
+  const planners = await key('planners', ['register', 'services/planner'], ['read', 'services/planner'])
+  const critics = await key('critics', ['register', 'services/critic'], ['read', 'services/critic'])
+  expect((await here.ask('PUT', '/v1/services/planner/a', planner)).status).toBe(401)
+  expect((await here.ask('PUT', '/v1/services/planner/a', planner, planners)).status).toBe(201)
+  await settled()
+  expect((await here.ask('PUT', '/v1/services/planner/b', planner, critics)).status).toBe(403)
+  expect((await here.ask('POST', '/v1/services/planner/a/heartbeat', {}, critics)).status).toBe(403)
+  expect((await here.ask('DELETE', '/v1/services/planner/a', undefined, critics)).status).toBe(403)
+  expect((await here.ask('GET', '/v1/services/planner/a', undefined, critics)).status).toBe(403)
+  expect((await here.ask('GET', '/v1/services/planner', undefined, critics)).json.instances).toEqual([])
+  expect((await here.ask('GET', '/v1/discover', undefined, critics)).json.instances).toEqual([])
+  expect((await here.ask('GET', '/v1/http_sd', undefined, critics)).json).toEqual([])
+  expect((await here.ask('POST', '/v3/discovery:endpoints', {}, critics)).json.resources).toMatchObject([{ endpoints: [] }])
+  expect((await here.ask('GET', '/v1/services/planner', undefined, planners)).json.instances).toHaveLength(1)
+  const many = { instances: [{ service: 'planner', instance: 'a' }] }
+  expect((await here.ask('POST', '/v1/heartbeats', many, planners)).json.renewed).toHaveLength(1)
+  expect((await here.ask('POST', '/v1/heartbeats', many, critics)).json?.renewed ?? []).toEqual([])
+})
+
+test('the feeds say the same in other words', async () => {
+  await using here = await world()
+  await here.ask('PUT', '/v1/services/planner/a', planner)
+  await here.ask('PUT', '/v1/services/planner/six', { ...planner, address: 'https://[::1]', weight: 3, status: 'draining' })
+  await here.ask('PUT', '/v1/services/planner/nowhere', { ...planner, address: 'queue://somewhere' })
+  await settled()
+  expect((await here.ask('GET', '/v1/http_sd?service=planner')).json).toMatchObject([
+    { targets: ['10.0.0.7:8080'], labels: { __meta_leasehold_service: 'planner', __meta_leasehold_tags: ',blue,' } },
+    { targets: ['[::1]:443'], labels: { __meta_leasehold_instance: 'six', __scheme__: 'https' } },
+  ])
+  const eds = await here.ask('POST', '/v3/discovery:endpoints', { resource_names: ['planner', 'none'], node: { id: 'x' } })
+  expect(eds.json.resources).toMatchObject([
+    {
+      '@type': 'type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment',
+      cluster_name: 'planner',
+      endpoints: [
+        {
+          locality: { zone: 'eu/fra' },
+          lb_endpoints: [
+            { endpoint: { address: { socket_address: { address: '10.0.0.7', port_value: 8080 } } }, health_status: 'HEALTHY' },
+            {
+              endpoint: { address: { socket_address: { address: '::1', port_value: 443 } } },
+              health_status: 'DRAINING',
+              load_balancing_weight: 3,
+            },
+          ],
+        },
+      ],
+    },
+    { cluster_name: 'none', endpoints: [] },
+  ])
+  const again = { version_info: eds.json.version_info }
+  expect((await here.ask('POST', '/v3/discovery:endpoints', again)).status).toBe(304)
+})
