@@ -7,7 +7,14 @@ const [path, port = '0'] = process.argv.slice(2)
 const lessor = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
 const server = await serve({ lessor, listen: `127.0.0.1:${port}` })
 process.on('message', message => {
-  if (message === 'figures') process.send({ cpu: process.cpuUsage(), memory: process.memoryUsage(), timing: lessor.timing, seen: lessor.seen, connections: server.connections })
+  if (message === 'figures')
+    process.send({
+      cpu: process.cpuUsage(),
+      memory: process.memoryUsage(),
+      timing: lessor.timing,
+      seen: lessor.seen,
+      connections: server.connections,
+    })
 })
 process.on('SIGTERM', async () => {
   await server.close()

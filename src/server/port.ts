@@ -43,6 +43,8 @@ export class Port {
   readonly #http: HttpServer | undefined
   readonly #servers: NetServer[] = []
   readonly #sockets = new Set<Socket>()
+  /** What TLS runs over, from before its handshake. */
+  readonly #beneath = new Set<Socket>()
   /** Those that have not said a word yet. Browsers open such in advance. */
   readonly #silent = new Set<Socket>()
   #path: string | undefined
@@ -85,8 +87,14 @@ export class Port {
       ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
       : createServer({ allowHalfOpen: true, noDelay: true })
     server.on(secure ? 'secureConnection' : 'connection', take)
-    // A handshake that fails or never ends is nobody's but its own.
-    if (secure) server.on('tlsClientError', () => {})
+    if (secure) {
+      // Node tells of a handshake that failed or took too long, and leaves the socket as it is.
+      server.on('tlsClientError', (_, socket: Socket) => socket.destroy())
+      server.on('connection', (socket: Socket) => {
+        this.#beneath.add(socket)
+        socket.once('close', () => this.#beneath.delete(socket))
+      })
+    }
     server.maxConnections = this.#context.limits.connections + TOLD
     server.on('error', error => this.#context.log.error({ error: error.message }, 'the port cannot take connections'))
     const umask = 'path' in where ? process.umask(0o177) : undefined
@@ -189,6 +197,7 @@ export class Port {
       await left
       cancel()
     }
+    for (const socket of this.#beneath) socket.destroy()
     await Promise.all(stopped)
     if (this.#path !== undefined) await rm(this.#path, { force: true })
   }

@@ -1,5 +1,6 @@
 /** The table of what leases can be asked over RESP. */
 import { milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
 import type { Command, PolicyRules, Revoke } from '../kernel/command.ts'
 import { badPrefix } from '../kernel/name.ts'
 import type { Query } from '../lessor.ts'
@@ -287,7 +288,8 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
 function renew(session: RespSession): void {
   const { args } = session
   const { renewals } = session.door.context.limits
-  if (args.count - 1 > renewals) throw invalid(`at most ${renewals} renewals in one command`)
+  if (args.count - 1 > renewals)
+    throw new LeaseError('LIMIT', `at most ${renewals} renewals in one command`, { facts: { limit: renewals } })
   const leases: number[] = []
   for (let i = 1; i < args.count; i++) leases.push(whole(session, i, 'a lease'))
   session.propose({ kind: 'renew', leases }, writeRenewed)
