@@ -253,7 +253,9 @@ test('everything that can be asked is described', async () => {
   for (const { method, path, body, query } of TABLE) {
     const found = json.paths[path][method.toLowerCase()]
     ids.add(found.operationId)
-    if (body !== undefined) expect(found.requestBody.content['application/json'].schema.additionalProperties).toBe(false)
+    // Envoy adds fields to its questions as it grows: the one schema that is not ours is open.
+    const closed = path.startsWith('/v3/') ? undefined : false
+    if (body !== undefined) expect(found.requestBody.content['application/json'].schema.additionalProperties).toBe(closed)
     for (const name of Object.keys(query?.properties ?? {}))
       expect(found.parameters.map((given: { name: string }) => given.name)).toContain(name)
   }
