@@ -28,33 +28,80 @@ export interface SendOptions {
 /** Answers of a server that is not, or no longer, the one to talk to. */
 const ELSEWHERE = new Set(['READONLY', 'MASTERDOWN', 'UNBLOCKED', 'NOAUTH', 'MOVED'])
 
+/** A request that was sent and not answered yet. */
+interface Pending {
+  readonly connection: Connection
+  readonly until: number
+  readonly ifLost: ErrorCode
+  readonly keepsAlive: boolean
+  readonly resolve: (reply: unknown) => void
+  readonly reject: (error: LeaseError) => void
+}
+
 export class Link {
   readonly #options: LinkOptions
   #live: Connection | undefined
   #dialing: Promise<Connection> | undefined
   #closed = false
   #busy = 0
+  readonly #pending = new Set<Pending>()
+  #watching = false
 
   constructor(options: LinkOptions) {
     this.#options = options
   }
 
-  async send(args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
-    const { where, patience } = this.#options
-    const connection = this.#live?.ready === true ? this.#live : await this.#connected()
-    const holds = waits === undefined
-    if (holds && this.#busy++ === 0) connection.hold(true)
-    try {
-      return await this.#bounded(connection.send(args), patience + (waits ?? 0), () => {
-        return new LeaseError(ifLost, `no answer from ${where} for ${patience} ms`, { facts: { where, reason: 'silent' } })
-      })
-    } catch (error) {
-      const word = refusal(error)
-      if (word === undefined || ELSEWHERE.has(word)) this.#drop(connection)
-      throw this.#closed && word === undefined ? closed(ifLost) : trouble(error, where, ifLost)
-    } finally {
-      if (holds && --this.#busy === 0) connection.hold(false)
+  /** Not async itself: an append waits for one promise of ours. */
+  send(args: readonly Argument[], options: SendOptions): Promise<unknown> {
+    if (this.#live?.ready === true) return this.#request(this.#live, args, options)
+    return this.#connected().then(connection => this.#request(connection, args, options))
+  }
+
+  #request(connection: Connection, args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const until = this.#options.clock.now() + this.#options.patience + (waits ?? 0)
+      const pending = { connection, until, ifLost, keepsAlive: waits === undefined, resolve, reject }
+      this.#pending.add(pending)
+      if (pending.keepsAlive && this.#busy++ === 0) connection.hold(true)
+      if (!this.#watching) this.#watch(until)
+      connection.send(args).then(
+        reply => this.#settled(pending) && resolve(reply),
+        error => this.#settled(pending) && reject(this.#trouble(pending, error)),
+      )
+    })
+  }
+
+  /** Whether it was still waited for. */
+  #settled(pending: Pending): boolean {
+    if (!this.#pending.delete(pending)) return false
+    if (pending.keepsAlive && --this.#busy === 0) pending.connection.hold(false)
+    return true
+  }
+
+  #trouble({ connection, ifLost }: Pending, error: unknown): LeaseError {
+    const word = refusal(error)
+    if (word === undefined || ELSEWHERE.has(word)) this.#drop(connection)
+    return this.#closed && word === undefined ? closed(ifLost) : trouble(error, this.#options.where, ifLost)
+  }
+
+  /** One timer for all requests: most are answered long before it is looked at again. */
+  #watch(until: number): void {
+    const { clock, where, patience } = this.#options
+    this.#watching = true
+    const look = () => {
+      this.#watching = false
+      const now = clock.now()
+      for (const pending of this.#pending) {
+        if (pending.until > now || !this.#settled(pending)) continue
+        this.#drop(pending.connection)
+        const message = `no answer from ${where} for ${patience} ms`
+        pending.reject(new LeaseError(pending.ifLost, message, { facts: { where, reason: 'silent' } }))
+      }
+      const next = Math.min(...[...this.#pending].map(pending => pending.until))
+      if (next < Number.POSITIVE_INFINITY) this.#watch(next)
     }
+    // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
+    clock.after(Math.max(0, until - clock.now()), () => clock.soon(() => clock.soon(look)))
   }
 
   close(): void {

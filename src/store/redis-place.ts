@@ -27,25 +27,13 @@ export class Place {
   }
 
   /** What a script answers: a word, and what goes with it. */
-  async run(script: Script, args: readonly Argument[], { ifLost = 'UNAVAILABLE' as ErrorCode, key = '' } = {}): Promise<Answer> {
-    const keys = key === '' ? [this.log, this.pointer] : [this.log, this.pointer, key]
-    const rest = [String(keys.length), ...keys, ...args]
-    try {
-      const [word, ...facts] = (await this.#evaluate(script, rest, ifLost)) as [Buffer, ...unknown[]]
-      return [word.toString(), ...facts]
-    } catch (error) {
-      if (isWrongType(error)) return ['foreign']
-      throw error
-    }
-  }
-
-  async #evaluate({ sha, text }: Script, rest: readonly Argument[], ifLost: ErrorCode): Promise<unknown> {
-    try {
-      return await this.#link.send(['EVALSHA', sha, ...rest], { ifLost })
-    } catch (error) {
-      if (refusal((error as Error).cause) !== 'NOSCRIPT') throw error
-      return this.#link.send(['EVAL', text, ...rest], { ifLost })
-    }
+  run(script: Script, args: readonly Argument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<Answer> {
+    const keys = key === undefined ? ['2', this.log, this.pointer] : ['3', this.log, this.pointer, key]
+    return this.#link.send(['EVALSHA', script.sha, ...keys, ...args], { ifLost }).then(answerOf, error => {
+      if (refusal(error.cause) === 'NOSCRIPT')
+        return this.#link.send(['EVAL', script.text, ...keys, ...args], { ifLost }).then(answerOf, foreign)
+      return foreign(error)
+    })
   }
 
   notThere([word, found]: Answer, { index }: Position): NotThere {
@@ -62,6 +50,22 @@ export class Place {
 }
 
 export type Answer = readonly [word: string, ...facts: unknown[]]
+
+export interface RunOptions {
+  readonly ifLost?: ErrorCode
+  /** One more key. */
+  readonly key?: string
+}
+
+function answerOf(reply: unknown): Answer {
+  const [word, ...facts] = reply as [Buffer, ...unknown[]]
+  return [text(word), ...facts]
+}
+
+function foreign(error: unknown): Answer {
+  if (isWrongType(error)) return ['foreign']
+  throw error
+}
 
 /** A position as the scripts want it. */
 export function standing({ index, nonce }: Position): [string, string] {

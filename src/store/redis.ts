@@ -94,9 +94,10 @@ export class RedisStore implements Store {
     this.#assertOpen()
     const nonce = this.#nonce ?? this.#clock.bits()
     const bytes = Buffer.from(entry.buffer, entry.byteOffset, entry.byteLength)
-    const asked = this.#place.run(APPEND, [...standing(after), String(nonce), bytes], { ifLost: 'UNKNOWN' })
-    this.#nonce = this.#clock.bits()
-    const [word, ...facts] = await asked
+    this.#nonce = undefined
+    const args = [...standing(after), String(nonce), bytes, `${after.index + 1}-0`]
+    const [word, ...facts] = await this.#place.run(APPEND, args, { ifLost: 'UNKNOWN' })
+    this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
     const [index, rows] = facts as [number, Buffer[]]
     const position = { index, nonce }
     if (word === 'behind') return { kind: 'behind', position }
