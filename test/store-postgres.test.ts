@@ -79,6 +79,16 @@ describeEngine('postgres', 'a store in Postgres', () => {
     expect(() => new PostgresStore({ url: 'not a url' })).toThrow(/looks like/)
   })
 
+  test('what it keeps for those who wait is its own, also when it was handed a Buffer', async () => {
+    await using store = new PostgresStore({ url: server.url, name: 'own' })
+    await store.open()
+    const buffer = Buffer.of(1, 2, 3)
+    await store.append(buffer, START)
+    buffer.fill(9)
+    const read = await store.read(START, { wait: new AbortController().signal })
+    expect(read).toMatchObject({ entries: [{ bytes: Uint8Array.of(1, 2, 3) }] })
+  })
+
   test('one answer carries 1,000 entries and no more', async () => {
     await using store = new PostgresStore({ url: server.url, name: 'many' })
     await store.open()

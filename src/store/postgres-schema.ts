@@ -89,13 +89,26 @@ begin
   return null;
 end $$;
 
--- The first row says what became of it, with the position; the others are what was missed.
+-- What follows \`after\`, one entry after another, each its nonce, its length and its bytes; in hexadecimal. Null when there is none.
+create or replace function ${s}.packed(log_id int, after bigint, most int, most_bytes int, out bytes text, out hole bigint) language sql stable as $$
+  select encode(string_agg(int8send(sized.nonce) || int4send(length(sized.bytes)) || sized.bytes, ''::bytea order by sized.idx), 'hex'),
+    min(after + sized.n) filter (where sized.idx <> after + sized.n)
+  from (
+    select e.idx, e.nonce, e.bytes, row_number() over w as n, sum(length(e.bytes)) over w as total
+    from (select * from ${s}.entry one where one.log = log_id and one.idx > after order by one.idx limit most) e
+    window w as (order by e.idx)
+  ) sized
+  where sized.n = 1 or sized.total <= most_bytes
+$$;
+
+-- One word, the position, and what was missed. A row of several columns would cost as much again as everything else here.
 create or replace function ${s}.append(log_name text, after bigint, after_nonce bigint, new_nonce bigint, new_bytes bytea)
-returns table (kind text, idx bigint, nonce bigint, bytes bytea) language plpgsql as $$
+returns text language plpgsql as $$
 declare
   l ${s}.log;
-  total bigint := 0;
-  many bigint := 0;
+  log_id int;
+  why text;
+  missed text;
 begin
   -- Acknowledged means durable, whatever this database is set to.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
@@ -103,53 +116,46 @@ begin
   update ${s}.log as o set head = after + 1, head_nonce = new_nonce
     where o.name = log_name and o.head = after and o.head_nonce = after_nonce
       and (o.floor = after or exists (select from ${s}.entry e where e.log = o.id and e.idx = after and e.nonce = after_nonce))
-    returning o.id into l.id;
+    returning o.id into log_id;
   if found then
-    insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, after + 1, new_nonce, new_bytes);
-    perform pg_notify('leasehold_' || l.id, (after + 1) || ' ' || new_nonce);
-    kind := 'appended';
-    idx := after + 1;
-    return next;
-    return;
+    insert into ${s}.entry (log, idx, nonce, bytes) values (log_id, after + 1, new_nonce, new_bytes);
+    perform pg_notify('leasehold_' || log_id, (after + 1) || ' ' || new_nonce);
+    return 'appended ' || (after + 1);
   end if;
   select * into l from ${s}.log where name = log_name for no key update;
-  if not found then return query select 'diverged the log is gone', 0::bigint, 0::bigint, null::bytea; return; end if;
-  kind := ${s}.missing(l, after, after_nonce);
-  if kind is null and after < l.head then kind := ${s}.missing(l, l.head, l.head_nonce); end if;
-  if kind is not null then return query select kind, 0::bigint, 0::bigint, null::bytea; return; end if;
+  if not found then return 'diverged the log is gone'; end if;
+  why := coalesce(${s}.missing(l, after, after_nonce), ${s}.missing(l, l.head, l.head_nonce));
+  if why is not null then return why; end if;
+  if l.head - after <= ${MISSED_ENTRIES}
+    and (select sum(length(e.bytes)) from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head) <= ${MISSED_BYTES}
+  then
+    select p.bytes, case when p.hole is not null then 'diverged entry ' || p.hole || ' is gone' end into missed, why
+      from ${s}.packed(l.id, after, ${MISSED_ENTRIES}, ${MISSED_BYTES}) p;
+    if why is not null then return why; end if;
+  end if;
   insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, l.head + 1, new_nonce, new_bytes);
   update ${s}.log set head = l.head + 1, head_nonce = new_nonce where name = log_name;
   perform pg_notify('leasehold_' || l.id, (l.head + 1) || ' ' || new_nonce);
-  if l.head - after <= ${MISSED_ENTRIES} then
-    select coalesce(sum(length(e.bytes)), 0), count(*) into total, many from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head;
-  end if;
-  if many <> l.head - after or total > ${MISSED_BYTES} then
-    return query select 'behind', l.head + 1, new_nonce, null::bytea;
-    return;
-  end if;
-  return query select 'appended', l.head + 1, new_nonce, null::bytea;
-  return query select 'missed', e.idx, e.nonce, e.bytes from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head order by e.idx;
+  if missed is null then return 'behind ' || (l.head + 1); end if;
+  return 'appended ' || (l.head + 1) || ' ' || missed;
 end $$;
 
--- The first row is the end of the log; the others follow \`after\`, as many as one answer carries.
+-- One word, where the log ends, and what follows \`after\`, as much as one answer carries.
 create or replace function ${s}.read(log_name text, after bigint, after_nonce bigint, most int, most_bytes int)
-returns table (kind text, idx bigint, nonce bigint, bytes bytea) language plpgsql stable as $$
-declare l ${s}.log;
+returns text language plpgsql stable as $$
+declare
+  l ${s}.log;
+  why text;
+  following text;
 begin
   select * into l from ${s}.log where name = log_name;
-  if not found then return query select 'diverged the log is gone', 0::bigint, 0::bigint, null::bytea; return; end if;
-  kind := ${s}.missing(l, after, after_nonce);
-  if kind is not null then return query select kind, 0::bigint, 0::bigint, null::bytea; return; end if;
-  return query select 'entries', l.head, l.head_nonce, null::bytea;
-  if after = l.head then return; end if;
-  return query
-    select 'entry', sized.idx, sized.nonce, sized.bytes
-    from (
-      select e.idx, e.nonce, e.bytes, sum(length(e.bytes)) over (order by e.idx) as total
-      from (select * from ${s}.entry one where one.log = l.id and one.idx > after order by one.idx limit most) e
-    ) sized
-    where sized.total <= most_bytes or sized.idx = after + 1
-    order by sized.idx;
+  if not found then return 'diverged the log is gone'; end if;
+  why := ${s}.missing(l, after, after_nonce);
+  if why is not null then return why; end if;
+  if after = l.head then return 'entries ' || l.head; end if;
+  select p.bytes, case when p.bytes is null or p.hole is not null then 'diverged entry ' || coalesce(p.hole, after + 1) || ' is gone' end
+    into following, why from ${s}.packed(l.id, after, most, most_bytes) p;
+  return coalesce(why, 'entries ' || l.head || ' ' || following);
 end $$;
 
 -- Begins to write a snapshot: its id, or why not. Of one that is being written it says how far it has come: \`stale\` is one that is to be passed over.

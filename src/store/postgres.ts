@@ -6,7 +6,8 @@
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Appended, Entry, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
+import { unpacked } from './postgres-answer.ts'
 import { Bell } from './postgres-bell.ts'
 import { type Driver, PgDriver, type PgPool, type PostgresJs, PostgresJsDriver, pgPool, type Row, type Value } from './postgres-driver.ts'
 import { signed, unsigned } from './postgres-nonce.ts'
@@ -169,17 +170,16 @@ export class PostgresStore implements Store {
 
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
     this.#mustBeOpen()
-    const bytes = entry.slice() // it is kept for those who wait, and the caller may use its buffer again
+    const bytes = new Uint8Array(entry) // kept for those who wait; a `slice` of a Buffer would be the caller's own memory
     const nonce = this.#clock.bits()
-    const text = `select kind, idx, nonce, bytes from ${this.#schema}.append($1, $2, $3, $4, $5)`
+    const values = [this.#name, after.index, signed(after.nonce), signed(nonce), bytes]
     this.#appending = true
     try {
-      const rows = await this.#ask(text, [this.#name, after.index, signed(after.nonce), signed(nonce), bytes], 'perhaps')
-      const [[kind, index], ...rest] = rows as [[string, string], ...Row[]]
-      const position = { index: Number(index), nonce }
+      const [[answer]] = (await this.#ask(`select ${this.#schema}.append($1, $2, $3, $4, $5)`, values, 'perhaps')) as [[string]]
+      const { kind, index, entries: missed } = unpacked(answer, after)
+      const position = { index, nonce }
       if (kind === 'behind') return { kind, position }
-      if (kind !== 'appended') return this.#notThere(kind)
-      const missed = rest.map(entryOf)
+      if (kind !== 'appended') return this.#notThere(answer)
       this.#run.add(after, [...missed, { position, bytes, age: 0 }])
       this.#bell!.ring()
       return { kind, position, missed }
@@ -212,18 +212,11 @@ export class PostgresStore implements Store {
   }
 
   async #readNow(after: Position): Promise<Read> {
-    const text = `select kind, idx, nonce, bytes from ${this.#schema}.read($1, $2, $3, $4, $5)`
+    const values = [this.#name, after.index, signed(after.nonce), MOST_ENTRIES, MOST_BYTES]
     try {
-      const [[kind, head], ...rows] = (await this.#ask(text, [this.#name, after.index, signed(after.nonce), MOST_ENTRIES, MOST_BYTES])) as [
-        [string, string],
-        ...Row[],
-      ]
-      if (kind !== 'entries') return this.#notThere(kind)
-      const entries = rows.map(entryOf)
-      const hole = entries.findIndex(({ position }, i) => position.index !== after.index + i + 1)
-      if (hole !== -1 || (entries.length === 0 && Number(head) > after.index))
-        return this.#notThere(`diverged entry ${after.index + Math.max(hole, 0) + 1} is gone`)
-      return { kind, entries }
+      const [[answer]] = (await this.#ask(`select ${this.#schema}.read($1, $2, $3, $4, $5)`, values)) as [[string]]
+      const { kind, entries } = unpacked(answer, after)
+      return kind === 'entries' ? { kind, entries } : this.#notThere(answer)
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#notThere('diverged its tables are gone')
       throw error
@@ -288,10 +281,6 @@ async function persistently<T>(work: () => Promise<T>): Promise<T> {
       if (!isPassing(error) || attempt === ATTEMPTS) throw error
     }
   }
-}
-
-function entryOf([, index, nonce, bytes]: Row): Entry {
-  return { position: { index: Number(index), nonce: unsigned(nonce as string) }, bytes: bytes as Uint8Array, age: 0 }
 }
 
 function reason(kind: string): string {
