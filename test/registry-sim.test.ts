@@ -6,14 +6,14 @@ const MINUTE = 60_000
 async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: number }): Promise<Town> {
   const here = new Town({ seed: 1, ...options })
   await here.open()
-  await here.run(MINUTE)
+  await here.run(20_000)
   expect(here.listed).toEqual(here.living)
   expect(here.lapses).toEqual([])
   return here
 }
 
 describe('20,000 agents after an outage of 90 s', () => {
-  const many = { processes: 400, each: 50, services: ['plan', 'work', 'review'], owned: true }
+  const many = { processes: 200, each: 100, services: ['plan', 'work', 'review'], owned: true }
 
   test('are all kept and all back within 30 s, and none lapses afterwards', { timeout: 3 * MINUTE }, async () => {
     const here = await town(many)
@@ -25,7 +25,7 @@ describe('20,000 agents after an outage of 90 s', () => {
     here.cut.clear()
     await here.run(30_000)
     expect(here.listed).toHaveLength(20_000)
-    await here.run(2 * MINUTE)
+    await here.run(MINUTE)
     expect(here.listed).toEqual(here.living)
     expect(here.lapses).toEqual([])
     expect(here.directory.preserved.size).toBe(0)
@@ -42,7 +42,7 @@ describe('20,000 agents after an outage of 90 s', () => {
     here.cut.clear()
     await here.run(30_000)
     expect(here.listed).toHaveLength(20_000)
-    await here.run(2 * MINUTE)
+    await here.run(MINUTE)
     expect(here.listed).toEqual(here.living)
     expect(here.lapses).toHaveLength(20_000)
   })

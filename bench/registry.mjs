@@ -1,0 +1,90 @@
+// Discovery: a pick and a list from the cache of a process, a filtered list among 100,000 as a server has it, and what a heartbeat costs.
+import { connect } from '../dist/index.js'
+import { Directory } from '../dist/recipe/registry/directory.js'
+
+const HUNDRED_THOUSAND = 100_000
+const SERVICES = 1_000
+
+/** 1,000 services of 100 instances; a capability in a thousand is rare. */
+function entries() {
+  return Array.from({ length: HUNDRED_THOUSAND }, (_, i) => ({
+    key: `services/s${i % SERVICES}/i${i}`,
+    value: JSON.stringify({
+      addresses: [`http://10.0.${i % 256}.1:8080`],
+      capabilities: ['all', `c${i % SERVICES}`],
+      tags: ['blue'],
+      zone: `eu/${i % 3}`,
+    }),
+    ...{ lease: i + 1, holder: `h${i}`, incarnation: 1, status: 'live', revision: i, generation: 0, suppressed: false, remaining: 1 },
+  }))
+}
+
+/** Microseconds for each of `times`. */
+function each(times, run) {
+  for (let i = 0; i < times / 10; i++) run(i)
+  const began = process.hrtime.bigint()
+  for (let i = 0; i < times; i++) run(i)
+  return Number(process.hrtime.bigint() - began) / 1e3 / times
+}
+
+export async function registry(report) {
+  const directory = new Directory()
+  const all = entries()
+  let began = process.hrtime.bigint()
+  directory.load(all, 1)
+  report('load 100,000 instances', Number(process.hrtime.bigint() - began) / 1e6, 'ms')
+  report('list 100 of 100,000 by service', each(200, () => directory.list({ service: 's7' })) / 1e3, 'ms', { target: 'below 5 ms' })
+  const rare = { capabilities: { all: ['all', 'c7'] }, tag: 'blue', zone: 'eu/1', status: 'passing' }
+  report('list 100 of 100,000 by capabilities, tag, zone and status', each(200, () => directory.list(rare)) / 1e3, 'ms', {
+    target: 'below 5 ms',
+  })
+  const view = directory.view({ service: 's7' }, Math.random)
+  for (const strategy of ['round-robin', 'weighted', 'least-loaded', 'two-choices', 'hash'])
+    report(
+      `pick one of 100: ${strategy}`,
+      each(200_000, i => view.pick({ strategy, key: `user-${i & 1_023}` })),
+      'µs',
+      { target: 'below 5 µs' },
+    )
+  const change = i =>
+    directory.apply([
+      {
+        revision: i,
+        type: 'put',
+        key: `services/s${i % SERVICES}/i${i % HUNDRED_THOUSAND}/state`,
+        value: `{"status":"passing","load":${i % 7}}`,
+        lease: (i % HUNDRED_THOUSAND) + 1,
+        at: 0,
+      },
+    ])
+  report('a change of load', each(100_000, change), 'µs')
+
+  const leases = await connect('memory:bench-registry')
+  try {
+    began = process.hrtime.bigint()
+    for (let at = 0; at < 20_000; at += 500)
+      await Promise.all(
+        Array.from({ length: 500 }, (_, i) => leases.registry.register({ service: `s${i % 10}`, instance: `${at + i}`, address: 'a:1' })),
+      )
+    report('register, 500 at a time', 20_000 / (Number(process.hrtime.bigint() - began) / 1e9), '/s')
+    const found = await leases.registry.discover({ service: 's7' }).ready()
+    report(
+      'pick from the cache of a process, one of 2,000',
+      each(200_000, () => found.pickNow()),
+      'µs',
+      { target: 'below 5 µs' },
+    )
+    began = process.hrtime.bigint()
+    for (let i = 0; i < 50_000; i++) await found.pick()
+    report('the same, awaited', Number(process.hrtime.bigint() - began) / 1e3 / 50_000, 'µs', { target: 'below 5 µs' })
+    const asked = []
+    for (let i = 0; i < 50; i++) {
+      const at = process.hrtime.bigint()
+      await leases.read({ kind: 'entries', prefix: `services/s${i % 10}/${i}` })
+      asked.push(Number(process.hrtime.bigint() - at) / 1e6)
+    }
+    report('one entry among 20,000 by its key, from the state', asked.sort((a, b) => a - b)[25], 'ms')
+  } finally {
+    await leases[Symbol.asyncDispose]()
+  }
+}
