@@ -109,13 +109,12 @@ describe('a leasehold that is killed', () => {
     await new Promise<void>(resolve => running.process.once('exit', () => resolve()))
     expect(alive(pid)).toBe(true)
     process.kill(pid, 'SIGKILL')
-    const brief = here.start(['run', 'b', '--', 'sh', '-c', 'echo $$'])
-    const group = Number((await brief.printed(/(\d+)\n/))[1])
+    const brief = here.start(['run', 'b', '--grace', '4321s', '--', 'sh', '-c', 'echo up; exec sleep 0.5'])
+    await brief.printed(/up/)
+    const guardians = () => processesWith('leasehold-guardian').filter(found => processesWith('4321').includes(found))
+    await eventually('its guardian is there', () => guardians().length === 1)
     await brief.finished
-    await eventually(
-      'no guardian is left',
-      () => !processesWith('leasehold-guardian').some(found => processesWith(`-${group}`).includes(found)),
-    )
+    await eventually('no guardian is left', () => guardians().length === 0)
   })
 })
 

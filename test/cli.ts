@@ -104,7 +104,11 @@ export class Place {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const left = [...this.#running]
-    for (const { process: child } of left) child.kill('SIGKILL')
+    // What they started may live on and keep their pipes open: nothing of that is waited for.
+    for (const { process: child } of left) {
+      child.kill('SIGKILL')
+      for (const stream of child.stdio) stream?.destroy()
+    }
     await Promise.allSettled(left.map(({ finished }) => finished))
     rmSync(this.path, { recursive: true, force: true })
   }

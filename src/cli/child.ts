@@ -43,13 +43,19 @@ export class Child {
   #guardian: Guardian | undefined
   #over = false
 
-  private constructor(started: ChildProcess, ended: Promise<number>, onTerminal: boolean, options: ChildOptions) {
+  private constructor(
+    started: ChildProcess,
+    ended: Promise<number>,
+    onTerminal: boolean,
+    guardian: Guardian | undefined,
+    options: ChildOptions,
+  ) {
     this.#process = started
     this.#pid = started.pid!
     this.#onTerminal = onTerminal
     this.#cookie = options.cookie
     this.#clock = options.clock ?? systemClock
-    if (options.guard !== undefined) this.#guardian = new Guardian(onTerminal ? this.#pid : -this.#pid, options.guard)
+    this.#guardian = guardian
     this.ended = ended.then(code => {
       this.#over = true
       return code
@@ -60,7 +66,10 @@ export class Child {
     const { command, env } = options
     const onTerminal = hasTerminal()
     const [file = '', ...args] = command
+    const guardian = options.guard && new Guardian(options.guard)
     const child = spawn(file, args, { stdio: 'inherit', env: { ...process.env, ...env }, detached: !onTerminal })
+    if (child.pid === undefined) guardian?.dismiss()
+    else guardian?.guard(onTerminal ? child.pid : -child.pid)
     const ended = new Promise<number>(resolve =>
       child.once('exit', (code, signal) => resolve(signal === null ? code! : exitOfSignal(signal))),
     )
@@ -68,7 +77,7 @@ export class Child {
       child.once('spawn', resolve)
       child.once('error', error => reject(notStarted(file, error)))
     })
-    return new Child(child, ended, onTerminal, options)
+    return new Child(child, ended, onTerminal, guardian, options)
   }
 
   /** Passes on a signal that was sent to us. What ends programs goes to all that the child started, as from a terminal. */

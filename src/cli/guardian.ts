@@ -10,23 +10,25 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { say } from './output.ts'
 
 // Signals by name and target as separate words: dash, bash and busybox agree on this form.
-const SCRIPT = 'read -r word || { kill -s TERM -- "$1"; kill -s CONT -- "$1"; [ "$2" = never ] || { sleep "$2"; kill -s KILL -- "$1"; }; }'
+const END = 'kill -s TERM -- "$target"; kill -s CONT -- "$target"; [ "$1" = never ] || { sleep "$1"; kill -s KILL -- "$target"; }'
+const SCRIPT = `read -r target && { read -r word || { ${END}; }; }`
 
 export class Guardian {
   readonly #shell: ChildProcess
 
-  /** `target`: a process, or a group as its negative. */
-  constructor(target: number, { kill, grace }: { readonly kill: boolean; readonly grace: number }) {
-    const words = [String(target), kill ? String(Math.ceil(grace / 1_000)) : 'never']
-    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'leasehold-guardian', ...words], {
-      stdio: ['pipe', 'ignore', 'ignore'],
-      detached: true,
-      cwd: '/',
-    })
+  /** Started before there is anything to guard: a command must not have a moment without it. */
+  constructor({ kill, grace }: { readonly kill: boolean; readonly grace: number }) {
+    const words = ['-c', SCRIPT, 'leasehold-guardian', kill ? String(Math.ceil(grace / 1_000)) : 'never']
+    this.#shell = spawn('/bin/sh', words, { stdio: ['pipe', 'ignore', 'ignore'], detached: true, cwd: '/' })
     this.#shell.on('error', () => say('leasehold: without /bin/sh, a command outlives leasehold when that is killed (SIGKILL)'))
     this.#shell.stdin!.on('error', () => {}) // it was ended by someone: nothing is left to be told
     this.#shell.unref()
     ;(this.#shell.stdin as unknown as { unref(): void }).unref()
+  }
+
+  /** A process, or a group as its negative. */
+  guard(target: number): void {
+    this.#shell.stdin!.write(`${target}\n`)
   }
 
   dismiss(): void {
