@@ -172,6 +172,15 @@ describeEngine('etcd', 'a store in etcd when things go wrong', () => {
     }
   })
 
+  test('entries that just fit into one request still fit when several indexes have to be tried', async () => {
+    const name = fresh()
+    const stores = await Promise.all([1, 2, 3, 4].map(() => direct(name)))
+    const positions = await Promise.all(stores.map(async (one, me) => positionOf(await one.append(noise(750_000, me), START))))
+    expect(positions.map(({ index }) => index).sort()).toEqual([1, 2, 3, 4])
+    expect((await all(stores[0]!)).map(entry => entry.bytes.length)).toEqual([750_000, 750_000, 750_000, 750_000])
+    for (const one of stores) await one[Symbol.asyncDispose]()
+  })
+
   test('an entry of several MiB is carried whole, by reading and by watching', async () => {
     const name = fresh()
     await using one = await direct(name)

@@ -3,8 +3,8 @@
  *
  * **Several proposers.** Whoever loses the race for an index has to put its entry at a later one. With a round trip for each lost race, those
  * nearest to etcd's leader win always and the others never (measured; docs/decisions.md). So one transaction tries several indexes in
- * turn: where the first is taken, a transaction nested in its other branch tries the next one and fetches what was missed. How many are
- * tried follows from how many were needed of late; alone, it is one.
+ * turn: where the first is taken, a transaction nested in its other branch tries the next one. In the end it reads what follows, so that
+ * its answer tells what was missed and where our entry stands. How many are tried follows from how many were needed of late; alone, it is one.
  *
  * **A lost answer.** A copy of an append may be carried out twice. All copies of one call bear the same nonce, so whoever finds it
  * knows that it has been appended already.
@@ -14,29 +14,25 @@ import { LeaseError } from '../errors.ts'
 import type { Appended, NotThere, Position } from '../store.ts'
 import { base64 } from './etcd-keys.ts'
 import { type EtcdLog, type Found, MOST_BYTES, MOST_ENTRIES } from './etcd-log.ts'
-import { absent, exists, type Operation, put, range, type Transaction } from './etcd-message.ts'
+import { absent, exists, type Operation, put, type Transaction } from './etcd-message.ts'
 import { INLINE_BYTES, PARTS_WITHIN, packed, type Stored } from './etcd-parts.ts'
 
-const DEEPEST = 12
+const DEEPEST = 24
 /** Above this, all copies in one transaction together, the entry travels beside them. */
 const COPIES_BYTES = 4_096
 /** So many wins with tries to spare, and one fewer is made. */
 const EASY = 16
 /** Lost so often although we reach further each time, something is wrong. */
 const MOST_TRIES = 50
-
-/** It stands there, after these. */
-interface Put {
-  readonly kind: 'put'
-  readonly position: Position
-  readonly entries: readonly Stored[]
-}
+/** After so many in vain, leave others some room. */
+const EAGER = 8
+const NOTHING = Buffer.alloc(0)
 
 /** An entry on its way: what stands under its key, and what has to be put beside it first. */
 interface Parcel {
   readonly nonce: bigint
-  /** Where its writer stood. */
-  readonly from: number
+  /** Where its writer stood when it put the parts, if there are any. */
+  readonly from?: number
   readonly value: string
   readonly beside: readonly Operation[]
 }
@@ -58,23 +54,24 @@ export class Appender {
     let missed: readonly Stored[] | undefined = []
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       const got = await this.#attempt(parcel, after, base)
-      if (got.kind !== 'put' && got.kind !== 'found') return got
+      if (got.kind !== 'found') return got
       const mine = got.entries.findIndex(({ position }) => position.nonce === parcel.nonce)
-      if (mine >= 0) return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
-      if (got.kind === 'put') {
-        this.#won(got.position.index - base.index)
-        return this.#done(got.position, missed && [...missed, ...got.entries])
+      if (mine >= 0) {
+        this.#won(mine + 1)
+        return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
       }
       if (got.count === 0) {
         // Nothing stood in our way, so what we began from is gone.
         const gone = await this.#log.look(after)
         if (gone.kind !== 'found') return gone
       }
-      this.#lost()
+      this.#lost(got.count)
       missed = missed && got.count === got.entries.length && fits([...missed, ...got.entries]) ? [...missed, ...got.entries] : undefined
       base = (missed === undefined ? await this.#log.end() : missed.at(-1)?.position) ?? after
-      parcel = base.index + DEEPEST > parcel.from + PARTS_WITHIN ? await this.#wrap(bytes, base) : { ...parcel, beside: [] }
-      if (tries > DEEPEST) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
+      // All that was tried is taken for good, so no copy of it can come in late.
+      if (parcel.from === undefined || base.index + DEEPEST > parcel.from + PARTS_WITHIN) parcel = await this.#wrap(bytes, base)
+      else parcel = { ...parcel, beside: [] }
+      if (tries > EAGER) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
     }
     throw new LeaseError(
       'UNAVAILABLE',
@@ -86,7 +83,7 @@ export class Appender {
     const nonce = this.#clock.bits()
     const whole = packed(bytes)
     const alone = this.#depth === 1 && whole.length <= INLINE_BYTES
-    if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, from, value: base64(whole), beside: [] }
+    if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, value: base64(whole), beside: [] }
     const { puts, value } = this.#log.parts.split(whole, from, nonce)
     const parcel = { nonce, from, value: base64(value), beside: puts }
     if (whole.length <= INLINE_BYTES) return parcel
@@ -94,33 +91,28 @@ export class Appender {
     return { ...parcel, beside: [] }
   }
 
-  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position): Promise<Put | Found | NotThere> {
+  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position): Promise<Found | NotThere> {
     const { keys } = this.#log
     const depth = this.#depth
     const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.entry(position)))
-    const level = (n: number): Transaction => {
-      const index = base.index + n
-      return {
-        // At every level: whoever stands on a lost entry would else go on behind the gap.
-        compare: [...standing, absent(keys.entries(index, index + 1))],
-        success: [...(n > 1 ? [range(keys.entries(base.index + 1, index))] : []), put(keys.entry({ index, nonce }), value)],
-        // Alone, one hardly ever loses: then the little that would tell what was missed costs more than asking for it.
-        failure: depth === 1 ? [] : [n < depth ? { request_txn: level(n + 1) } : this.#log.missing(base)],
-      }
+    const at = (n: number): Position => ({ index: base.index + n, nonce })
+    const free = (n: number) => absent(keys.entries(base.index + n, base.index + n + 1))
+    if (depth === 1) {
+      const position = at(1)
+      const success = [...beside, put(keys.entry(position), value)]
+      const { succeeded } = await this.#log.transact({ compare: [...standing, free(1)], success, failure: [] })
+      // Alone, one hardly ever loses: to be told what was missed would cost more, each time, than asking for it then.
+      return succeeded ? { kind: 'found', entries: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
     }
-    const first = level(1)
-    const whole = await this.#log.transact(
-      beside.length === 0 ? first : { compare: [], success: [...beside, { request_txn: first }], failure: [] },
-    )
-    let answer = beside.length === 0 ? whole : whole.responses!.at(-1)!.response_txn!
-    for (let n = 1; n <= depth; n++) {
-      if (answer.succeeded) {
-        const met = n > 1 ? (answer.responses![0]!.response_range!.kvs ?? []) : []
-        return { kind: 'put', position: { index: base.index + n, nonce }, entries: met.map(kv => this.#log.stored(kv)) }
-      }
-      if (n < depth) answer = answer.responses![0]!.response_txn!
-    }
-    return depth === 1 ? this.#log.look(base) : this.#log.missed(base, answer.responses![0]!.response_range!)
+    const level = (n: number): Transaction => ({
+      compare: [free(n)],
+      success: [put(keys.entry(at(n)), value)],
+      failure: n < depth ? [{ request_txn: level(n + 1) }] : [],
+    })
+    const success = [...beside, { request_txn: level(1) }, this.#log.following(base, depth)]
+    const { succeeded, responses = [] } = await this.#log.transact({ compare: standing, success, failure: [] })
+    if (!succeeded) return this.#log.look(base)
+    return this.#log.found(base, responses.at(-1)!.response_range!)
   }
 
   async #done(position: Position, missed: readonly Stored[] | undefined): Promise<Appended> {
@@ -137,8 +129,9 @@ export class Appender {
     }
   }
 
-  #lost(): void {
-    this.#depth = Math.min(DEEPEST, this.#depth + 1)
+  /** One who was away for long has met no crowd. */
+  #lost(met: number): void {
+    this.#depth = Math.min(DEEPEST, Math.max(this.#depth, met < DEEPEST ? met : 0) + 1)
     this.#easy = 0
   }
 }

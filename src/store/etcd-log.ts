@@ -7,6 +7,7 @@ import { base64, FORMAT, type Keys } from './etcd-keys.ts'
 import {
   absent,
   exists,
+  type Header,
   type KeyValue,
   type Operation,
   put,
@@ -68,22 +69,17 @@ export class EtcdLog {
     return this.#looked(after, await this.transact(this.#looking(after)))
   }
 
-  /** The least that tells a proposer what it has missed: most of the time it is carried along for nothing. */
-  missing({ index }: Position): Operation {
-    return range({ ...this.keys.entries(index, index + 1 + MOST_ENTRIES), limit: this.#limit() + 1 })
-  }
-
-  async missed(base: Position, { kvs = [], count = '0', header }: RangeAnswer): Promise<Found | NotThere> {
-    const [first, ...others] = kvs
-    if (first?.key !== this.keys.entry(base)) return this.look(base) // which says what has become of it
-    return this.#gapless(base, others, Number(count) - 1, header.revision)
+  /** About as much as one answer carries, but not fewer than `least`. */
+  following({ index }: Position, least = 1): Operation {
+    const limit = Math.max(least, Math.min(MOST_ENTRIES, Math.floor(MOST_BYTES / this.#typical)))
+    return range({ ...this.keys.entries(index + 1, index + 1 + MOST_ENTRIES), limit })
   }
 
   #looking(after: Position): Transaction {
     const { index } = after
     return {
       compare: [exists(this.keys.entry(after))],
-      success: [range({ ...this.keys.entries(index + 1, index + 1 + MOST_ENTRIES), limit: this.#limit() })],
+      success: [this.following(after)],
       failure: [
         range({ ...this.keys.log, limit: 1, keys_only: true }),
         range({ ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }),
@@ -92,10 +88,7 @@ export class EtcdLog {
   }
 
   async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<Found | NotThere> {
-    if (succeeded) {
-      const { kvs = [], count = '0' } = responses[0]!.response_range!
-      return this.#gapless(after, kvs, Number(count), header.revision)
-    }
+    if (succeeded) return this.found(after, responses[0]!.response_range!, header)
     const [all, there] = responses.map(({ response_range }) => response_range!) as [RangeAnswer, RangeAnswer]
     const [first] = all.kvs ?? []
     if (first !== undefined) {
@@ -111,15 +104,12 @@ export class EtcdLog {
     return this.look(after)
   }
 
-  #gapless(after: Position, kvs: readonly KeyValue[], count: number, revision = '0'): Found | NotThere {
+  /** What `following` was answered. */
+  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: Header = {}): Found | NotThere {
     const entries = kvs.map(kv => this.stored(kv))
     const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
     if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
-    return { kind: 'found', entries, count, revision: BigInt(revision) }
-  }
-
-  #limit(): number {
-    return Math.max(1, Math.min(MOST_ENTRIES, Math.floor(MOST_BYTES / this.#typical)))
+    return { kind: 'found', entries, count: Number(count), revision: BigInt(revision) }
   }
 
   /** As many of these as one answer carries. */
