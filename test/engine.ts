@@ -105,7 +105,8 @@ export function describePrograms(kind: Kind, others: readonly Needed[], name: st
   describeWith([recipes[kind], ...others], `${name} (${kind})`, define)
 }
 
-function describeWith(needed: readonly Needed[], name: string, define: () => void | Promise<void>): void {
+/** The same for programs alone. */
+export function describeWith(needed: readonly Needed[], name: string, define: () => void | Promise<void>): void {
   describe(name, async () => {
     const missing = await Promise.all(needed.map(provide)).then(
       () => undefined,
