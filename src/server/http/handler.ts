@@ -19,6 +19,8 @@ export interface HandlerOptions {
   readonly count?: (route: string, code: string) => void
 }
 
+const NOTHING = Object.freeze({})
+
 export class Handler {
   readonly #context: DoorContext
   readonly #guard: Guard
@@ -63,15 +65,23 @@ export class Handler {
   }
 
   async #call(route: Route, raw: string, query: string, caller: Caller, ask: Ask): Promise<Answer> {
+    const { desk, clock, limits, log, figures, closing, connections } = this.#context
     const isId = route.path.includes('{id}')
-    const call = {
-      ...this.#context,
+    // Field by field: to spread the context costs as much as all the rest of this.
+    const call: Call = {
+      desk,
+      clock,
+      limits,
+      log,
+      figures,
+      closing,
+      connections,
       caller,
-      query: parseQuery(query, route.query),
+      ask,
+      query: query === '' && route.query === undefined ? NOTHING : parseQuery(query, route.query),
       id: isId ? parseId(decoded(raw, 'the number')) : 0,
       name: isId ? '' : decoded(raw, 'the name'),
       body: await this.#body(route, ask),
-      ask,
     }
     return route.handle(call as Call<never, never>)
   }

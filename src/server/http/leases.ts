@@ -42,7 +42,9 @@ export function optionalMs(given: Duration | undefined, what: string): number | 
 
 /** Only what was given: the kernel knows fields that are left out, and none that are undefined. */
 export function given<T extends object>(fields: T): { readonly [K in keyof T]?: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never
+  const found: Record<string, unknown> = {}
+  for (const name in fields) if (fields[name] !== undefined) found[name] = fields[name]
+  return found as never
 }
 
 function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
@@ -53,9 +55,10 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
     holder,
     ttl: milliseconds(ttl, 'ttl'),
     wants: resources.map(resource => ({ resource, ...(units !== undefined && { units }), ...(shared && { shared }) })),
-    ...given(rest),
+    ...rest, // of JSON, which has nothing undefined in it
     ...(labels !== undefined && { labels: Object.entries(labels) }),
-    ...given({ grace: optionalMs(grace, 'grace'), maxLife: optionalMs(maxLife, 'maxLife') }),
+    ...(grace !== undefined && { grace: milliseconds(grace, 'grace') }),
+    ...(maxLife !== undefined && { maxLife: milliseconds(maxLife, 'maxLife') }),
   } as Acquire
 }
 
