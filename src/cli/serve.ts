@@ -97,7 +97,7 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
     import('../server/log.ts'),
     import('../server/limits.ts'),
   ])
-  const { logLevel = 'warn' } = options
+  const { logLevel = 'info' } = options // what operators do is logged at this level
   if (!(LEVELS as readonly string[]).includes(logLevel))
     throw usage(`there is no log level ${logLevel}`, `There are: ${LEVELS.join(', ')}.`)
   const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
