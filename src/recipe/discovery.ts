@@ -26,6 +26,7 @@ const PATIENCE = 10_000
 /** How often it is made sure that silence means that nothing happened. */
 const PROBE = 5_000
 const SHORTEST_PROBE = 250
+const AWAKE = 60_000
 
 /** The cache and what keeps it: one read, one watch, and a question now and then. */
 export class Feed {
@@ -273,7 +274,12 @@ export class Discovery implements AsyncIterable<Change> {
         }
         if (looked.size > 0 || over()) continue
         await new Promise<void>(resolve => {
-          wake = resolve
+          // Whoever waits for news keeps its process alive.
+          const cancel = this.#feed.clock.after(AWAKE, resolve, { ref: true })
+          wake = () => {
+            cancel()
+            resolve()
+          }
         })
       }
     } finally {
