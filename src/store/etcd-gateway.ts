@@ -34,6 +34,8 @@ export interface Stream {
 const SHARE = 3
 const PAUSE_FIRST = 20
 const PAUSE_LAST = 400
+export const MAYBE_DONE = 'what was asked may or may not have been done'
+export const NOTHING_DONE = 'nothing was done'
 
 export class Gateway {
   readonly #options: GatewayOptions
@@ -144,7 +146,7 @@ export class Gateway {
   }
 
   #unanswered(code: ErrorCode, trouble: Trouble): LeaseError {
-    const what = code === 'UNKNOWN' ? 'what was asked may or may not have been done' : 'nothing was done'
+    const what = code === 'UNKNOWN' ? MAYBE_DONE : NOTHING_DONE
     return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.patience} ms (${trouble.message}): ${what}`, {
       cause: trouble.cause ?? trouble,
       facts: { reason: 'unreachable', endpoints: this.#options.endpoints },
@@ -209,7 +211,7 @@ export class Gateway {
       let sent = false
       const fail = (error: Error) => {
         late()
-        const cause = error.message || (error as NodeJS.ErrnoException).code // of several addresses, all refused
+        const cause = error.message.trim() || (error as NodeJS.ErrnoException).code // of several addresses, all refused
         reject(new Trouble(`${this.#options.endpoints[endpoint]}: ${cause}`, { certain: !sent, cause: error }))
       }
       const request = this.#request(endpoint, method, path, token, response => {

@@ -11,7 +11,7 @@ import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
 import { Appender } from './etcd-append.ts'
-import { Gateway, type Tls } from './etcd-gateway.ts'
+import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './etcd-gateway.ts'
 import { FORMAT, Keys } from './etcd-keys.ts'
 import { EtcdLog } from './etcd-log.ts'
 import type { RangeAnswer } from './etcd-message.ts'
@@ -191,7 +191,7 @@ async function countMembers(gateway: Gateway): Promise<number> {
 /** Looking changes nothing, whatever became of the question. */
 function nothingDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code !== 'UNKNOWN') return error
-  return new LeaseError('UNAVAILABLE', error.message.replace(/: [^:]*$/, ''), { cause: error.cause, facts: error.facts })
+  return new LeaseError('UNAVAILABLE', error.message.replace(MAYBE_DONE, NOTHING_DONE), { cause: error.cause, facts: error.facts })
 }
 
 function rethrowNothingDone(error: unknown): never {
