@@ -10,7 +10,11 @@ import type { Lease } from '../lease.ts'
 import type { Leases } from '../leases.ts'
 
 export interface CacheOptions<V> {
-  readonly load: (key: string) => V | PromiseLike<V>
+  /**
+   * Where values come from. A source that remembers the highest token it was shown, by reads too, turns away the late write of one
+   * who has lost its lease meanwhile; without that, `save` must have ended when its signal fires.
+   */
+  readonly load: (key: string, lease: { readonly token: number; readonly signal: AbortSignal }) => V | PromiseLike<V>
   /** Where `write` puts a value. The token fences it; the signal says when to stop. */
   readonly save?: (key: string, value: V, lease: { readonly token: number; readonly signal: AbortSignal }) => void | PromiseLike<void>
   /** The term of a reader; `'auto'` chooses it from how often is read and written. */
@@ -125,7 +129,7 @@ export class Cache<V> implements AsyncDisposable {
     this.#readers.set(lease.id, key)
     if (this.#early.delete(lease.id)) await lease.release().catch(() => {}) // and `get` asks again
     if (this.#loading === 0) this.#early.clear()
-    const value = Promise.resolve().then(() => this.#options.load(key))
+    const value = Promise.resolve().then(() => this.#options.load(key, lease))
     value.catch(() => {}) // told to whoever asked for it
     return { lease, value }
   }

@@ -20,6 +20,7 @@ const { values } = parseArgs({
 
 // Worlds are full of failures that are meant, and of things that live shortly: no long traces, and more room before anything is swept up.
 Error.stackTraceLimit = 2
+process.removeAllListeners('warning') // whoever was killed had leases in hand, and is collected like anything forgotten
 setFlagsFromString('--semi-space-growth-factor=4')
 setFlagsFromString('--max-semi-space-size=64')
 

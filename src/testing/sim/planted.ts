@@ -12,6 +12,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../clock.ts'
+import { LIBRARY_BUGS } from './planted-library.ts'
 import { PROFILES, type ProfileName } from './run.ts'
 
 export interface Planted {
@@ -538,6 +539,7 @@ export const BUGS: readonly Planted[] = [
     put: 'const ttl = Math.max(900, outcome.ttls[0]);\n            if (ttl <= 0)',
     expected: ['S1', 'S4'],
   },
+  ...LIBRARY_BUGS,
 ]
 
 export interface PlantedResult {

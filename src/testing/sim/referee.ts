@@ -73,6 +73,7 @@ export class Referee {
   readonly #appliedEntries = new Set<string>()
   readonly #terms = new Map<number, number>()
   readonly #lastRenewal = new Map<number, number>()
+  readonly #minded = new Map<number, Belief & { told(): boolean }>()
   readonly #breaks = new Map<number, Announced>()
   readonly #children = new Map<number, Set<number>>()
   /** Who registered what. */
@@ -279,6 +280,7 @@ export class Referee {
   }
 
   #judgeLapse({ lease, type }: Event): void {
+    this.#judgeBelief({ lease, type })
     this.#judgeStalledLapse(lease)
     const last = this.#lastRenewal.get(lease)
     const term = this.#terms.get(lease)
@@ -319,6 +321,8 @@ export class Referee {
     const ended = this.ended.get(lease)
     if (ended !== undefined && ended.at !== world.now && type !== 'released')
       world.violate('S6', `lease ${lease} ended twice: ${ended.type}, ${type}`)
+    const byItself = (command.kind === 'release' && command.lease === lease) || (command.kind === 'transfer' && command.stopped === true)
+    if (byItself) this.#judgeBelief({ lease, type })
     const still = findLease(this.#state, lease)
     if (type === 'released' && command.kind === 'release' && command.resource !== undefined) return // one grant of a lease that goes on
     if (type === 'released' && command.kind === 'release' && command.lease === lease && !this.givenUp.has(lease))
@@ -456,6 +460,20 @@ export class Referee {
 
   believes(belief: Belief): void {
     this.#beliefs.begins(belief, lease => this.ended.get(lease)?.type ?? 'not ended')
+  }
+
+  /** From now on: it has stopped believing, and has been told, when its lease lapses or is given back by itself. */
+  minds(belief: Belief & { told(): boolean }): void {
+    this.#minded.set(belief.lease, belief)
+  }
+
+  #judgeBelief({ lease, type }: Pick<Event, 'lease' | 'type'>): void {
+    const belief = this.#minded.get(lease)
+    if (belief === undefined) return
+    if (belief.holds()) this.#world.violate('S1', `lease ${lease} ${type} while ${belief.who} still believed in it`)
+    if ((type === 'lapsed' || type === 'suspected') && !belief.told())
+      this.#world.violate('L3', `lease ${lease} ${type} and ${belief.who}, who was not standing still, had not been told`)
+    this.#minded.delete(lease)
   }
 
   /** A holder, or one that was, shows a resource its token. Whether it got through. */

@@ -2,13 +2,14 @@
 import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
+import { Application, Town } from './application.ts'
 import { Holder } from './holder.ts'
 import { Client, Host, type Site } from './party.ts'
 import { Referee, RHO } from './referee.ts'
 import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, Violation, World } from './world.ts'
 
-export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm'] as const
+export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm', 'library'] as const
 export type ProfileName = (typeof PROFILES)[number]
 
 export interface SeedResult {
@@ -77,6 +78,8 @@ class Scene {
   /** Machines of holders that reach a server over the wire. */
   readonly #clients: Machine[] = []
   #holders: Holder[] = []
+  readonly #town: Town
+  #applications: Application[] = []
   /** The key that some of the holders share at the moment. */
   readonly #ring = { key: 0 }
   #keys = 0
@@ -89,6 +92,7 @@ class Scene {
     this.#dice = world.dice
     this.#profile = profile
     this.referee = new Referee(world)
+    this.#town = new Town(world)
     const engine = world.machine('engine', this.#rate())
     const log = new WatchedLog({ clock: engine.clock() })
     log.onAppend = (position, bytes, sentAt) => this.referee.observe(position, bytes, sentAt)
@@ -118,7 +122,7 @@ class Scene {
   }
 
   async begin(): Promise<void> {
-    const names = { embedded: 3, servers: 2, owned: 1, restless: 3, moving: 3, calm: 2 }[this.#profile]
+    const names = { embedded: 3, servers: 2, owned: 1, restless: 3, moving: 3, calm: 2, library: 3 }[this.#profile]
     for (let i = 0; i < names; i++) {
       const owned = this.#profile === 'owned' || (this.#profile === 'moving' && i !== 1)
       this.#hosts.push(new Host(this.#site, this.#world.machine(`host${i}`, this.#rate()), owned))
@@ -183,6 +187,11 @@ class Scene {
 
   #settleHolders(machine: Machine): void {
     const host = this.#hosts.find(candidate => candidate.machine === machine)
+    if (this.#profile === 'library' && host !== undefined) {
+      const application = new Application(this.#site, this.#town, host)
+      this.#applications.push(application)
+      return void application.live()
+    }
     const door = host ?? new Client(this.#site, machine, this.#hosts)
     const ttls = this.#profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
     for (let i = 0; i < 4; i++) {
@@ -215,7 +224,8 @@ class Scene {
   }
 
   #revoke(lease: number): void {
-    const force = this.#dice.chance(0.15)
+    // What a program did under a lease that was taken by force is its own: nobody promised it anything.
+    const force = this.#dice.chance(0.15) && this.#profile !== 'library'
     if (force) this.#force(lease)
     void this.#ask({ kind: 'revoke', target: { lease }, force, by: 'operator' })
   }
@@ -343,6 +353,8 @@ class Scene {
     if (!machine.alive || (host !== undefined && this.referee.mourning)) return
     this.#world.fault(`${machine.name} is killed`)
     this.#holders = this.#holders.filter(holder => !holder.name.startsWith(`${machine.name}/`))
+    this.#applications = this.#applications.filter(({ name }) => name !== `${machine.name}/app`)
+    this.#town.office.forget(`${machine.name}/app`)
     if (host === undefined) machine.kill()
     else host.crash()
     if (this.#profile === 'moving' && host !== undefined) return // it comes back when it is its turn, or when nobody is there
@@ -417,6 +429,7 @@ class Scene {
     const world = this.#world
     this.#over = true
     for (const holder of this.#holders) holder.stopped = true
+    for (const application of this.#applications) application.stop()
     const { wire } = this.#site
     wire.deaf.clear()
     wire.mute.clear()

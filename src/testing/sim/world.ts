@@ -322,8 +322,9 @@ class MachineClock implements Clock {
     return this.#machine.name
   }
 
+  /** A life that is over draws nothing: when its garbage is collected differs from run to run. */
   random(): number {
-    return this.#machine.dice.unit()
+    return this.#machine.life === this.#life ? this.#machine.dice.unit() : 0.5
   }
 
   bits(): bigint {
