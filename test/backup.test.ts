@@ -113,6 +113,18 @@ test('into an empty log, too: its counters begin above what the backup may have 
   expect((await again.read({ kind: 'policies' })).value).toEqual([{ prefix: 'jobs', rules: { capacity: 1, lockDelay: 5 } }])
 })
 
+test('a log that cannot be owned is restored into only while it is empty', async () => {
+  const here = memory()
+  const { replica, leases } = await withLeases(here)
+  const backup = await bytesOf(replica.backup())
+  await leases[Symbol.asyncDispose]()
+  const { clock } = here
+  const into = async (log: MemoryLog) => restore(new MemoryStore({ log, clock }), await readBackup(cut(backup)), { clock })
+  const log = new MemoryLog({ clock })
+  expect(await into(log)).toMatchObject({ leases: 1 })
+  await expect(into(log)).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringMatching(/empty/) })
+})
+
 test('whoever does not confirm has changed nothing; a log in use is not restored over', async () => {
   const here = memory()
   const { replica, leases } = await withLeases(here)

@@ -80,6 +80,29 @@ test('a server that is killed and comes back: the command goes on, its lease is 
   expect(await here.json('ls')).toEqual([])
 })
 
+test('when the server does not answer any more, the command is ended while its lease still lasts', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const { server } = await started(here)
+  const running = here.start([
+    'run',
+    'a',
+    '--ttl',
+    '9s',
+    '--grace',
+    '2s',
+    '--',
+    'sh',
+    '-c',
+    'trap "" TERM; echo up; while :; do sleep 0.1; done',
+  ])
+  await running.printed(/up/)
+  server.process.kill('SIGSTOP')
+  const { code, stderr } = await running.finished
+  expect(code).toBe(79)
+  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. The command is ended: TERM now, KILL in 2 s/.exec(stderr) ?? []
+  expect(Number(left)).toBeGreaterThan(1)
+})
+
 test('a file in shared use is not owned, and is shared with --shared; a taken port is said, or the next one is used', {
   timeout: SLOW,
 }, async () => {

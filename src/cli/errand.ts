@@ -93,6 +93,7 @@ export class Errand {
     const { command, url, onLost, grace, out } = this.#options
     this.#lost = false
     this.#stopping = undefined
+    this.signal.throwIfAborted()
     const cookie = `LEASEHOLD_LEASE=${lease.id}`
     const env = {
       LEASEHOLD_RESOURCE: resource,
@@ -103,6 +104,8 @@ export class Errand {
     const guard = onLost === 'ignore' ? undefined : { kill: onLost === 'kill', grace }
     const child = await Child.start({ command, env, cookie, clock: this.#clock, ...(guard !== undefined && { guard }) })
     this.#child = child
+    // What was heard while it was being started is passed on now.
+    if (this.signal.reason instanceof Interrupted) child.forward(this.signal.reason.signal as Forwarded)
     void lease.recalled // hear of a revoke at once, not with the next renewal
     if (out.json) out.note('granted', { resource, lease: lease.id, token: lease.token })
     // It was lost while the command was being started.

@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import { milliseconds } from '../duration.ts'
+import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import { Errand, grace, ON_LOST } from './errand.ts'
 import { CommandFailure, EXIT, failureOf, usage } from './exit.ts'
@@ -49,8 +49,11 @@ export function run(program: Command): void {
           return (await errand.run(name, asked)).code
         } catch (error) {
           if (!(error instanceof LeaseError && (error.code === 'HELD' || error.code === 'WAITED'))) throw error
-          if (held !== 0) throw new CommandFailure({ ...failureOf(error), exit: held }, { cause: error })
-          out.note(`${error.message}; skipped`, { skipped: name })
+          const { since } = error.facts
+          const happened =
+            typeof since === 'number' ? `${error.message} for ${inWords(Math.max(0, leases.clock.wall() - since))}` : error.message
+          if (held !== 0) throw new CommandFailure({ ...failureOf(error), happened, exit: held }, { cause: error })
+          out.note(`${happened}; skipped`, { skipped: name })
           return held
         }
       })
