@@ -11,6 +11,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'else if (belief.renewed({ ...sent, ...reading }, ttl))',
     expected: ['S1', 'S16', 'L3'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library gives up its margin on the wrong side',
@@ -19,14 +20,16 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'return this.term + this.term * 0.15',
     expected: ['S1', 'S16', 'L3'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library asks only the clock that slept too',
     file: 'lease.js',
     find: 'return passed - ran > COARSE ? passed + COARSE : ran',
     put: 'return ran',
-    expected: ['S1', 'S16'],
+    expected: ['S1', 'S16', 'S23'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'a lease that was waited for is believed from the news of its grant (redlock 296)',
@@ -36,6 +39,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
         // It came`,
     expected: ['S1', 'S16', 'L3'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library is told of no loss until an answer comes (npm etcd3)',
@@ -44,6 +48,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'if (false)',
     expected: ['L3'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library believes again in what it has lost when a late answer comes',
@@ -52,6 +57,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: ")\n            return false;\n        if (this.stage === 'ended')\n            this.stage = 'held';",
     expected: ['S1', 'S16'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library releases first and stops believing later',
@@ -60,6 +66,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: '',
     expected: ['S1', 'S16'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library goes on believing in what it has passed on',
@@ -68,6 +75,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: '',
     expected: ['S1', 'S16'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'a leader gives up the seat while its work goes on (kubernetes 139991)',
@@ -76,6 +84,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: '        this.#successor = successor;\n        void this.lease.release();\n        const to',
     expected: ['S16'],
     profiles,
+    seen: { profile: 'library', seed: 2 },
   },
   {
     name: 'a leader goes on without asking the clock (client-go)',
@@ -84,6 +93,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'return true;',
     expected: ['S16', 'S1'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'a write does not wait for those who read',
@@ -92,6 +102,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: "{ recall: true, mode: 'shared', ...",
     expected: ['S23'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'a value is kept without a lease',
@@ -100,5 +111,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'if (true)',
     expected: ['S23'],
     profiles,
+    seen: { profile: 'library', seed: 1 },
   },
 ]
