@@ -26,8 +26,7 @@ describeEngine('postgres', 'chaos', () => {
       child: { module: 'store/postgres.js', name: 'PostgresStore' },
       faults: [...FAULTS.slice(0, 3), backendsTerminated, ...FAULTS.slice(3)],
     })
-    console.log(report)
-    expect(report.violations).toEqual([])
+    expect(report.violations, JSON.stringify(report)).toEqual([])
     expect(report.beliefs).toBeGreaterThan(100)
     expect(report.snapshots).toBe(true)
   })

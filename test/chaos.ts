@@ -223,6 +223,7 @@ export class Chaos implements AsyncDisposable {
     const end = systemClock.now() + ms
     while (systemClock.now() < end) {
       if (this.observer.broken !== undefined) throw this.observer.broken
+      for (const { died } of this.replicas) if (died !== undefined) throw died
       if (await done()) return true
       await sleep(10)
     }
@@ -254,6 +255,9 @@ export class ReplicaProcess implements AsyncDisposable {
   #questions = 0
   #life = 0
   #child: ChildProcess | undefined
+  #killed = false
+  /** Nobody had killed it: nothing that befalls an engine may end a process. */
+  died: Error | undefined
 
   constructor(name: string, cables: readonly Cable[], settings: object, folder: string) {
     this.name = name
@@ -265,6 +269,7 @@ export class ReplicaProcess implements AsyncDisposable {
   /** A new process; returns when it takes part. */
   async start(): Promise<void> {
     const me = `${this.name}.${++this.#life}`
+    this.#killed = false
     const settings = { ...this.#settings, me, history: join(this.#folder, me) }
     const child = fork(fileURLToPath(new URL('./chaos/child.mjs', import.meta.url)), [JSON.stringify(settings)], {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
@@ -272,6 +277,7 @@ export class ReplicaProcess implements AsyncDisposable {
     })
     this.#child = child
     const exited = once(child, 'exit').then(([code, signal]) => {
+      if (!this.#killed) this.died = new Error(`${me} ended by itself: ${code ?? signal}`)
       for (const { reject } of this.#asked.values()) reject(new Error(`${me} is gone`))
       this.#asked.clear()
       throw new Error(`${me} ended: ${code ?? signal}`)
@@ -303,6 +309,7 @@ export class ReplicaProcess implements AsyncDisposable {
     const child = this.#child
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
     const exited = once(child, 'exit')
+    this.#killed = true
     process.kill(child.pid!, 'SIGKILL')
     await exited
   }
@@ -317,6 +324,7 @@ export class ReplicaProcess implements AsyncDisposable {
 
   async end(): Promise<void> {
     const exited = once(this.#child!, 'exit')
+    this.#killed = true
     this.ask('close').catch(() => {})
     await Promise.race([exited, sleep(10_000)])
     await this.kill9()

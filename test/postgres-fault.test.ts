@@ -1,4 +1,6 @@
 /** What can befall a log in Postgres: each fault by itself, and what is said about it. All of them at once: chaos-postgres.test.ts. */
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { systemClock } from '../src/clock.ts'
@@ -277,6 +279,25 @@ describeEngine('postgres', 'a log in Postgres', () => {
     expect(closed.code).toBe('UNAVAILABLE')
     for (const { message } of [nowhere, closed]) expect(message).not.toContain('s3cret')
   })
+})
+
+test('an engine that says goodbye in one breath with its greeting ends a connection, never the process', async () => {
+  const message = (type: string, body: string) => {
+    const head = Buffer.alloc(5)
+    head.write(type)
+    head.writeUInt32BE(body.length + 4, 1)
+    return Buffer.concat([head, Buffer.from(body, 'latin1')])
+  }
+  const goodbye = message('E', 'SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0')
+  const server = createServer(socket => {
+    socket.on('error', () => {})
+    socket.once('data', () => socket.end(Buffer.concat([message('R', '\0\0\0\0'), message('Z', 'I'), goodbye])))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  await using store = new PostgresStore({ url: `postgres://me@127.0.0.1:${(server.address() as AddressInfo).port}/x`, patience: 1_000 })
+  // That nobody listened to the error would show as an uncaught one.
+  for (let i = 0; i < 3; i++) await expect(store.open()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  server.close()
 })
 
 describeEngine('postgres', 'the settings of Postgres', () => {

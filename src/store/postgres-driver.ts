@@ -58,7 +58,7 @@ export interface PgConnection {
 
 /** A `Pool` of `pg`. */
 export interface PgPool {
-  connect(): Promise<PgConnection & { release(destroy?: boolean): void }>
+  connect(then: (error: Error | undefined, connection: PgConnection | undefined, release: (destroy?: boolean) => void) => void): void
   end(): Promise<void>
   readonly options: object
 }
@@ -114,26 +114,41 @@ export class PgDriver implements Driver {
   }
 
   async #on<T>(work: (client: PgConnection) => Promise<T>, patience = this.#settings.patience): Promise<T> {
-    const connecting = this.#pool.connect()
-    const client = await within(this.#settings, connecting).catch(cause => {
+    const connecting = this.#connection()
+    const { connection, release } = await within(this.#settings, connecting).catch(cause => {
       connecting.then(late => late.release()).catch(() => {}) // nobody waits for it any more
       throw new NotSent('no connection', { cause })
     })
-    // A connection that breaks says so here, too, and an error that nobody listens to ends the process.
-    const ignore = () => {}
-    client.on('error', ignore)
     let whole = false
     try {
-      const result = await within({ ...this.#settings, patience }, work(client))
+      const result = await within({ ...this.#settings, patience }, work(connection))
       whole = true
       return result
     } catch (error) {
       whole = isAnswer(error)
       throw error
     } finally {
-      client.removeListener('error', ignore)
-      client.release(!whole) // what may still be answered is not to be used for anything else
+      release(!whole) // what may still be answered is not to be used for anything else
     }
+  }
+
+  /**
+   * A connection that breaks says so with an event, and one that nobody listens to ends the process. So we listen within the callback: a greeting
+   * and a goodbye may come in one piece, and then a promise would be too late.
+   */
+  #connection(): Promise<{ readonly connection: PgConnection; readonly release: (destroy?: boolean) => void }> {
+    return new Promise((resolve, reject) => {
+      this.#pool.connect((error, connection, done) => {
+        if (connection === undefined) return reject(error)
+        const ignore = () => {}
+        connection.on('error', ignore)
+        const release = (destroy?: boolean) => {
+          connection.removeListener('error', ignore)
+          done(destroy)
+        }
+        resolve({ connection, release })
+      })
+    })
   }
 
   async listen(channel: string, heard: (payload: string) => void, lost: () => void): Promise<Listening> {
