@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
 import type { Acquire } from '../src/kernel/command.ts'
 import { connect, open } from '../src/open.ts'
+import { ManualClock } from '../src/testing/manual-clock.ts'
 import { HttpLessor } from '../src/wire/http-client.ts'
 import { world } from './http-world.ts'
 
@@ -67,6 +68,29 @@ test('who was never reached did nothing: UNAVAILABLE', async () => {
   await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await expect(HttpLessor.open(here.url)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await lessor[Symbol.asyncDispose]()
+})
+
+test('a request that nobody answers holds up nobody for long, and is UNKNOWN in the end', async () => {
+  await using here = await world()
+  const clock = new ManualClock()
+  let silent = false
+  await using lessor = await HttpLessor.open(here.url, {
+    clock,
+    fetch: async (url, init) => {
+      if (!silent) return fetch(url, init)
+      return new Promise((_, reject) => init!.signal!.addEventListener('abort', () => reject(init!.signal!.reason)))
+    },
+  })
+  silent = true
+  const lost = lessor.propose(acquire('ann', 'a'))
+  const judged = expect(lost).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await turn()
+  silent = false
+  const next = lessor.propose(acquire('bob', 'b'))
+  await clock.advance(1_001)
+  expect(await next).toMatchObject({ kind: 'granted' })
+  await clock.advance(35_000)
+  await judged
 })
 
 test('an answer that is not ours tells nothing about what was done', async () => {

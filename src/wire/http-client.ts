@@ -25,6 +25,14 @@ const RETRY_LAST = 5_000
 /** A stream that says nothing for so long, not even that it is still there, is taken for dead. */
 const SILENCE = 45_000
 
+/** A server answers sooner, if only that it does not know. */
+const PATIENCE = 35_000
+/** A watch begins at once, or elsewhere. */
+const BEGINNING = 10_000
+/** What is not answered within so long holds nothing up that came after it: it may be the connection that is dead. */
+const SLOW = 1_000
+const MOST_UNDER_WAY = 8
+
 /** Proposals in one request, and about how many characters of them. */
 const MOST = 500
 const LONGEST = 256 << 10
@@ -47,6 +55,7 @@ export class HttpLessor implements Lessor {
   readonly #clock: Clock
   readonly #unsent = new Set<Proposal>()
   #sending = false
+  readonly #underWay = new Set<Promise<void>>()
   /** Watches that have not begun yet: what is asked after them is sent when the server has heard of them. */
   readonly #beginning = new Set<Promise<unknown>>()
 
@@ -58,7 +67,7 @@ export class HttpLessor implements Lessor {
 
   /** `url` is `http://host:port` or `https://…`. Throws `UNAVAILABLE` when nobody answers there. */
   static async open(url: string, { key, clock = webClock, fetch = globalThis.fetch }: HttpLessorOptions = {}): Promise<HttpLessor> {
-    const connection = new Connection(url, key, fetch)
+    const connection = new Connection(url, key, clock, fetch)
     const { profile } = (await connection.json('GET', '/v1/about')) as { profile: Lessor['profile'] }
     return new HttpLessor(connection, profile, clock)
   }
@@ -100,17 +109,32 @@ export class HttpLessor implements Lessor {
       await this.#heard()
       const batch = this.#take()
       if (batch.length === 0) continue
-      try {
-        const body = `{"proposals":[${batch.map(({ text }) => text).join(',')}]}`
-        const { answers } = (await this.#connection.json('POST', '/v1/propose', { body, changes: true })) as {
-          answers: readonly Answered[]
-        }
-        for (const [i, { settle }] of batch.entries()) settle(outcomeOf(answers[i]!))
-      } catch (error) {
-        for (const { settle } of batch) settle(error as Error)
-      }
+      const sent = this.#sendBatch(batch).finally(() => this.#underWay.delete(sent))
+      this.#underWay.add(sent)
+      await this.#orSlow(sent)
+      while (this.#underWay.size >= MOST_UNDER_WAY) await Promise.race(this.#underWay)
     }
     this.#sending = false
+  }
+
+  async #sendBatch(batch: readonly Proposal[]): Promise<void> {
+    try {
+      const body = `{"proposals":[${batch.map(({ text }) => text).join(',')}]}`
+      const { answers } = (await this.#connection.json('POST', '/v1/propose', { body, changes: true })) as { answers: readonly Answered[] }
+      for (const [i, { settle }] of batch.entries()) settle(outcomeOf(answers[i]!))
+    } catch (error) {
+      for (const { settle } of batch) settle(error as Error)
+    }
+  }
+
+  #orSlow(sent: Promise<void>): Promise<void> {
+    return new Promise(resolve => {
+      const cancel = this.#clock.after(SLOW, resolve)
+      void sent.then(() => {
+        cancel()
+        resolve()
+      })
+    })
   }
 
   #take(): readonly Proposal[] {
@@ -146,10 +170,12 @@ export class HttpLessor implements Lessor {
         ...(types !== undefined && { types: types.join(',') }),
       })
       const call = this.#connection.call(signal)
+      const late = this.#clock.after(BEGINNING, () => call.end())
       try {
         const opening = this.#connection.send('GET', `/v1/watch?${query}`, { accept: 'text/event-stream' }, undefined, call.signal)
         // Without a revision it begins with what comes next: next after the server has heard of it.
         const answer = await (from === undefined ? this.#begin(opening) : opening)
+        late()
         from ??= Number(answer.headers.get('leasehold-revision'))
         const stream = new EventStream(answer.body!, this.#clock, SILENCE)
         try {
@@ -167,6 +193,7 @@ export class HttpLessor implements Lessor {
         this.#connection.mustBeOpen()
         if (error instanceof LeaseError && !isPassing(error)) throw error
       } finally {
+        late()
         call.end()
       }
       // A stream that ended or broke is begun anew where it was, soon and then less soon.
@@ -236,11 +263,12 @@ class Connection {
   readonly closing = new AbortController()
   readonly #base: string
   readonly #key: string | undefined
+  readonly #clock: Clock
   readonly #fetch: typeof fetch
   /** What is under way: aborted when closing, without a listener for each on one signal. */
   readonly #calls = new Set<AbortController>()
 
-  constructor(url: string, key: string | undefined, fetch: typeof globalThis.fetch) {
+  constructor(url: string, key: string | undefined, clock: Clock, fetch: typeof globalThis.fetch) {
     const { protocol, username, password, origin, pathname } = new URL(url)
     if (protocol !== 'http:' && protocol !== 'https:') throw new LeaseError('INVALID', `${protocol} is not spoken here: use http or https`)
     if (username !== '' || password !== '')
@@ -250,6 +278,7 @@ class Connection {
       )
     this.#base = origin + pathname.replace(/\/+$/, '')
     this.#key = key
+    this.#clock = clock
     // As a method of something else it would refuse to work in a browser.
     this.#fetch = (input, init) => fetch(input, init)
   }
@@ -284,6 +313,7 @@ class Connection {
   async json(method: string, path: string, { body, signal, changes = false }: Sending = {}): Promise<unknown> {
     this.mustBeOpen()
     const call = this.call(signal)
+    const late = this.#clock.after(PATIENCE, () => call.end())
     let answered = false
     const settled = new Promise<never>((_, reject) => {
       // Without waiting for whoever carries it to notice.
@@ -298,6 +328,7 @@ class Connection {
     } catch (error) {
       throw this.worded(error, signal, changes, answered)
     } finally {
+      late()
       settled.catch(() => {})
       call.end()
     }
