@@ -49,7 +49,7 @@ describe('every paper', () => {
   })
 })
 
-describe.each(['docs/guarantees.md', 'docs/decisions.md', 'docs/stores.md', 'README.md'])('%s', paper => {
+describe.each(['docs/guarantees.md', 'docs/decisions.md', 'docs/registry.md', 'docs/stores.md', 'README.md'])('%s', paper => {
   const text = read(paper)
 
   test('names only files that exist', () => {
@@ -139,4 +139,25 @@ test('the examples in README.md compile as strictly as we do, run, and end by th
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
+})
+
+test.each([
+  ['1,000 · 2 min · 2,000 · 750', 'src/kernel/policy.ts', /flapHalfLife: 120_000,\n {2}flapSuppress: 2_000,\n {2}flapReuse: 750,/],
+  ['1,000 · 2 min · 2,000 · 750', 'src/kernel/policy.ts', /flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 \}/],
+  ['85 % · 5 · 5 min', 'src/kernel/policy.ts', /preserveLeast: 5,\n {2}preserveMost: 300_000,/],
+  ['lapses in one sweep of 5 s', 'src/kernel/service.ts', /\bSWEEP = 5_000\b/],
+  ['max(2, ', 'src/kernel/service.ts', /\bFEW = 2\b/],
+  ['16 · `flapReuse`', 'src/kernel/flap.ts', /\bLONGEST = 16\b/],
+  ['65,536 keys are remembered', 'src/kernel/flap.ts', /\bMOST_FLAPS = 65_536\b/],
+  ['metadata 8 KiB of JSON, 16 deep', 'src/recipe/registry/entry.ts', /MOST_METADATA = 8_192\nexport const MOST_DEPTH = 16\n/],
+  [
+    '64 capabilities and 64 tags of 128 bytes; 16 addresses',
+    'src/recipe/registry/entry.ts',
+    /MOST_WORDS = 64\nconst WORD_BYTES = 128\nconst MOST_ADDRESSES = 16\n/,
+  ],
+  ['every 5 s (or', 'src/recipe/discovery.ts', /\bPROBE = 5_000\b/],
+  ['a third of a ttl (10 s at most)', 'src/recipe/registrar.ts', /\bSPREAD = 10_000\b/],
+])('the number in “%s” of docs/registry.md is the one in %s', (words, file, constant) => {
+  expect(read('docs/registry.md')).toContain(words)
+  expect(read(file)).toMatch(constant)
 })
