@@ -1,0 +1,162 @@
+/** One server, asked over HTTP with `fetch`, and what its silence means. */
+import type { Clock } from '../clock.ts'
+import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
+
+/** A server answers sooner, if only that it does not know. */
+const PATIENCE = 35_000
+
+export type Said = { readonly code: string; readonly message: string } & Facts
+
+interface Sending {
+  readonly body?: string
+  readonly signal?: AbortSignal | undefined
+  /** What was asked may have been done when no answer comes. */
+  readonly changes?: boolean
+}
+
+export class Connection {
+  readonly closing = new AbortController()
+  readonly #base: string
+  readonly #key: string | undefined
+  readonly #clock: Clock
+  readonly #fetch: typeof fetch
+  /** What is under way: aborted when closing, without a listener for each on one signal. */
+  readonly #calls = new Set<AbortController>()
+
+  constructor(url: string, key: string | undefined, clock: Clock, fetch: typeof globalThis.fetch) {
+    const { protocol, username, password, origin, pathname } = new URL(url)
+    if (protocol !== 'http:' && protocol !== 'https:') throw new LeaseError('INVALID', `${protocol} is not spoken here: use http or https`)
+    if (username !== '' || password !== '')
+      throw new LeaseError(
+        'INVALID',
+        'a key never travels in a URL, where logs and histories keep it: give it as key, or set LEASEHOLD_API_KEY',
+      )
+    this.#base = origin + pathname.replace(/\/+$/, '')
+    this.#key = key
+    this.#clock = clock
+    // As a method of something else it would refuse to work in a browser.
+    this.#fetch = (input, init) => fetch(input, init)
+  }
+
+  mustBeOpen(): void {
+    if (this.closing.signal.aborted) throw this.closing.signal.reason
+  }
+
+  close(): void {
+    if (this.closing.signal.aborted) return
+    this.closing.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
+    for (const call of this.#calls) call.abort(this.closing.signal.reason)
+  }
+
+  /** A signal of its own for one call: nothing stays behind on the giver's. */
+  call(signal: AbortSignal | undefined): { readonly signal: AbortSignal; end(reason?: Error): void } {
+    const controller = new AbortController()
+    const abort = () => controller.abort(signal!.reason)
+    signal?.addEventListener('abort', abort)
+    if (signal?.aborted) abort()
+    this.#calls.add(controller)
+    return {
+      signal: controller.signal,
+      end: reason => {
+        signal?.removeEventListener('abort', abort)
+        this.#calls.delete(controller)
+        controller.abort(reason)
+      },
+    }
+  }
+
+  async json(method: string, path: string, { body, signal, changes = false }: Sending = {}): Promise<unknown> {
+    this.mustBeOpen()
+    const call = this.call(signal)
+    const late = this.#clock.after(PATIENCE, () => call.end(new Error(`nothing for ${PATIENCE / 1_000} s`)))
+    let answered = false
+    const settled = new Promise<never>((_, reject) => {
+      // Without waiting for whoever carries it to notice.
+      call.signal.addEventListener('abort', () => reject(call.signal.reason), { once: true })
+    })
+    try {
+      const asking = this.send(method, path, {}, body, call.signal).then(async answer => {
+        answered = true
+        return answer.json()
+      })
+      return await Promise.race([asking, settled])
+    } catch (error) {
+      throw this.worded(error, signal, changes, answered)
+    } finally {
+      late()
+      settled.catch(() => {})
+      call.end()
+    }
+  }
+
+  /** The answer, when it is a good one. Throws what the server said, as a LeaseError. */
+  async send(
+    method: string,
+    path: string,
+    headers: Readonly<Record<string, string>>,
+    body: string | undefined,
+    signal: AbortSignal,
+  ): Promise<Response> {
+    const answer = await this.#fetch(this.#base + path, {
+      method,
+      headers: {
+        ...headers,
+        ...(this.#key !== undefined && { authorization: `Bearer ${this.#key}` }),
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+      },
+      signal,
+      // Nobody may lead a key elsewhere.
+      redirect: 'error',
+      credentials: 'omit',
+      ...(body !== undefined && { body }),
+    })
+    if (answer.ok) return answer
+    const text = await answer.text()
+    throw said(text) ?? new Broken(`${this.#base} answered ${answer.status}, which is not an answer of ours: ${text.slice(0, 100)}`)
+  }
+
+  /** What went wrong, as a lessor says it. */
+  worded(error: unknown, signal: AbortSignal | undefined, changes: boolean, answered = false): unknown {
+    if (signal?.aborted) return signal.reason
+    const closed = this.closing.signal.aborted
+    if (error instanceof LeaseError && !closed) return error
+    const message = closed ? 'this lessor was closed' : `no answer from ${this.#base}: ${reasonOf(error)}`
+    // Only who was never reached did nothing. Of everything else nobody can know.
+    if (changes && (answered || !neverReached(error)))
+      return new LeaseError('UNKNOWN', `${message}; what was asked may or may not have been done`, { cause: error })
+    return new LeaseError('UNAVAILABLE', message, { cause: error })
+  }
+}
+
+class Broken extends Error {}
+
+function said(text: string): LeaseError | undefined {
+  try {
+    return errorOf((JSON.parse(text) as { error: Said }).error)
+  } catch {
+    return undefined
+  }
+}
+
+export function errorOf({ code, message, ...facts }: Said): LeaseError | undefined {
+  if (typeof code !== 'string' || typeof message !== 'string') return undefined
+  return new LeaseError(CODES[code] ?? (code as ErrorCode), message, { facts })
+}
+
+/** Words of HTTP alone, in those that lessors use. */
+const CODES: Readonly<Record<string, ErrorCode>> = { TOO_LARGE: 'LIMIT' }
+
+/** Node says why; a browser does not, and then it may have been reached. */
+function neverReached(error: unknown): boolean {
+  const { code } = ((error as Error | undefined)?.cause ?? {}) as { code?: string }
+  return code === 'ECONNREFUSED' || code === 'ENOTFOUND' || code === 'EAI_AGAIN' || code === 'UND_ERR_CONNECT_TIMEOUT'
+}
+
+function reasonOf(error: unknown): string {
+  const { message = String(error), cause } = (error ?? {}) as { message?: string; cause?: { message?: string; code?: string } }
+  return cause?.message !== undefined && cause.message !== ''
+    ? `${message} (${cause.message})`
+    : cause?.code !== undefined
+      ? `${message} (${cause.code})`
+      : message
+}
