@@ -35,8 +35,6 @@ import { Session, type SessionOptions } from './recipe/session.ts'
 const MOST_WATCHES = 32
 const FAREWELL = 5_000
 const RECORDED = 256
-/** ρ, unless said otherwise. */
-export const CLOCK_ERROR = 0.005
 
 export type Mode = 'exclusive' | 'shared'
 
@@ -176,8 +174,8 @@ export class Leases implements AsyncDisposable {
     if (options.heartbeat === 'worker' && pacemaker === undefined)
       throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' opens the place of leases a second time, by its URL: use connect(url, …)")
     this.#pacemaker = pacemaker
-    const { holder = `${hostname()}:${process.pid}`, clock = systemClock, clockError = CLOCK_ERROR, ttl = 30_000 } = options
-    if (!(clockError >= 0 && clockError < 0.5)) throw new LeaseError('INVALID', `clockError must be from 0 to 0.5, not ${clockError}`)
+    const { holder = `${hostname()}:${process.pid}`, clock = systemClock, ttl = 30_000 } = options
+    const margin = marginOf(options)
     this.lessor = lessor
     this.holder = holder
     this.clock = clock
@@ -191,12 +189,12 @@ export class Leases implements AsyncDisposable {
       expired: (belief: Belief, cause: string, ms: number) => this.#expired(belief, cause, ms),
       beating: (beliefs: readonly Belief[]) => this.#listenTo(beliefs),
     }
-    this.#heartbeat = new Heartbeat(clock, 2 * clockError, ward, pacemaker)
+    this.#heartbeat = new Heartbeat(clock, margin, ward, pacemaker)
     this.#news = new News(lessor, clock, events => this.#heard(events))
     const heartbeat = this.#heartbeat
     this.#keeper = {
       clock,
-      margin: 2 * clockError,
+      margin,
       get doubted() {
         return heartbeat.doubted
       },
@@ -1010,6 +1008,12 @@ export class Leases implements AsyncDisposable {
     await this.#pacemaker?.[Symbol.asyncDispose]()
     await this.lessor[Symbol.asyncDispose]()
   }
+}
+
+/** δ: the part of a term that is given up. */
+export function marginOf({ clockError = 0.005 }: Pick<LeasesOptions, 'clockError'>): number {
+  if (!(clockError >= 0 && clockError < 0.5)) throw new LeaseError('INVALID', `clockError must be from 0 to 0.5, not ${clockError}`)
+  return 2 * clockError
 }
 
 /** It lapses by itself; the outcome of the work is what the caller asked for. */

@@ -4,7 +4,7 @@ import { systemClock } from './clock.ts'
 import { milliseconds } from './duration.ts'
 import { LeaseError } from './errors.ts'
 import { Pacemaker, Pulse } from './holder/pacemaker.ts'
-import { CLOCK_ERROR, type LeasesOptions } from './leases.ts'
+import { type LeasesOptions, marginOf } from './leases.ts'
 
 export interface ThreadData {
   readonly url: string
@@ -16,13 +16,13 @@ export interface ThreadData {
 
 /** A pacemaker whose thread has opened `url` and is ready. */
 export async function startPacemaker(url: string, options: LeasesOptions & { readonly apiKey?: string }): Promise<Pacemaker> {
-  const { clock = systemClock, clockError = CLOCK_ERROR, apiKey } = options
+  const { clock = systemClock, apiKey } = options
   if (/^memory:/i.test(url))
     throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot keep leases in ${url}: the memory of one thread is not another's`)
   if (clock !== systemClock) throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' goes by the machine's own clock, not by another")
   const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
   const pulse = new Pulse()
-  const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: 2 * clockError, maxStall }
+  const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: marginOf(options), maxStall }
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
   try {
     await once(worker, 'message') // 'ready'
