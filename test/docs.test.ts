@@ -109,8 +109,8 @@ describe('docs/guarantees.md', () => {
     ['chains beyond 256 waiters', 'src/kernel/deadlock.ts', /LONGEST = 256\b/],
     ['`patience` (30 s, replica) or 10 s', 'src/replica/replica.ts', /patience = 30_000\b/],
     ['`patience` (30 s, replica) or 10 s', 'src/holder/operations.ts', /PATIENCE = 10_000\b/],
-    ['We take δ = 2ρ', 'src/leases.ts', /margin: 2 \* clockError\b/],
-    ['0.5 %\nunless `clockError`', 'src/leases.ts', /CLOCK_ERROR = 0\.005\b/],
+    ['We take δ = 2ρ', 'src/leases.ts', /return 2 \* clockError\b/],
+    ['0.5 %\nunless `clockError`', 'src/leases.ts', /clockError = 0\.005\b/],
   ])('the number in “%s” is the one in %s', (words, file, constant) => {
     expect(text).toContain(words)
     expect(read(file)).toMatch(constant)
