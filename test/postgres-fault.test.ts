@@ -162,6 +162,18 @@ describeEngine('postgres', 'a log in Postgres', () => {
     expect(await appending).toBe('UNKNOWN')
   })
 
+  test('anybody may call on its channel: that is a reason to look, and nothing more', async () => {
+    const name = newName()
+    await using store = await opened({ name, patience: 5_000 })
+    await using other = await opened({ name, patience: 5_000 })
+    const { rows } = await admin.query('select id from leasehold.log where name = $1', [name])
+    const waiting = store.read(START, { wait: new AbortController().signal })
+    for (const payload of ['', 'nonsense', '5 x', '1 1 1', '99999999999999999999 1', '1 99999999999999999999999', 'hello 1'])
+      await admin.query('select pg_notify($1, $2)', [`leasehold_${rows[0].id}`, payload])
+    await appended(other, entry(1), START)
+    expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ bytes: Buffer.of(1) }] })
+  })
+
   describe('that lost something', () => {
     const holdersAreTold = async (name: string, harm: () => Promise<unknown>) => {
       await using one = await connect(`${server.url}?name=${name}`, { holder: 'one' })

@@ -228,9 +228,10 @@ export class PostgresStore implements Store {
     return kind === 'trimmed' ? { kind } : { kind: 'diverged', reason: reason(kind) }
   }
 
-  /** Somebody has appended; usually we have. */
+  /** Somebody has appended; usually we have. Whoever may use the database may call here: it is a reason to look, and never more than that. */
   #heard(payload: string): void {
-    const [index = '0', nonce = '0'] = payload.split(' ')
+    const [, index, nonce] = /^(\d{1,16}) (-?\d{1,19})$/.exec(payload) ?? []
+    if (index === undefined || nonce === undefined) return this.#bell!.ring()
     const position = { index: Number(index), nonce: unsigned(nonce) }
     if (this.#appending) this.#announced = position
     else if (!this.#run.has(position)) this.#bell!.ring()
