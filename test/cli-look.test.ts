@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'nod
 import { expect, test } from 'vitest'
 import { explanation, type Known } from '../src/cli/explain.ts'
 import { clean, jsonLine, table } from '../src/cli/output.ts'
-import { settingsOf } from '../src/cli/settings.ts'
+import { settingsOf, shown } from '../src/cli/settings.ts'
 import { connect } from '../src/open.ts'
 import { Place, program } from './cli.ts'
 
@@ -192,6 +192,12 @@ test('a flag counts before the environment, that before the file, that before th
     writeFileSync(file, text)
     expect(() => settingsOf({}, state)).toThrow(complaint)
   }
+})
+
+test('what is said about a URL leaves out who asks and with which password', () => {
+  expect(shown('postgres://me:secret@db:5432/x?name=a')).toBe('postgres://db:5432/x?name=a')
+  expect(shown('leasehold://:secret@[::1]:7420')).toBe('leasehold://[::1]:7420')
+  expect(shown('file:/a@b/c.db')).toBe('file:/a@b/c.db')
 })
 
 test('explain says in sentences what is so, why, and what would change it', () => {

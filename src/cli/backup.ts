@@ -4,6 +4,7 @@ import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { LeaseError } from '../errors.ts'
 import { readBackup } from '../replica/backup.ts'
+import { shown } from './settings.ts'
 import { common, visit } from './visit.ts'
 
 export function backup(program: Command): void {
@@ -14,9 +15,7 @@ export function backup(program: Command): void {
     .action(async (file: string, _: unknown, self: Command) => {
       await visit(self, async ({ lessor, out, signal, settings }) => {
         if (lessor.backup === undefined)
-          throw new LeaseError('UNSUPPORTED', `${settings.url} gives no backups: take it where the store is`, {
-            facts: { url: settings.url },
-          })
+          throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} gives no backups: take it where the store is`)
         if (file === '-') return toStdout(lessor.backup({ signal }))
         const path = resolve(file)
         const bytes = await toFile(path, lessor.backup({ signal }))

@@ -6,6 +6,7 @@ import { storeOf } from '../open.ts'
 import { readBackup } from '../replica/backup.ts'
 import { restore as restoreInto } from '../replica/restore.ts'
 import { CommandFailure, EXIT } from './exit.ts'
+import { shown } from './settings.ts'
 import { asked, common } from './visit.ts'
 
 export function restore(program: Command): void {
@@ -20,7 +21,7 @@ export function restore(program: Command): void {
       const { settings, out } = asked(self)
       const state = await readBackup(file === '-' ? process.stdin : createReadStream(file))
       if (/^(leaseholds?|https?):/i.test(settings.url))
-        throw new LeaseError('UNSUPPORTED', `${settings.url} is a server: stop it, and restore into the store behind it (--store)`)
+        throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} is a server: stop it, and restore into the store behind it (--store)`)
       const store = await storeOf(settings.url, { own: { name: 'leasehold restore' } })
       const now = await restoreInto(store, state, {
         confirm: ({ leases, policies, keys }) => {
@@ -28,7 +29,7 @@ export function restore(program: Command): void {
           throw new CommandFailure({
             exit: EXIT.failed,
             code: 'NOT_EMPTY',
-            happened: `${settings.url} holds ${leases} leases, ${policies} policies and ${keys.length} keys, which the backup would replace`,
+            happened: `${shown(settings.url)} holds ${leases} leases, ${policies} policies and ${keys.length} keys, which the backup would replace`,
             means: 'Nothing was changed.',
             next: 'Say --yes if that is what you want; a backup of the present state first is wise.',
           })

@@ -17,7 +17,7 @@ import type { ServeOptions, Server } from '../server/serve.ts'
 import { FileStore } from '../store/file.ts'
 import type { Store } from '../store.ts'
 import { misconfigured, usage } from './exit.ts'
-import { pathOf } from './settings.ts'
+import { pathOf, shown } from './settings.ts'
 import { type Asked, asked, common, stayAlive } from './visit.ts'
 
 interface Options {
@@ -90,7 +90,7 @@ function configured({ settings: { serve: given, file } }: Asked): Options {
 async function run({ settings, out }: Asked, options: Options): Promise<void> {
   const { url } = settings
   if (/^(leaseholds?|https?):/i.test(url))
-    throw usage(`${url} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
+    throw usage(`${shown(url)} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
   const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }] = await Promise.all([
     import('../server/serve.ts'),
     import('../server/http/http-door.ts'),
@@ -174,7 +174,7 @@ function reachable(address: string): string {
 async function say({ settings: { url }, out }: Asked, { addresses }: Server, { tlsCert }: Options): Promise<void> {
   const scheme = tlsCert === undefined ? 'http' : 'https'
   const pages = addresses.filter(found => !found.startsWith('/')).map(address => `${scheme}://${reachable(address)}/`)
-  const where = url.replace(/\/\/[^/@]*@/, '//') // names and passwords are nobody's business
+  const where = shown(url)
   if (out.json) return out.data({ serving: where, listening: addresses, page: pages[0] })
   out.note(`serving ${where} on ${addresses.join(', ')}; INT or TERM stop it`)
   for (const page of pages) await out.text(page)

@@ -65,6 +65,11 @@ export function pathOf(url: string): string | undefined {
   return /^file:\/\//i.test(url) ? fileURLToPath(url) : url.slice('file:'.length)
 }
 
+/** For words and logs: without the user and the password that may stand in it. */
+export function shown(url: string): string {
+  return url.replace(/^([a-z][a-z0-9+.-]*:\/\/)[^/@]*@/i, '$1')
+}
+
 function beside(url: string): string | undefined {
   const path = pathOf(url)
   if (path === undefined) return undefined
