@@ -42,6 +42,8 @@ export class Appender {
   readonly #clock: Clock
   #depth = 1
   #easy = 0
+  /** Drawn while the last answer was on its way. */
+  #nonce: bigint | undefined
 
   constructor({ log, clock }: { readonly log: EtcdLog; readonly clock: Clock }) {
     this.#log = log
@@ -80,7 +82,8 @@ export class Appender {
   }
 
   async #wrap(bytes: Uint8Array, { index: from }: Position): Promise<Parcel> {
-    const nonce = this.#clock.bits()
+    const nonce = this.#nonce ?? this.#clock.bits()
+    this.#nonce = undefined
     const whole = packed(bytes)
     const alone = this.#depth === 1 && whole.length <= INLINE_BYTES
     if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, value: base64(whole), beside: [] }
@@ -100,7 +103,9 @@ export class Appender {
     if (depth === 1) {
       const position = at(1)
       const success = [...beside, put(keys.entry(position), value)]
-      const { succeeded } = await this.#log.transact({ compare: [...standing, free(1)], success, failure: [] })
+      const answer = this.#log.transact({ compare: [...standing, free(1)], success, failure: [] })
+      this.#nonce ??= this.#clock.bits()
+      const { succeeded } = await answer
       // Alone, one hardly ever loses: to be told what was missed would cost more, each time, than asking for it then.
       return succeeded ? { kind: 'found', entries: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
     }

@@ -33,7 +33,7 @@ export class Keys {
   readonly #log: string
   readonly #part: string
   readonly #snapshot: string
-  readonly #entries = new WeakMap<Position, string>()
+  #last: { readonly position: Position; readonly key: string } | undefined
 
   constructor(name: string) {
     if (!NAME.test(name) || name.length > 128)
@@ -51,12 +51,9 @@ export class Keys {
   }
 
   entry(position: Position): string {
-    let key = this.#entries.get(position)
-    if (key === undefined) {
-      key = base64(this.#log + digits(position.index) + hex(position.nonce))
-      this.#entries.set(position, key) // where one stands is asked for again and again
-    }
-    return key
+    // Where one has just put something, one mostly stands next.
+    if (this.#last?.position !== position) this.#last = { position, key: base64(this.#log + digits(position.index) + hex(position.nonce)) }
+    return this.#last.key
   }
 
   /** Entries from one index up to, and without, another. */
@@ -104,9 +101,7 @@ export class Keys {
 
 /** Text is ASCII here: keys, numbers, JSON of numbers. */
 export function base64(text: string | Uint8Array): string {
-  return (typeof text === 'string' ? Buffer.from(text, 'latin1') : Buffer.from(text.buffer, text.byteOffset, text.length)).toString(
-    'base64',
-  )
+  return typeof text === 'string' ? btoa(text) : Buffer.from(text.buffer, text.byteOffset, text.length).toString('base64')
 }
 
 function digits(index: number): string {

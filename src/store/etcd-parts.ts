@@ -20,7 +20,7 @@ const PART_BYTES = 524_288
 export const PARTS_WITHIN = 1_000
 /** Fetched at a time. */
 const AT_ONCE = 64
-const [PLAIN, PARTS, DEFLATED] = [0, 1, 2]
+const [PLAIN, PARTS, DEFLATED] = [0, 1, 2] as const
 /** Below this there is little to gain. */
 const WORTH_PACKING = 512
 /** Far more than any entry: a value that grows beyond was not written by us. */
@@ -43,8 +43,11 @@ export async function packedBeside(bytes: Uint8Array): Promise<Buffer> {
 }
 
 function smaller(bytes: Uint8Array, deflated: Uint8Array): Buffer {
-  const [kind, chosen] = deflated.length < bytes.length ? [DEFLATED, deflated] : [PLAIN, bytes]
-  return Buffer.concat([Uint8Array.of(kind), chosen])
+  const [kind, chosen] = deflated.length < bytes.length ? ([DEFLATED, deflated] as const) : ([PLAIN, bytes] as const)
+  const value = Buffer.allocUnsafe(1 + chosen.length)
+  value[0] = kind
+  value.set(chosen, 1)
+  return value
 }
 
 export function unpacked(value: Buffer): Uint8Array {
