@@ -306,8 +306,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a process that was replaced registers over its successor (Curator 604)',
     file: 'kernel/entry.js',
-    find: 'owner.incarnation > incarnation',
-    put: 'false',
+    find: 'if (mine && owner.incarnation > holder.incarnation)',
+    put: 'if (false)',
     expected: ['S18'],
     profiles: ['restless', 'moving'],
     seen: { profile: 'moving', seed: 3 },
