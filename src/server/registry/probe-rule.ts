@@ -1,0 +1,135 @@
+/**
+ * Where probes may go. A registration names a target and the server connects to it, so whoever registers could use the server to reach what only
+ * the server can: its own network, its cloud's metadata service, itself. So nothing is allowed until the operator says what, and every address that a name
+ * resolves to is looked at, not the name alone.
+ *
+ * Rules: `10.0.0.0/8:8080`, `10.0.0.7:8000-8999`, `*.svc.example:443`, `[fd00::/8]:*`. An address that is not public (loopback, private, link-local,
+ * multicast and the like) needs a rule that names addresses; a rule that names hosts is not enough for it.
+ */
+import { BlockList, isIP, isIPv4 } from 'node:net'
+import { LeaseError } from '../../errors.ts'
+
+interface Rule {
+  readonly host: RegExp | undefined
+  readonly addresses: BlockList | undefined
+  readonly ports: readonly [number, number]
+}
+
+/** Not public (RFC 6890 and what came after). */
+const SPECIAL: readonly (readonly [string, number, 'ipv4' | 'ipv6'])[] = [
+  ...(
+    [
+      ['0.0.0.0', 8],
+      ['10.0.0.0', 8],
+      ['100.64.0.0', 10],
+      ['127.0.0.0', 8],
+      ['169.254.0.0', 16],
+      ['172.16.0.0', 12],
+      ['192.0.0.0', 24],
+      ['192.0.2.0', 24],
+      ['192.88.99.0', 24],
+      ['192.168.0.0', 16],
+      ['198.18.0.0', 15],
+      ['198.51.100.0', 24],
+      ['203.0.113.0', 24],
+      ['224.0.0.0', 3],
+    ] as const
+  ).map(([net, bits]) => [net, bits, 'ipv4'] as const),
+  ...(
+    [
+      ['::', 127],
+      ['64:ff9b:1::', 48],
+      ['100::', 64],
+      ['2001::', 23],
+      ['2001:db8::', 32],
+      ['fc00::', 7],
+      ['fe80::', 10],
+      ['fec0::', 10],
+      ['ff00::', 8],
+    ] as const
+  ).map(([net, bits]) => [net, bits, 'ipv6'] as const),
+]
+
+const special = new BlockList()
+for (const [net, bits, family] of SPECIAL) special.addSubnet(net, bits, family)
+
+export class ProbeRules {
+  readonly #rules: readonly Rule[]
+
+  /** Throws `INVALID` for a rule that cannot be read. */
+  constructor(rules: readonly string[]) {
+    this.#rules = rules.map(ruleOf)
+  }
+
+  get none(): boolean {
+    return this.#rules.length === 0
+  }
+
+  /** Undefined, or why a probe of `host` at the address that it resolved to is not made. */
+  refusal(host: string, address: string, port: number): string | undefined {
+    const plain = plainAddress(address)
+    const family = isIPv4(plain) ? 'ipv4' : 'ipv6'
+    const named = (rule: Rule) => rule.ports[0] <= port && port <= rule.ports[1]
+    if (this.#rules.some(rule => named(rule) && rule.addresses?.check(plain, family))) return undefined
+    if (special.check(plain, family)) return `${plain} is not a public address, and no rule allows it`
+    if (this.#rules.some(rule => named(rule) && rule.host?.test(host))) return undefined
+    return `no rule allows ${host} port ${port}`
+  }
+}
+
+/** An IPv4 address in the clothes of an IPv6 one (mapped, translated, 6to4) is what it is underneath. */
+export function plainAddress(address: string): string {
+  const bare = address.replace(/%.*$/, '').toLowerCase()
+  if (isIP(bare) !== 6) return bare
+  const words = wordsOf(bare)
+  const v4 = (high: number, low: number) => [high >> 8, high & 255, low >> 8, low & 255].join('.')
+  const zero = (from: number, to: number) => words.slice(from, to).every(word => word === 0)
+  if (zero(0, 5) && (words[5] === 0xffff || words[5] === 0) && (words[6] !== 0 || words[7]! > 1)) return v4(words[6]!, words[7]!)
+  if (words[0] === 0x64 && words[1] === 0xff9b && zero(2, 6)) return v4(words[6]!, words[7]!)
+  if (words[0] === 0x2002) return v4(words[1]!, words[2]!)
+  return bare
+}
+
+function wordsOf(address: string): number[] {
+  const dotted = /(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(address)
+  const text =
+    dotted === null
+      ? address
+      : address.slice(0, dotted.index) + [1, 3].map(i => ((Number(dotted[i]) << 8) | Number(dotted[i + 1])).toString(16)).join(':')
+  const [left = '', right] = text.split('::')
+  const words = (part: string) => (part === '' ? [] : part.split(':').map(word => Number.parseInt(word, 16)))
+  const head = words(left)
+  const end = words(right ?? '')
+  return right === undefined ? head : [...head, ...new Array<number>(8 - head.length - end.length).fill(0), ...end]
+}
+
+function ruleOf(text: string): Rule {
+  const wrong = () =>
+    new LeaseError(
+      'INVALID',
+      `${JSON.stringify(text)} is no rule for checks: write 10.0.0.0/8:8080, 10.0.0.7:8000-8999, *.svc.example:443 or [fd00::/8]:*`,
+    )
+  const [, bracketed, bare, range] = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\*|\d{1,5}(?:-\d{1,5})?)$/.exec(text) ?? []
+  const place = bracketed ?? bare
+  if (place === undefined || range === undefined) throw wrong()
+  const [low = 1, high = low] = range === '*' ? [1, 65_535] : range.split('-').map(Number)
+  if (low < 1 || high > 65_535 || low > high) throw wrong()
+  const ports = [low, high] as const
+  const [net, bits] = place.split('/')
+  const family = isIP(net!)
+  if (family !== 0) {
+    const addresses = new BlockList()
+    const name = family === 4 ? 'ipv4' : 'ipv6'
+    if (bits === undefined) addresses.addAddress(net!, name)
+    else if (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128)) addresses.addSubnet(net!, Number(bits), name)
+    else throw wrong()
+    return { host: undefined, addresses, ports }
+  }
+  if (bracketed !== undefined || !/^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$/i.test(place)) throw wrong()
+  // A star stands for whole labels, one or more.
+  const pattern = place
+    .toLowerCase()
+    .replaceAll('.', '\\.')
+    .replace(/^\*\\\./, '([a-z0-9_-]+\\.)+')
+  return { host: new RegExp(`^${pattern}$`), addresses: undefined, ports }
+}

@@ -1,0 +1,157 @@
+import { expect, test } from 'vitest'
+import { turn } from '../src/clock.ts'
+import type { Lessor } from '../src/lessor.ts'
+import type { CheckResult } from '../src/recipe/registry/entry.ts'
+import { Replica } from '../src/replica/replica.ts'
+import { Catalog } from '../src/server/registry/catalog.ts'
+import { Checks, type ChecksOptions } from '../src/server/registry/checks.ts'
+import { ProbeRules } from '../src/server/registry/probe-rule.ts'
+import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
+import { ManualClock } from '../src/testing/manual-clock.ts'
+import { type World, world } from './http-world.ts'
+
+const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
+const OPTIONS = { rules: new ProbeRules([]), own: () => false, log: SILENT }
+
+function checksOf(here: { lessor: Lessor; clock: ManualClock }, more: Partial<ChecksOptions>): Promise<Checks> {
+  const { lessor, clock } = here
+  return Checks.open({ ...OPTIONS, lessor, clock, catalog: Catalog.of({ lessor, clock, closing: lessor.signal }), ...more })
+}
+
+/** In steps, so that everything under way comes to its end between them. */
+async function pass(here: { clock: ManualClock }, ms: number, step = 500): Promise<void> {
+  for (let passed = 0; passed < ms; passed += step) {
+    await here.clock.advance(step)
+    for (let i = 0; i < 5; i++) await turn()
+  }
+}
+
+/** And once renewed, for good: a first term is short. */
+async function put(here: World, instance: string, check: object): Promise<void> {
+  const body = { address: 'http://10.0.0.7:80', ttl: '1h', check: { url: 'http://10.0.0.7:80/', ...check } }
+  await here.ask('PUT', `/v1/services/worker/${instance}`, body)
+  await here.ask('POST', `/v1/services/worker/${instance}/heartbeat`)
+}
+
+async function status(here: World, instance = 'a'): Promise<unknown> {
+  const { json } = await here.ask('GET', `/v1/services/worker/${instance}?consistent=true`)
+  return json.status === undefined ? json.error.code : json.reason === '' ? json.status : `${json.status}: ${json.reason}`
+}
+
+test('it takes several failures in a row to be critical, and several good looks to be well again', async () => {
+  await using here = await world()
+  let result: CheckResult = { status: 'passing' }
+  await using checks = await checksOf(here, { look: async () => result })
+  await put(here, 'a', { interval: 10_000, fall: 3, rise: 2 })
+  await pass(here, 20_000)
+  expect(await status(here)).toBe('passing')
+  const { written } = checks.seen
+  result = { status: 'critical', reason: 'HTTP 500' }
+  await pass(here, 17_000)
+  expect(await status(here), 'two are not enough').toBe('passing')
+  await pass(here, 22_000)
+  expect(await status(here)).toBe('critical: HTTP 500')
+  result = { status: 'passing' }
+  await pass(here, 11_000)
+  expect(await status(here), 'one is not enough').toBe('critical: HTTP 500')
+  await pass(here, 22_000)
+  expect(await status(here)).toBe('passing')
+  await pass(here, 100_000)
+  expect(checks.seen.written - written, 'only changes are written').toBe(2)
+})
+
+test('what stays critical as long as it says is ended', async () => {
+  await using here = await world()
+  await using checks = await checksOf(here, { look: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
+  await put(here, 'a', { interval: 1_000, fall: 1, endAfter: 20_000 })
+  await put(here, 'b', { interval: 1_000, fall: 1 })
+  await pass(here, 15_000)
+  expect(await status(here)).toBe('critical: ECONNREFUSED')
+  await pass(here, 12_000)
+  expect(await status(here)).toBe('NOT_FOUND')
+  expect(await status(here, 'b'), 'merely marked').toBe('critical: ECONNREFUSED')
+  expect(checks.seen.ended).toBe(1)
+})
+
+test('nothing is probed that did not ask for it, or has left', async () => {
+  await using here = await world()
+  const looked: string[] = []
+  await using checks = await checksOf(here, {
+    look: async url => {
+      looked.push(url)
+      return { status: 'passing' }
+    },
+  })
+  await here.ask('PUT', '/v1/services/worker/a', { address: 'http://10.0.0.7:80', ttl: '1h' })
+  await put(here, 'b', { url: 'http://10.0.0.8:80/', interval: 1_000 })
+  await pass(here, 5_000)
+  expect(new Set(looked)).toEqual(new Set(['http://10.0.0.8:80/']))
+  await here.ask('DELETE', '/v1/services/worker/b')
+  await pass(here, 1_000)
+  looked.length = 0
+  await pass(here, 5_000)
+  expect(looked).toEqual([])
+  expect(checks.size).toBe(0)
+})
+
+test('a command of the configuration is run without a shell and without our environment', async () => {
+  await using here = await world()
+  process.env.LEASEHOLD_CANARY = 'x'
+  const sees = ['/bin/sh', '-c', 'test -z "$LEASEHOLD_CANARY" && test "$0" = "a b; exit 2"', 'a b; exit 2']
+  await using checks = await checksOf(here, { commands: { worker: sees } })
+  await here.ask('PUT', '/v1/services/worker/a', { address: 'http://10.0.0.7:80', ttl: '1h', status: 'warning' })
+  for (let i = 0; checks.seen.written === 0 && i < 200; i++) await pass(here, 1_000)
+  expect((await here.ask('GET', '/v1/entries?prefix=services/worker/a/check')).json.entries[0].value).toBe('{"status":"passing"}')
+  delete process.env.LEASEHOLD_CANARY
+})
+
+test('of several servers on one store each check is made by one, shared fairly, and taken over when one dies', async () => {
+  const clock = new ManualClock()
+  const log = new MemoryLog({ clock })
+  const replica = () => Replica.open(new MemoryStore({ log, clock }), { clock })
+  const lessors = [await replica(), await replica()]
+  const seen: Map<string, number>[] = [new Map(), new Map()]
+  for (let i = 0; i < 40; i++)
+    await lessors[0]!.propose({
+      kind: 'acquire',
+      holder: `h${i}`,
+      ttl: 3_600_000,
+      wants: [],
+      entries: [
+        {
+          key: `services/worker/${i}`,
+          value: JSON.stringify({ addresses: [], check: { url: `http://10.0.0.${i}:80/`, interval: 1_000 } }),
+        },
+      ],
+    })
+  const { value: leases } = await lessors[0]!.read({ kind: 'leases' })
+  await lessors[0]!.propose({ kind: 'renew', leases: leases.map(({ lease }) => lease) })
+  const checks: Checks[] = []
+  for (const [i, lessor] of lessors.entries()) {
+    const count = async (url: string) => {
+      seen[i]!.set(url, (seen[i]!.get(url) ?? 0) + 1)
+      return { status: 'passing' } as const
+    }
+    checks.push(await checksOf({ lessor, clock }, { look: count }))
+  }
+  await pass({ clock }, 20_000, 250)
+  for (const each of seen) each.clear()
+  await pass({ clock }, 10_000, 250)
+  const [one, other] = seen.map(each => new Set(each.keys()))
+  expect(
+    [...one!].filter(url => other!.has(url)),
+    'by both',
+  ).toEqual([])
+  expect(one!.size + other!.size).toBe(40)
+  expect(Math.min(one!.size, other!.size)).toBeGreaterThan(8)
+  // It is cut off and says nothing: its parts lapse and the other takes them.
+  await lessors[0]![Symbol.asyncDispose]()
+  await pass({ clock }, 40_000, 250)
+  seen[0]!.clear()
+  seen[1]!.clear()
+  await pass({ clock }, 5_000, 250)
+  expect(seen[0]!.size).toBe(0)
+  expect(seen[1]!.size).toBe(40)
+  for (const each of checks) await each[Symbol.asyncDispose]()
+  await lessors[1]![Symbol.asyncDispose]()
+})
