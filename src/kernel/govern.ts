@@ -6,6 +6,7 @@ import { done, type Outcome } from './outcome.ts'
 import { allowed, badRules, badScopes, isAdmin, TTL_LIMIT } from './policy.ts'
 import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
+import { review } from './service.ts'
 import { settle } from './settle.ts'
 import { type State, touch, WAITING } from './state.ts'
 
@@ -30,6 +31,7 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
       for (const want of lease.rare!.wants) if (under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
   for (const resource of freed) pressHolders(state, effects, resource)
   settle(state, effects, freed)
+  for (const name of [...state.upkeep.keys()]) if (under(prefix, name)) review(state, effects, name)
   return done()
 }
 

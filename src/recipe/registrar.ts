@@ -17,6 +17,8 @@ import {
 const BATCH = 10_000
 /** Those who lapsed together come back over so long, or a third of their ttl. */
 const SPREAD = 10_000
+/** Whoever is due within so many ms comes back in the same turn. */
+const TOGETHER = 100
 const FAREWELL = 5_000
 
 /** Renews all registrations of a process together, and brings back those that lapsed. */
@@ -77,26 +79,27 @@ export class Registrar implements AsyncDisposable, Keeper {
     this.#cancel = clock.after(Math.max(0, at - clock.now()), () => this.#beat())
   }
 
-  #armNext(): void {
-    let next = Number.POSITIVE_INFINITY
-    for (const registered of this.#registered) if (!registered.busy) next = Math.min(next, registered.next)
-    if (next < Number.POSITIVE_INFINITY) this.#arm(next)
-  }
-
   /** Whoever would be due soon comes along: one message instead of two. Never throws: it runs off a timer. */
   #beat(): void {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
     const now = this.#asking.clock.now()
     const renewing: Registered[] = []
+    let next = Number.POSITIVE_INFINITY
     for (const registered of this.#registered) {
-      if (registered.busy || registered.next - registered.ttl / 8 > now) continue
+      if (registered.busy) continue
+      // Those who come back stay apart, as they were told to.
+      const soon = registered.lease === 0 ? TOGETHER : registered.ttl / 8
+      if (registered.next - soon > now) {
+        next = Math.min(next, registered.next)
+        continue
+      }
       registered.busy = true
       if (registered.lease === 0) void this.#bringBack(registered)
       else renewing.push(registered)
     }
     for (let i = 0; i < renewing.length; i += BATCH) void this.#renew(renewing.slice(i, i + BATCH))
-    this.#armNext()
+    if (next < Number.POSITIVE_INFINITY) this.#arm(next)
   }
 
   async #renew(group: readonly Registered[]): Promise<void> {
@@ -114,15 +117,19 @@ export class Registrar implements AsyncDisposable, Keeper {
     } catch {
       // Unanswered: sent again below, and those concerned are told.
     }
+    let next = Number.POSITIVE_INFINITY
     for (const [i, registered] of group.entries()) {
       registered.busy = false
-      if (registered.signal.aborted || registered.lease !== leases[i]) continue
+      if (registered.signal.aborted) continue
       const term = ttls[i]
-      if (term === undefined) registered.missed()
-      else if (term > 0) registered.answered(sent, term)
-      else this.lost(registered)
+      if (registered.lease === leases[i]) {
+        if (term === undefined) registered.missed()
+        else if (term > 0) registered.answered(sent, term)
+        else this.lost(registered)
+      }
+      next = Math.min(next, registered.next)
     }
-    this.#armNext()
+    if (next < Number.POSITIVE_INFINITY) this.#arm(next)
   }
 
   /** Those who lapsed together must not come back in the same moment, or they would do it together again. */
@@ -146,7 +153,7 @@ export class Registrar implements AsyncDisposable, Keeper {
       else registered.missed()
     }
     registered.busy = false
-    this.#armNext()
+    if (!registered.signal.aborted) this.#arm(registered.next)
   }
 
   /** An answer that came too late to be of use. */
