@@ -24,6 +24,12 @@ export interface Running {
   printed(pattern: RegExp): Promise<RegExpExecArray>
 }
 
+/** Of a test that ran out of time nothing may stay behind: guardians end what these have started. */
+const left = new Set<ChildProcess>()
+process.once('exit', () => {
+  for (const child of left) child.kill('SIGKILL')
+})
+
 export class Place {
   readonly path = mkdtempSync(join(tmpdir(), 'leasehold-cli-'))
   readonly env: Record<string, string | undefined>
@@ -63,6 +69,7 @@ export class Place {
   spawn(file: string, args: readonly string[], { input, env }: { input?: string; env?: Record<string, string> } = {}): Running {
     // A session of its own: no terminal, whoever runs these tests.
     const child = spawn(file, args, { env: { ...this.env, ...env }, cwd: this.path, detached: true, stdio: ['pipe', 'pipe', 'pipe'] })
+    left.add(child)
     const texts = { stdout: '', stderr: '' }
     const heard = new Set<() => void>()
     for (const name of ['stdout', 'stderr'] as const)
@@ -74,6 +81,7 @@ export class Place {
     if (input !== undefined) child.stdin!.end(input)
     const finished = new Promise<Finished>((resolve, reject) => {
       child.once('error', reject)
+      child.once('exit', () => left.delete(child))
       child.once('close', (code, signal) => {
         this.#running.delete(running)
         resolve({ code, signal, ...texts })
@@ -103,13 +111,13 @@ export class Place {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const left = [...this.#running]
+    const running = [...this.#running]
     // What they started may live on and keep their pipes open: nothing of that is waited for.
-    for (const { process: child } of left) {
+    for (const { process: child } of running) {
       child.kill('SIGKILL')
       for (const stream of child.stdio) stream?.destroy()
     }
-    await Promise.allSettled(left.map(({ finished }) => finished))
+    await Promise.allSettled(running.map(({ finished }) => finished))
     rmSync(this.path, { recursive: true, force: true })
   }
 }
