@@ -3,6 +3,7 @@ import { Writable } from 'node:stream'
 import { describe, expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
 import { VERBS, type Verb } from '../src/kernel/command.ts'
+import { VALUE_BYTES } from '../src/kernel/name.ts'
 import { TABLE } from '../src/server/http/table.ts'
 import { DEFAULT_LIMITS } from '../src/server/limits.ts'
 import { auditTo, clean, serverLog } from '../src/server/log.ts'
@@ -372,6 +373,44 @@ describe('bad input', () => {
     expect((await here.ask('GET', '/v1/leases')).status).toBe(200)
     for (const answer of await Promise.all(slow)) expect(answer).toMatch(/^(HTTP\/1\.1 408 .*"LIMIT"|$)/s)
     expect((await here.ask('GET', '/v1/leases')).status).toBe(200)
+  })
+})
+
+describe('limits', () => {
+  test('a key that asks too often is told when to come back, renews and releases all the same, and others are unharmed', async () => {
+    await using here = await world({ limits: { ...DEFAULT_LIMITS, rate: 5 } })
+    const mine = { authorization: `Bearer ${await here.key('mine', [{ verb: 'admin', prefix: '' }])}` }
+    const theirs = { authorization: `Bearer ${await here.key('theirs', [{ verb: 'read', prefix: '' }])}` }
+    const { json: lease } = await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'ann' }, mine)
+    for (let i = 0; i < 4; i++) expect((await here.ask('GET', '/v1/leases', undefined, mine)).status).toBe(200)
+    const refused = await here.ask('GET', '/v1/leases', undefined, mine)
+    expect([refused.status, refused.json.error.code, refused.headers['retry-after']]).toEqual([429, 'LIMIT', '1'])
+    expect((await here.ask('GET', '/v1/leases', undefined, theirs)).status).toBe(200)
+    for (let i = 0; i < 10; i++) expect((await here.ask('POST', `/v1/leases/${lease.lease}/renew`, undefined, mine)).status).toBe(200)
+    expect((await here.ask('DELETE', `/v1/leases/${lease.lease}`, undefined, mine)).status).toBe(204)
+    await here.clock.advance(1_000)
+    expect((await here.ask('GET', '/v1/leases', undefined, mine)).status).toBe(200)
+  })
+
+  test('one more than is allowed is refused by a code: names, values, renewals, wants', async () => {
+    await using here = await world()
+    const lease = (await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'ann' })).json.lease
+    const asked: readonly (readonly [string, string, object, string])[] = [
+      ['POST', '/v1/leases', { resources: ['x'.repeat(513)], holder: 'ann' }, 'INVALID'],
+      ['POST', '/v1/leases', { resources: Array.from({ length: 257 }, (_, i) => `r${i}`), holder: 'ann' }, 'INVALID'],
+      ['POST', '/v1/leases', { resources: ['b'], holder: 'ann', ttl: '2d' }, 'INVALID'],
+      [
+        'POST',
+        '/v1/leases',
+        { resources: ['b'], holder: 'ann', labels: Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`l${i}`, 'x'])) },
+        'INVALID',
+      ],
+      ['PUT', '/v1/entries/e', { lease, value: 'x'.repeat(VALUE_BYTES + 1) }, 'INVALID'],
+      ['POST', '/v1/leases/renew', { leases: Array.from({ length: 10_001 }, () => 1) }, 'INVALID'],
+      ['POST', '/v1/propose', { proposals: Array.from({ length: 1_001 }, () => ({})) }, 'INVALID'],
+    ]
+    for (const [method, path, body, code] of asked) expect((await here.ask(method, path, body)).json.error.code).toBe(code)
+    expect((await here.lessor.read({ kind: 'summary' })).value.leases).toBe(1)
   })
 })
 

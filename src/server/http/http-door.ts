@@ -143,7 +143,7 @@ class NodeAsk implements Ask {
       const left = () => {
         // By hand: AbortSignal.any would leave a trace of every request on a signal that lives as long as the server.
         closing.removeEventListener('abort', stopping)
-        if (!this.#response.writableFinished) gone.abort(new Failure('UNAVAILABLE', 'whoever asked has gone'))
+        gone.abort(new Failure('UNAVAILABLE', 'whoever asked has gone'))
       }
       closing.addEventListener('abort', stopping)
       if (closing.aborted) stopping()
@@ -174,6 +174,7 @@ async function send(context: DoorContext, answer: Answer, request: IncomingMessa
     return
   }
   response.writeHead(status, head)
+  if (request.method === 'HEAD') return void response.end()
   response.flushHeaders()
   for await (const piece of body) {
     if (response.destroyed) return
