@@ -8,10 +8,11 @@ import { holder } from './holder.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
 import { registry } from './registry.mjs'
+import { server } from './server.mjs'
 import { stores } from './stores.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory, holder, stores, registry }
+const groups = { embedded, memory, holder, stores, registry, server }
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

@@ -230,7 +230,7 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
 }
 
 describe('clients and servers over a bad network', () => {
-  for (const seed of process.env.SEEDS?.split(',').map(Number) ?? [1, 2, 3, 4])
+  for (const seed of (process.env.LEASEHOLD_SEEDS ?? '1,2,3').split(',').map(Number))
     test(`seed ${seed}`, { timeout: 60_000 }, async () => {
       const { grants, connections } = await run(seed)
       // It must have been a life worth looking at.

@@ -78,6 +78,17 @@ describe('the first bytes', () => {
     expect(here.server.connections).toBe(0)
   })
 
+  test('who has spoken while the server stood still is heard before it is judged', async () => {
+    const clock = new ManualClock()
+    await using here = await place({ clock })
+    using raw = new Raw(here.port)
+    await once(raw.socket, 'connect')
+    await expect.poll(() => here.server.connections).toBe(1)
+    raw.send(command('PING'))
+    clock.stall(DEFAULT_LIMITS.headerTime + 5_000)
+    expect(await raw.next()).toBe('PONG')
+  })
+
   test('a command that never ends is cut off, one that is merely idle is not', async () => {
     const clock = new ManualClock()
     await using here = await place({ clock })

@@ -147,7 +147,9 @@ export class Port {
     socket.setKeepAlive(true, KEEP_ALIVE)
     // Someone may always hang up in the middle: that is the connection's end, and nobody else's business.
     socket.on('error', () => {})
-    const late = clock.after(limits.headerTime, () => socket.destroy())
+    let said = false
+    // We may have stood still ourselves: overdue timers fire before what waits in sockets is read. Read first, then judge.
+    const late = clock.after(limits.headerTime, () => clock.soon(() => clock.soon(() => said || socket.destroy())))
     socket.once('close', () => {
       late()
       this.#sockets.delete(socket)
@@ -161,6 +163,7 @@ export class Port {
       first = first === undefined ? chunk : Buffer.concat([first, chunk])
       const wire = wireOf(first)
       if (wire === undefined) return
+      said = true
       late()
       socket.off('data', tellApart)
       socket.off('end', gone)

@@ -38,7 +38,7 @@ export class RespDoor implements SessionDoor {
     const session = new RespSession(this, ++this.#last, peer)
     session.over(link(session))
     this.sessions.add(session)
-    this.#sweep ??= this.context.clock.after(SWEEP, () => this.#lookAround())
+    if (this.#sweep === undefined) this.#sweepLater()
     if (this.#closing) session.leave(stopping())
     return session
   }
@@ -56,11 +56,19 @@ export class RespDoor implements SessionDoor {
     }
   }
 
+  #sweepLater(): void {
+    const { clock } = this.context
+    // What waits in the sockets is read before anyone is judged: after a stall of our own everyone looks slow.
+    this.#sweep = clock.after(SWEEP, () => clock.soon(() => clock.soon(() => this.#lookAround())))
+  }
+
   #lookAround(): void {
+    if (this.#closing) return
     const now = this.context.clock.now()
     const bounds = { unfinished: this.context.limits.bodyTime, unread: UNREAD }
     for (const session of this.sessions) if (session.isHopeless(now, bounds)) session.cut()
-    this.#sweep = this.sessions.size === 0 ? undefined : this.context.clock.after(SWEEP, () => this.#lookAround())
+    if (this.sessions.size === 0) this.#sweep = undefined
+    else this.#sweepLater()
   }
 
   settled(_session: RespSession): void {

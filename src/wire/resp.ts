@@ -30,6 +30,7 @@ const MINUS = 0x2d
 const LINE = 32
 const INLINE = 64 << 10
 const EMPTY = Buffer.alloc(0)
+const HALF = 1e8
 
 export class CommandParser {
   readonly #bounds: CommandBounds
@@ -309,10 +310,19 @@ export class RespWriter {
       this.#bytes[this.length++] = MINUS
       rest = -rest
     }
-    let places = 1
-    for (let power = 10; power <= rest; power *= 10) places++
+    // Ids and tokens have fifteen digits: halves of them are small integers, which divide several times faster.
+    if (rest < HALF) return this.#small(rest, 1)
+    const high = Math.floor(rest / HALF)
+    this.#small(high, 1)
+    this.#small(rest - high * HALF, 8)
+  }
+
+  #small(value: number, least: number): void {
+    let rest = value | 0
+    let places = least
+    for (let power = 10 ** least; power <= rest; power *= 10) places++
     for (let i = this.length + places - 1; i >= this.length; i--) {
-      const next = Math.floor(rest / 10)
+      const next = (rest / 10) | 0
       this.#bytes[i] = ZERO + (rest - next * 10)
       rest = next
     }
