@@ -6,7 +6,7 @@
  *
  * Not promised: that a key revoked through another server is known here before that server's change has arrived.
  */
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
@@ -76,6 +76,18 @@ export class Gate implements AsyncDisposable {
     if (key === undefined || !timingSafeEqual(hash, Buffer.from(key.hash, 'hex')))
       throw new LeaseError('UNAUTHENTICATED', 'this key is not known here, or was revoked: ask whoever administers keys for another')
     return { key: key.id, name: key.name }
+  }
+
+  /**
+   * The caller who signed `text`, where no secret may be sent: the HMAC (SHA-256, hex) of the text under the hash of the key's secret, which is all
+   * that is known of it here. Undefined when it was not that key.
+   */
+  signer(key: number, text: string, mac: string): Caller | undefined {
+    const known = this.#byId.get(key)
+    if (known === undefined) return undefined
+    const right = createHmac('sha256', Buffer.from(known.hash, 'hex')).update(text).digest()
+    const given = Buffer.from(mac, 'hex')
+    return given.length === right.length && timingSafeEqual(given, right) ? { key, name: known.name } : undefined
   }
 
   /** Whether a caller that was identified earlier still counts: keys come and go while connections last. Throws `UNAUTHENTICATED`. */

@@ -1,0 +1,183 @@
+/**
+ * Heartbeats by datagram: nothing is answered, so they are for registrations alone, whose holders believe in nothing.
+ *
+ *   beat LEASE [status=passing] [load=3]
+ *   beat LEASE [status=…] [load=…] key=ID seq=N mac=HEX       once there are keys
+ *
+ * `mac` is the HMAC-SHA256, in hex, of everything before it (without the space), under the SHA-256 of the key's secret. `seq` grows with each of a lease's
+ * heartbeats: one that was heard before counts for nothing, or whoever overheard it could keep the dead alive.
+ */
+import { createSocket, type Socket } from 'node:dgram'
+import { once } from 'node:events'
+import { isIPv6 } from 'node:net'
+import type { Clock } from '../../clock.ts'
+import {
+  keyOf,
+  partsOf,
+  type Registration,
+  readState,
+  STATUSES,
+  type State,
+  type Status,
+  stateEntryOf,
+  stateOf,
+} from '../../recipe/registry/entry.ts'
+import type { Desk } from '../desk.ts'
+import type { Log } from '../door.ts'
+import { anyone, type Caller } from '../gate.ts'
+
+export interface UdpOptions {
+  readonly desk: Desk
+  readonly clock: Clock
+  readonly log: Log
+  readonly host: string
+  readonly port: number
+}
+
+interface Beat {
+  readonly lease: number
+  readonly state: Partial<State>
+  readonly key: number
+  readonly seq: number
+  readonly mac: string
+  /** What was signed. */
+  readonly text: string
+}
+
+const LONGEST = 512
+/** What waits to be looked at; more is dropped, as datagrams are. */
+const MOST_WAITING = 10_000
+const MOST_REMEMBERED = 1_000_000
+
+export class UdpHeartbeats implements AsyncDisposable {
+  readonly #options: UdpOptions
+  readonly #socket: Socket
+  /** The last `seq` of each lease. */
+  readonly #heard = new Map<number, number>()
+  #waiting: { readonly beat: Beat; readonly caller: Caller }[] = []
+  /** For metrics and tests. */
+  readonly seen = { beats: 0, dropped: 0, renewed: 0 }
+
+  private constructor(options: UdpOptions) {
+    this.#options = options
+    this.#socket = createSocket({ type: isIPv6(options.host) ? 'udp6' : 'udp4' })
+    this.#socket.on('message', bytes => this.#message(bytes))
+  }
+
+  static async open(options: UdpOptions): Promise<UdpHeartbeats> {
+    const heartbeats = new UdpHeartbeats(options)
+    heartbeats.#socket.bind(options.port, options.host)
+    await once(heartbeats.#socket, 'listening')
+    heartbeats.#socket.on('error', error => options.log.warn({ error: String(error) }, 'heartbeats over UDP met a failure'))
+    return heartbeats
+  }
+
+  get port(): number {
+    return this.#socket.address().port
+  }
+
+  #message(bytes: Buffer): void {
+    const beat = bytes.length <= LONGEST ? readBeat(bytes.toString('latin1')) : undefined
+    const caller = beat === undefined ? undefined : this.#callerOf(beat)
+    if (beat === undefined || caller === undefined || this.#waiting.length >= MOST_WAITING) {
+      this.seen.dropped++
+      return
+    }
+    this.seen.beats++
+    // All that came within this turn goes into one renewal.
+    if (this.#waiting.length === 0) this.#options.clock.soon(() => void this.#renew())
+    this.#waiting.push({ beat, caller })
+  }
+
+  #callerOf({ lease, key, seq, mac, text }: Beat): Caller | undefined {
+    const { gate } = this.#options.desk
+    if (!gate.closed) return anyone()
+    const caller = gate.signer(key, text, mac)
+    if (caller === undefined || seq <= (this.#heard.get(lease) ?? 0)) return undefined
+    if (this.#heard.size >= MOST_REMEMBERED) this.#heard.delete(this.#heard.keys().next().value!)
+    this.#heard.delete(lease)
+    this.#heard.set(lease, seq)
+    return caller
+  }
+
+  async #renew(): Promise<void> {
+    const waiting = this.#waiting
+    this.#waiting = []
+    const byKey = new Map<number, { readonly caller: Caller; readonly leases: number[] }>()
+    try {
+      for (const { beat, caller } of waiting) {
+        const registrations = await this.#registrationsOn(beat.lease)
+        if (registrations === undefined) continue
+        const group = byKey.get(caller.key) ?? { caller, leases: [] }
+        byKey.set(caller.key, group)
+        group.leases.push(beat.lease)
+        for (const { registration, before } of registrations) await this.#tell(caller, beat, registration, before)
+      }
+      for (const { caller, leases } of byKey.values()) {
+        const outcome = await this.#options.desk.propose(caller, { kind: 'renew', leases })
+        if (outcome.kind === 'renewed') this.seen.renewed += outcome.ttls.filter(ttl => ttl > 0).length
+      }
+    } catch (error) {
+      // Nobody waits for an answer; the next heartbeat tries again.
+      this.#options.log.debug({ error: String(error) }, 'heartbeats over UDP could not be passed on')
+    }
+  }
+
+  /** What hangs on a lease that carries registrations and nothing else; a lock is not renewed by what nobody acknowledges. */
+  async #registrationsOn(id: number): Promise<readonly { readonly registration: Registration; readonly before: State }[] | undefined> {
+    const { value: lease } = await this.#options.desk.lessor.read({ kind: 'lease', lease: id })
+    if (lease === undefined || lease.grants.length > 0 || lease.wants.length > 0) return undefined
+    const parts = lease.entries.map(({ key }) => partsOf(key))
+    if (parts.length === 0 || parts.includes(undefined)) return undefined
+    const values = new Map(lease.entries.map(({ key, value }) => [key, value]))
+    return parts.flatMap(part => {
+      if (part!.part !== '') return []
+      const { generation = 0 } = JSON.parse(values.get(keyOf(part!))!) as { generation?: number }
+      const state = values.get(keyOf(part!, 'state'))
+      return {
+        registration: { ...part!, generation } as unknown as Registration,
+        before: state === undefined ? stateOf({}) : readState(state),
+      }
+    })
+  }
+
+  async #tell(caller: Caller, { lease, state }: Beat, registration: Registration, before: State): Promise<void> {
+    const after = stateOf(state, before)
+    if (after.status === before.status && after.load === before.load) return
+    await this.#options.desk.propose(caller, { kind: 'put', lease, ...stateEntryOf(registration, after) })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await new Promise<void>(resolve => this.#socket.close(() => resolve()))
+  }
+}
+
+/** Undefined for anything else. */
+export function readBeat(message: string): Beat | undefined {
+  const words = message.trimEnd().split(' ')
+  if (words.shift() !== 'beat') return undefined
+  const lease = whole(words.shift())
+  if (lease === undefined) return undefined
+  const fields = new Map<string, string>()
+  for (const word of words) {
+    const [name, value] = word.split('=', 2)
+    if (value === undefined || fields.has(name!) || !['status', 'load', 'key', 'seq', 'mac'].includes(name!)) return undefined
+    fields.set(name!, value)
+  }
+  const status = fields.get('status')
+  const load = fields.get('load')
+  if (status !== undefined && !(STATUSES as readonly string[]).includes(status)) return undefined
+  if (load !== undefined && !/^\d{1,9}(\.\d{1,6})?$/.test(load)) return undefined
+  return {
+    lease,
+    state: { ...(status !== undefined && { status: status as Status }), ...(load !== undefined && { load: Number(load) }) },
+    key: whole(fields.get('key')) ?? 0,
+    seq: whole(fields.get('seq')) ?? 0,
+    mac: fields.get('mac') ?? '',
+    text: message.slice(0, message.indexOf(' mac=')),
+  }
+}
+
+function whole(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text)) ? Number(text) : undefined
+}
