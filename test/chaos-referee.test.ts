@@ -45,6 +45,10 @@ describe('lawful', () => {
       ],
       lapse,
     ),
+    'a holder that was kept from running until the time of what it was given was over, and never believed in it': history(
+      [believes(1_110, 'b', 2, 11), believes(1_200, 'a', 1, 10, 1_200), { t: 1_201, who: 'a', kind: 'releasing', lease: 1 }],
+      lapse,
+    ),
     'two on different resources at once': history(
       [believes(0, 'a', 1, 10), { t: 10, who: 'b', kind: 'believes', lease: 2, tokens: { y: 11 }, until: 900 }],
       log([0, granted(1, 10)], [5, granted(2, 11, 'y')]),

@@ -64,7 +64,8 @@ export function judge({ notes, log, gap }: History): Violation[] {
   // S1
   const held = beliefs(notes)
   for (const resource of new Set(held.map(interval => interval.resource))) {
-    const intervals = held.filter(interval => interval.resource === resource).sort((a, b) => a.from - b.from)
+    // What was over when it came was never believed in: a busy machine lets a process wait between the answer and the look at the clock.
+    const intervals = held.filter(({ from, to, ...of }) => of.resource === resource && to > from).sort((a, b) => a.from - b.from)
     let last: Interval | undefined
     for (const interval of intervals) {
       if (last !== undefined && interval.from < last.to && interval.lease !== last.lease)
