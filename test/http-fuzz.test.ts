@@ -52,6 +52,7 @@ const CORPUS: readonly Input[] = [
       '/v1/propose',
       '{"proposals":[{"command":{"kind":"acquire","holder":"x","ttl":1000,"wants":[{"resource":"q"}]},"op":{"session":"s","seq":1,"acked":0}}]}',
     ],
+    ['POST', '/v1/propose', `{"proposals":[${'['.repeat(15)}1${']'.repeat(15)}]}`],
     ['POST', '/v1/read', '{"query":{"kind":"resources","prefix":"a"},"consistent":true,"atLeast":3}'],
     ['GET', '/healthz', undefined],
     ['GET', '/', undefined],
