@@ -38,6 +38,8 @@ const RETRY_LAST = 1_000
 const SILENCE_ALONE = 10_000
 const SILENCE_LONGEST = 5_000
 const SILENCE_SHORTEST = 100
+/** Where there are others, one that does not greet us is not waited for any longer. */
+const GREETING = 1_000
 /** A lease is renewed at half its ttl, and a third of what is left then is a sixth of it: half for noticing, half for going elsewhere. */
 const SHARE = 12
 /** Terms are remembered for one to two of these. */
@@ -455,14 +457,14 @@ export class RemoteLessor implements Lessor {
     return Math.min(this.#term, this.#formerTerm)
   }
 
-  #silence(): number {
+  #silence({ open }: Connection): number {
     if (this.#dials.length === 1) return SILENCE_ALONE
-    return Math.min(SILENCE_LONGEST, Math.max(SILENCE_SHORTEST, this.#shortest() / SHARE))
+    return Math.min(open ? SILENCE_LONGEST : GREETING, Math.max(SILENCE_SHORTEST, this.#shortest() / SHARE))
   }
 
   /** Notices a server that says nothing any more, or that answers but does not renew. */
   #guard(connection: Connection): void {
-    const silence = this.#silence()
+    const silence = this.#silence(connection)
     this.#watchdog = this.#clock.after(silence / 2, () => {
       if (!this.#isSilent(connection, silence)) return this.#guard(connection)
       // We may have been stopped ourselves: what waits in the socket is read before anyone is judged.
