@@ -5,6 +5,7 @@ import { rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { embedded } from './embedded.mjs'
 import { holder } from './holder.mjs'
+import { http } from './http.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
 import { registry } from './registry.mjs'
@@ -12,7 +13,7 @@ import { server } from './server.mjs'
 import { stores } from './stores.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory, holder, stores, registry, server }
+const groups = { embedded, memory, holder, stores, registry, server, http }
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

@@ -1,11 +1,12 @@
 // One server on a file, as `leasehold serve` runs it; for measuring and for tests. `node bench/server-child.mjs FILE [PORT]`
 import { Replica } from '../dist/replica/replica.js'
+import { httpDoor } from '../dist/server/http/http-door.js'
 import { serve } from '../dist/server/serve.js'
 import { FileStore } from '../dist/store/file.js'
 
 const [path, port = '0'] = process.argv.slice(2)
 const lessor = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
-const server = await serve({ lessor, listen: `127.0.0.1:${port}` })
+const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpDoor(), figures: () => lessor.figures })
 process.on('message', message => {
   if (message === 'figures')
     process.send({
