@@ -100,8 +100,16 @@ const survivors = new Map<string, Survivor>()
 /** A replica on the store that `url` names; owned where that is asked for and the store can be. */
 export async function replicaOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Replica> {
   const store = await storeOf(url, { clock, ...(own !== undefined && { own }) })
+  return replicaOn(store, url, { clock, owned: own !== undefined && !store.profile.shared })
+}
+
+export async function replicaOn(
+  store: Store,
+  url: string,
+  { clock = systemClock, owned }: { readonly clock?: Clock; readonly owned: boolean },
+): Promise<Replica> {
   const survivor = survivors.get(url)
-  const replica = await Replica.open(store, { clock, owned: own !== undefined && !store.profile.shared, ...(survivor && { survivor }) })
+  const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }) })
   survivors.delete(url)
   replica.signal.addEventListener('abort', () => {
     const { reason } = replica.signal

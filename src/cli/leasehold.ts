@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { backup } from './backup.ts'
+import { discover } from './discover.ts'
 import { elect } from './elect.ts'
 import { EXIT, report, usage } from './exit.ts'
 import { explain } from './explain.ts'
@@ -13,6 +14,7 @@ import { migrate } from './migrate.ts'
 import { breakHold, revoke } from './operate.ts'
 import { endQuietlyWhenNobodyReads, say } from './output.ts'
 import { policy } from './policy.ts'
+import { register } from './register.ts'
 import { restore } from './restore.ts'
 import { run } from './run.ts'
 import { serve } from './serve.ts'
@@ -23,6 +25,7 @@ import { watch } from './watch.ts'
 const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
+  ...[register, discover],
   ...[revoke, breakHold, policy, key],
   ...[backup, restore, migrate],
 ]

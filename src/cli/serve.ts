@@ -10,8 +10,9 @@ import type { Command } from 'commander'
 import { systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { Following } from '../following.ts'
-import { openHere, operatorFile, storeOf } from '../open.ts'
+import { openHere, operatorFile, replicaOn, storeOf } from '../open.ts'
 import { Replica } from '../replica/replica.ts'
+import type { RegistryOptions } from '../server/registry/doors.ts'
 import { newSecret } from '../server/secret.ts'
 import type { ServeOptions, Server } from '../server/serve.ts'
 import { FileStore } from '../store/file.ts'
@@ -20,7 +21,7 @@ import { misconfigured, usage } from './exit.ts'
 import { pathOf, shown } from './settings.ts'
 import { type Asked, asked, common, stayAlive } from './visit.ts'
 
-interface Options {
+interface Options extends RegistryOptions {
   readonly listen?: readonly string[]
   readonly socket?: string
   readonly tlsCert?: string
@@ -35,9 +36,10 @@ interface Options {
   readonly limits?: Readonly<Record<string, unknown>>
 }
 
-const LISTS = ['listen', 'host']
-const TEXTS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel']
-const SWITCHES = ['behindProxy', 'shared', 'nextPort']
+const LISTS = ['listen', 'host', 'checkAllow']
+const TEXTS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
+const SWITCHES = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
+const OBJECTS = ['limits', 'checkCommands']
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
 /** How many ports are tried after the one that is taken. */
 const PORTS = 100
@@ -59,6 +61,12 @@ export function serve(program: Command): void {
     .option('--shared', 'share the data file with other processes instead of owning it')
     .option('--next-port', 'when the port is taken, the next free one')
     .option('--log-level <level>', LEVELS.join(', '))
+    .option('--dns <address>', 'names of services as DNS, UDP and TCP')
+    .option('--dns-domain <name>', 'what those names end in (default: leasehold)')
+    .option('--dns-public', 'other machines may ask names, though DNS knows no keys')
+    .option('--udp <address>', 'heartbeats of registrations by datagram')
+    .option('--check-allow <rule>', 'where health checks may go: 10.0.0.0/8:8080, *.svc.example:443; may be repeated', list)
+    .option('--command-checks', 'run the commands that the configuration names as checks')
     .action(async (flags: Options, self: Command) => {
       const here = asked(self)
       const options = { ...configured(here), ...flags }
@@ -77,11 +85,11 @@ function configured({ settings: { serve: given, file } }: Asked): Options {
         ? typeof value === 'string'
         : SWITCHES.includes(name)
           ? typeof value === 'boolean'
-          : name === 'limits' && typeof value === 'object' && value !== null
+          : OBJECTS.includes(name) && typeof value === 'object' && value !== null
     if (!right)
       throw misconfigured(
         `"serve" in ${file} has a bad "${name}"`,
-        `Lists of texts: ${LISTS.join(', ')}. Texts: ${TEXTS.join(', ')}. true or false: ${SWITCHES.join(', ')}. And limits.`,
+        `Lists of texts: ${LISTS.join(', ')}. Texts: ${TEXTS.join(', ')}. true or false: ${SWITCHES.join(', ')}. Objects: ${OBJECTS.join(', ')}.`,
       )
   }
   return given as Options
@@ -91,23 +99,37 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
   const { url } = settings
   if (/^(leaseholds?|https?):/i.test(url))
     throw usage(`${shown(url)} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
-  const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }] = await Promise.all([
+  const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }, { openRegistry }] = await Promise.all([
     import('../server/serve.ts'),
     import('../server/http/http-door.ts'),
     import('../server/log.ts'),
     import('../server/limits.ts'),
+    import('../server/registry/doors.ts'),
   ])
   const { logLevel = 'info' } = options // what operators do is logged at this level
   if (!(LEVELS as readonly string[]).includes(logLevel))
     throw usage(`there is no log level ${logLevel}`, `There are: ${LEVELS.join(', ')}.`)
   const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
   const limits = limitsFrom(options.limits)
-  const store = await storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } })
-  const owned = !store.profile.shared
   const stop = stopping()
   const stay = stayAlive(systemClock)
   try {
-    const replica = await Replica.open(store, { owned })
+    for (;;) {
+      const why = await serveOnce()
+      if (!(why instanceof Error)) return
+      if (!(why instanceof LeaseError && why.code === 'DIVERGED')) throw why
+      // We are a witness of what was lost: opened again, the log goes on above all that we saw. A successor would not know.
+      log.error({ error: why.message }, 'the log lost entries: a new generation begins')
+    }
+  } finally {
+    stay()
+    stop.end()
+  }
+
+  async function serveOnce(): Promise<unknown> {
+    const store = await storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } })
+    const owned = !store.profile.shared
+    const replica = await replicaOn(store, url, { owned })
     // When the leases move to another store, so does their server.
     await using lessor = new Following(replica, { open: there => openHere(there) })
     const path = pathOf(url)
@@ -126,15 +148,13 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
     await using server = await listen(serve, { ...listening, listen: addresses }, options.nextPort === true)
     const reload = () => server.reload().catch(error => log.error({ error: String(error) }, 'the certificates were not read again'))
     process.on('SIGHUP', reload)
+    await using registry = await openRegistry(server, options, { clock: systemClock, log })
     if (owned) await announce(store, server, options.tlsCert !== undefined)
-    await say({ settings, out }, server, options)
+    await say({ settings, out }, server, options, registry.opened)
     const why = await Promise.race([stop.asked, lost(lessor)])
     process.off('SIGHUP', reload)
     await server.close()
-    if (why instanceof Error) throw why
-  } finally {
-    stay()
-    stop.end()
+    return why
   }
 }
 
@@ -171,12 +191,18 @@ function reachable(address: string): string {
 }
 
 /** The address of the page is data: a script may want it. */
-async function say({ settings: { url }, out }: Asked, { addresses }: Server, { tlsCert }: Options): Promise<void> {
+async function say(
+  { settings: { url }, out }: Asked,
+  { addresses }: Server,
+  { tlsCert }: Options,
+  opened: readonly string[],
+): Promise<void> {
   const scheme = tlsCert === undefined ? 'http' : 'https'
   const pages = addresses.filter(found => !found.startsWith('/')).map(address => `${scheme}://${reachable(address)}/`)
   const where = shown(url)
   if (out.json) return out.data({ serving: where, listening: addresses, page: pages[0] })
   out.note(`serving ${where} on ${addresses.join(', ')}; INT or TERM stop it`)
+  for (const door of opened) out.note(door)
   for (const page of pages) await out.text(page)
 }
 

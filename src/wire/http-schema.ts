@@ -102,6 +102,7 @@ export const Rules = closed({
   queue: optional(Type.Enum(['fifo', 'fit'])),
   aging: optional(duration('A waiter gains one point of priority for so long.')),
   leases: optional(whole('In all; of the empty prefix only.')),
+  leasesPerKey: optional(whole('Made with one key; of the empty prefix only.')),
   flapPenalty: optional(whole('What a lapse adds to the penalty of a registration; 0: nothing.')),
   flapHalfLife: optional(duration('In so long a penalty halves.')),
   flapSuppress: optional(whole('Above this penalty a registration is suppressed.')),

@@ -26,15 +26,19 @@ export class Catalog {
 
   /** The one of this server. */
   static of(options: CatalogOptions): Catalog {
-    const known = catalogs.get(options.lessor) ?? new Catalog(options)
-    catalogs.set(options.lessor, known)
-    return known
+    const known = catalogs.get(options.lessor)
+    // One whose server closed hears nothing any more.
+    if (known !== undefined && !known.#closing.aborted) return known
+    const fresh = new Catalog(options)
+    catalogs.set(options.lessor, fresh)
+    return fresh
   }
 
-  /** Resolves when it knows what was registered when this was first asked. */
-  ready(): Promise<void> {
+  /** Itself, when it knows what was registered when this was first asked. */
+  async ready(): Promise<this> {
     this.#loading ??= this.#begin()
-    return this.#loading
+    await this.#loading
+    return this
   }
 
   /** One service, or all, at the log's end or at least at a revision: a directory of its own. */

@@ -78,10 +78,16 @@ export class Dns implements AsyncDisposable {
     this.#sockets.add(socket)
     let held = Buffer.alloc(0)
     let busy = Promise.resolve()
-    socket.setTimeout(TCP_IDLE, () => socket.destroy())
+    const { clock } = this.#options
+    let idle = clock.after(TCP_IDLE, () => socket.destroy())
     socket.on('error', () => {})
-    socket.on('close', () => this.#sockets.delete(socket))
+    socket.on('close', () => {
+      idle()
+      this.#sockets.delete(socket)
+    })
     socket.on('data', (chunk: Buffer) => {
+      idle()
+      idle = clock.after(TCP_IDLE, () => socket.destroy())
       held = Buffer.concat([held, chunk])
       while (held.length >= 2 && held.length >= 2 + held.readUInt16BE(0)) {
         const message = held.subarray(2, 2 + held.readUInt16BE(0))

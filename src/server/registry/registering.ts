@@ -1,7 +1,7 @@
 /** Registrations for those who have no library: each request stands for itself, and the server keeps nothing between them. */
 import { LeaseError } from '../../errors.ts'
-import type { Attachment, Operation } from '../../kernel/command.ts'
-import { GONE, type Outcome } from '../../kernel/outcome.ts'
+import type { Attachment, Command, Operation } from '../../kernel/command.ts'
+import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
 import { entryOf, keyOf, type Registration, readState, type State, stateEntryOf, stateOf } from '../../recipe/registry/entry.ts'
 import type { Desk } from '../desk.ts'
@@ -109,15 +109,16 @@ async function stateChange(
 
 /** Undefined when the lease is gone. */
 async function keep({ desk, caller }: Asker, lease: number, changed: readonly Attachment[]): Promise<Kept | undefined> {
-  const puts = changed.map(entry => desk.propose(caller, { kind: 'put', lease, ...entry }))
-  const renewed = accepted(await desk.propose(caller, { kind: 'renew', leases: [lease] }))
-  let { revision } = renewed
-  for (const outcome of await Promise.all(puts)) {
-    if (outcome.kind === 'refused' && outcome.code === 'GONE') return undefined
-    revision = Math.max(revision, accepted(outcome).revision)
-  }
-  if (renewed.kind !== 'renewed' || renewed.ttls[0] === GONE) return undefined
-  return { lease, ttl: renewed.ttls[0]!, revision }
+  // Async, and all awaited together: when the lessor fails, each of them does, and nobody's failure goes unheard.
+  const ask = async (command: Command) => desk.propose(caller, command)
+  const [renewed, ...puts] = await Promise.all([
+    ask({ kind: 'renew', leases: [lease] }),
+    ...changed.map(entry => ask({ kind: 'put', lease, ...entry })),
+  ])
+  const revisions = puts.map(outcome => (outcome.kind === 'refused' && outcome.code === 'GONE' ? GONE : accepted(outcome).revision))
+  const { ttls, revision } = accepted(renewed!) as Renewed
+  if (revisions.includes(GONE) || ttls[0] === GONE) return undefined
+  return { lease, ttl: ttls[0]!, revision: Math.max(revision, ...revisions) }
 }
 
 export function mustBeNewest({ key, generation: there, holder }: EntryView, { generation }: { readonly generation?: number }): void {

@@ -1,0 +1,101 @@
+import type { Command } from 'commander'
+import { milliseconds } from '../duration.ts'
+import type { RegisterInput } from '../recipe/registry.ts'
+import { Child, FORWARDED, type Forwarded } from './child.ts'
+import { EXIT, usage } from './exit.ts'
+import { whole } from './run.ts'
+import { common, visit } from './visit.ts'
+
+interface Options {
+  readonly address?: readonly string[]
+  readonly instance?: string
+  readonly capability?: readonly string[]
+  readonly tag?: readonly string[]
+  readonly zone?: string
+  readonly weight?: string
+  readonly generation?: string
+  readonly metadata?: string
+  readonly check?: string
+  readonly ttl: string
+  readonly drain: string
+  readonly wait: string
+}
+
+export function register(program: Command): void {
+  const list = (value: string, before: readonly string[] = []) => [...before, value]
+  common(program.command('register'))
+    .summary('list a service for as long as a command runs')
+    .description(
+      'Lists SERVICE while CMD runs: draining when it is asked to stop, gone when it has ended. The exit code is that of the command.',
+    )
+    .argument('<service>', 'what it is')
+    .argument('<cmd...>', 'what to run, without a shell in between')
+    .option('--address <url>', 'where it is reached; may be repeated, the first is the one that is meant', list)
+    .option('--instance <name>', 'which of them it is (default: the holder)')
+    .option('--capability <name>', 'what it can do; may be repeated', list)
+    .option('--tag <name>', 'a word to find it by; may be repeated', list)
+    .option('--zone <zone>', 'where it is, from the outside in: eu/fra/rack-7')
+    .option('--weight <n>', 'its share of what is picked by weight')
+    .option('--generation <n>', 'a newer one takes the name over from an older one')
+    .option('--metadata <json>', 'anything, kept as it is')
+    .option('--check <url>', 'have the server probe http(s)://, tcp:// or grpc://, where it is allowed')
+    .option('--ttl <duration>', 'how long it is listed without a heartbeat', '30s')
+    .option('--drain <duration>', 'how long it is listed as draining before the command is told to stop', '0s')
+    .option('--wait <duration>', 'how long to wait for a name that another has', '0s')
+    .action(async (service: string, command: string[], options: Options, self: Command) => {
+      if (options.address === undefined) throw usage('--address is missing', 'Say where it is reached: --address http://10.0.0.7:8080')
+      const drain = milliseconds(options.drain, '--drain')
+      const input = inputOf(service, options)
+      process.exitCode = await visit(self, async ({ leases, out, settings, clock }) => {
+        await using registered = await leases.registry.register({
+          ...input,
+          ttl: milliseconds(options.ttl, '--ttl'),
+          wait: milliseconds(options.wait, '--wait'),
+          onEvent: ({ type, reason }) =>
+            out.note(`${service}: ${type}${reason === undefined ? '' : `: ${reason.message}`}`, { registration: type }),
+        })
+        const env = { LEASEHOLD_SERVICE: service, LEASEHOLD_LEASE: String(registered.lease), LEASEHOLD_URL: settings.url }
+        const child = await Child.start({ command, env, cookie: `LEASEHOLD_LEASE=${registered.lease}`, clock })
+        const hear = (name: Forwarded) => () => {
+          const leaves = name === 'SIGTERM' || name === 'SIGINT'
+          if (!leaves || drain === 0) return child.forward(name)
+          // Told to stop: first nobody picks it any more, then it hears of it.
+          void registered.drain().catch(() => {})
+          clock.after(drain, () => child.forward(name), { ref: true })
+        }
+        const heard = FORWARDED.map(name => [name, hear(name)] as const)
+        for (const [name, listener] of heard) process.on(name, listener)
+        try {
+          return await child.ended
+        } finally {
+          for (const [name, listener] of heard) process.off(name, listener)
+          child.leave()
+        }
+      })
+    })
+}
+
+function inputOf(service: string, options: Options): RegisterInput {
+  const { instance, capability, tag, zone, weight, generation, metadata, check } = options
+  let kept: unknown
+  try {
+    kept = metadata === undefined ? undefined : JSON.parse(metadata)
+  } catch (error) {
+    throw usage(
+      `--metadata is not JSON: ${(error as Error).message}`,
+      `Write it as --metadata '{"key": "value"}'. Exit code ${EXIT.usage}.`,
+    )
+  }
+  return {
+    service,
+    addresses: options.address!,
+    ...(instance !== undefined && { instance }),
+    ...(capability !== undefined && { capabilities: capability }),
+    ...(tag !== undefined && { tags: tag }),
+    ...(zone !== undefined && { zone }),
+    ...(weight !== undefined && { weight: whole(weight, '--weight') }),
+    ...(generation !== undefined && { generation: whole(generation, '--generation') }),
+    ...(kept !== undefined && { metadata: kept as NonNullable<RegisterInput['metadata']> }),
+    ...(check !== undefined && { check }),
+  }
+}
