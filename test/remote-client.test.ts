@@ -4,8 +4,9 @@ import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { systemClock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
+import type { Lessor } from '../src/lessor.ts'
 import { connect, open } from '../src/open.ts'
-import { hashOf } from '../src/server/resp-key.ts'
+import { hashOf } from '../src/server/secret.ts'
 import { RemoteLessor } from '../src/wire/resp-client.ts'
 import { placeOf } from '../src/wire/resp-dial.ts'
 import { place } from './resp-place.ts'
@@ -156,4 +157,27 @@ test('a server that says nothing any more is left for the next one, before a thi
   expect(lessor.server).not.toBe(first)
   expect(systemClock.now() - began).toBeLessThan(ttl / 6 + ttl / 6) // half of it for a busy machine
   for (const fail of asked) fail(new LeaseError('UNKNOWN', 'nobody knows'))
+})
+
+test('a backup comes whole over the wire, to whom administers everything', async () => {
+  await using here = await place()
+  for (let i = 0; i < 200; i++) await here.lessor.propose(acquire(`a/${i}`))
+  const whole = async (lessor: Lessor) => {
+    const chunks: Uint8Array[] = []
+    for await (const chunk of lessor.backup!()) chunks.push(Uint8Array.from(chunk))
+    return Buffer.concat(chunks)
+  }
+  await using lessor = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+  const [near, far] = [await whole(here.lessor), await whole(lessor)]
+  expect(far.length).toBe(near.length)
+  const some = lessor.backup!()[Symbol.asyncIterator]()
+  await some.next()
+  await some.return!(undefined)
+  const stop = new AbortController()
+  stop.abort(new Error('enough'))
+  await expect(lessor.backup!({ signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toThrow('enough')
+  await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashOf('reader'), allow: [{ verb: 'read', prefix: '' }] })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await using reader = await RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:${here.port}`), key: 'reader' })
+  await expect(whole(reader)).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { RespWriter } from '../src/wire/resp.ts'
 import { Push, type Reply, ReplyParser } from '../src/wire/resp-reply.ts'
+import { RespWriter } from '../src/wire/resp-writer.ts'
 
 function read(writer: RespWriter): Reply[] {
   const replies: Reply[] = []

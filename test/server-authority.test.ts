@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { VERBS, type Verb } from '../src/kernel/command.ts'
 import type { RespCommand } from '../src/server/resp-command.ts'
 import { COMMANDS } from '../src/server/resp-commands.ts'
-import { hashOf } from '../src/server/resp-key.ts'
+import { hashOf } from '../src/server/secret.ts'
 import { ReplyError } from '../src/wire/resp-reply.ts'
 import { type Place, place, Raw } from './resp-place.ts'
 

@@ -9,10 +9,10 @@ import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/batch.ts'
-import type { Command, Operation, Proposal } from '../kernel/command.ts'
+import type { Command, Proposal } from '../kernel/command.ts'
 import type { Event, EventType, Wanted } from '../kernel/event.ts'
-import { malformed } from '../kernel/form.ts'
-import { NAME_BYTES, under, utf8Length } from '../kernel/name.ts'
+import { malformed, malformedAsker } from '../kernel/form.ts'
+import { under } from '../kernel/name.ts'
 import { GONE, type Outcome, type Renewed } from '../kernel/outcome.ts'
 import { mayTouch } from '../kernel/policy.ts'
 import { MOST_RENEWALS } from '../kernel/renew.ts'
@@ -456,14 +456,4 @@ function notToBeWritten(command: Command): string | undefined {
   if (command.kind === 'upgrade' && command.rules > RULES)
     return `this process knows the rules up to version ${RULES}: upgrade every process first, then raise the rules`
   return undefined
-}
-
-/** As `malformed`, for who asks: what cannot be encoded would spoil the entry for all who share it. */
-function malformedAsker(key: number, op: Operation | undefined): string | undefined {
-  const number = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0
-  if (!number(key)) return `${String(key)} is not the number of a key`
-  if (op === undefined) return undefined
-  const { session, seq, acked } = op
-  if (typeof session !== 'string' || utf8Length(session) > NAME_BYTES) return `a session's name is text of at most ${NAME_BYTES} bytes`
-  return number(seq) && number(acked) ? undefined : `an operation is numbered by whole numbers, not ${String(seq)} after ${String(acked)}`
 }

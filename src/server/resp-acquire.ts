@@ -1,7 +1,7 @@
 /** `LEASE.ACQUIRE resource [resource …] TTL ms […]`: the one command with many words, and the one that may wait. */
 import type { Acquire, Attachment, Operation, Want } from '../kernel/command.ts'
 import type { Outcome, Queued } from '../kernel/outcome.ts'
-import type { RespWriter } from '../wire/resp.ts'
+import type { RespWriter } from '../wire/resp-writer.ts'
 import { duration, invalid, operation, text, whole, words } from './resp-command.ts'
 import type { RespSession } from './resp-session.ts'
 import { writeGrant, writeValue } from './resp-write.ts'

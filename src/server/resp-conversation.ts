@@ -7,7 +7,7 @@ import { Reader, Writer } from '../kernel/bytes.ts'
 import type { Query } from '../lessor.ts'
 import { type Answer, type Question, readQuestion, writeAnswer } from '../wire/messages.ts'
 import { queryFrom } from '../wire/query.ts'
-import type { RespWriter } from '../wire/resp.ts'
+import type { RespWriter } from '../wire/resp-writer.ts'
 import type { Asked } from './desk.ts'
 import type { RespSession } from './resp-session.ts'
 

@@ -1,8 +1,8 @@
 /** Connections that speak RESP, and the end of a turn in which all of them are answered: one write for each, however much was asked. */
 import type { Socket } from 'node:net'
 import { LeaseError } from '../errors.ts'
-import { RespWriter } from '../wire/resp.ts'
 import { type Link, type LinkEnd, linkOver } from '../wire/resp-link.ts'
+import { RespWriter } from '../wire/resp-writer.ts'
 import type { DoorContext } from './door.ts'
 import { COMMANDS } from './resp-commands.ts'
 import { RespSession, type SessionDoor } from './resp-session.ts'

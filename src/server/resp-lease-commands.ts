@@ -7,10 +7,11 @@ import type { Query } from '../lessor.ts'
 import { ProtocolError } from '../wire/resp.ts'
 import { acquire } from './resp-acquire.ts'
 import { duration, invalid, operation, type RespCommand, text, whole, words } from './resp-command.ts'
-import { hashOf, newSecret, scopesIn } from './resp-key.ts'
+import { scopesIn } from './resp-key.ts'
 import type { RespSession } from './resp-session.ts'
 import { unwatch, watch } from './resp-watch.ts'
 import { writeDone, writeFenced, writeId, writeRenewed, writeValue } from './resp-write.ts'
+import { hashOf, newSecret } from './secret.ts'
 
 export const LEASE_COMMANDS: readonly RespCommand[] = [
   {

@@ -1,6 +1,6 @@
 /** What every client of Redis says when it comes, while it stays and before it goes. Harmless, and answered as they expect it. */
 import { MESSAGES_VERSION } from '../wire/messages.ts'
-import type { RespWriter } from '../wire/resp.ts'
+import type { RespWriter } from '../wire/resp-writer.ts'
 import { type RespCommand, text } from './resp-command.ts'
 import type { RespSession } from './resp-session.ts'
 import { writeValue } from './resp-write.ts'

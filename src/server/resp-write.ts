@@ -1,6 +1,6 @@
 /** Answers as RESP. Facts of an error follow its message after a tab, as one JSON object: names and messages contain no tab. */
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
-import type { RespWriter } from '../wire/resp.ts'
+import type { RespWriter } from '../wire/resp-writer.ts'
 import { asLeaseError } from './resp-conversation.ts'
 
 export function writeError(to: RespWriter, thrown: unknown): void {

@@ -13,13 +13,15 @@ import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
-import { GONE, type Outcome } from '../kernel/outcome.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Answer } from './messages.ts'
 import { Ask, type Asking } from './resp-ask.ts'
 import { Connection, type Greeting } from './resp-connection.ts'
 import type { Dial } from './resp-dial.ts'
+import { Stream } from './resp-stream.ts'
 import { Subscription } from './resp-subscription.ts'
+import { Terms } from './resp-terms.ts'
 
 export interface RemoteLessorOptions {
   /** Servers on one store. Any of them will do. */
@@ -42,8 +44,6 @@ const SILENCE_SHORTEST = 100
 const GREETING = 1_000
 /** A lease is renewed at half its ttl, and a third of what is left then is a sixth of it: half for noticing, half for going elsewhere. */
 const SHARE = 12
-/** Terms are remembered for one to two of these. */
-const TERMS = 30_000
 /** Answers are waited for this long when closing. */
 const FAREWELL = 1_000
 
@@ -56,7 +56,7 @@ export class RemoteLessor implements Lessor {
   readonly #asks = new Map<number, Ask>()
   readonly #subscriptions = new Map<number, Subscription>()
   /** Backups under way, which end with their connection. */
-  readonly #streams = new Map<number, (answer: Answer | LeaseError) => void>()
+  readonly #streams = new Map<number, Stream>()
   #unsent: Ask[] = []
   #flushing = false
   #connection: Connection | undefined
@@ -65,10 +65,7 @@ export class RemoteLessor implements Lessor {
   #revision = 0
   #next = 0
   #failures = 0
-  /** The shortest ttl seen of late. */
-  #term = Number.POSITIVE_INFINITY
-  #formerTerm = Number.POSITIVE_INFINITY
-  #termSince = 0
+  readonly #terms = new Terms()
   #impatient: (() => void) | undefined
   #watchdog: (() => void) | undefined
   #closed: Promise<void> | undefined
@@ -235,7 +232,7 @@ export class RemoteLessor implements Lessor {
       return ask.settle(answer)
     }
     const stream = this.#streams.get(id)
-    if (stream !== undefined) return stream(answer)
+    if (stream !== undefined) return stream.tell(answer)
     if (answer.kind === 'failed') {
       const ask = this.#asks.get(id)
       return ask === undefined ? this.#unwatched(id, answer.error) : this.#failed(ask, answer.error)
@@ -262,12 +259,7 @@ export class RemoteLessor implements Lessor {
 
   #learn(outcome: Outcome): void {
     this.#revision = Math.max(this.#revision, outcome.revision)
-    if (outcome.kind === 'granted') this.#learnTerm(outcome.ttl)
-    else if (outcome.kind === 'renewed') for (const ttl of outcome.ttls) if (ttl !== GONE && ttl > 0) this.#learnTerm(ttl)
-  }
-
-  #learnTerm(ttl: number): void {
-    if (ttl < this.#term) this.#term = ttl
+    this.#terms.learn(outcome)
   }
 
   // Watching
@@ -336,30 +328,14 @@ export class RemoteLessor implements Lessor {
     const connection = this.#connection
     if (!connection?.open) throw new LeaseError('UNAVAILABLE', `${this.#names()} cannot be reached at the moment`)
     const id = ++this.#lastId
-    const news: (Answer | LeaseError)[] = []
-    let wake = () => {}
-    const tell = (answer: Answer | LeaseError) => {
-      news.push(answer)
-      wake()
-    }
-    const stop = () => tell(new LeaseError('UNAVAILABLE', 'given up'))
-    signal?.addEventListener('abort', stop, { once: true })
-    this.#streams.set(id, tell)
+    const stream = new Stream()
+    this.#streams.set(id, stream)
     connection.holdOpen(true)
     connection.ask({ kind: 'backup', id })
     this.#flushSoon()
     try {
-      for (;;) {
-        const next = news.shift()
-        if (next === undefined) await new Promise<void>(resolve => (wake = resolve))
-        else if (signal?.aborted) throw signal.reason
-        else if (next instanceof LeaseError) throw next
-        else if (next.kind === 'failed') throw next.error
-        else if (next.kind === 'chunk') yield next.bytes
-        else return
-      }
+      for (let bytes = await stream.next(signal); bytes !== undefined; bytes = await stream.next(signal)) yield bytes
     } finally {
-      signal?.removeEventListener('abort', stop)
       this.#streams.delete(id)
       if (connection.open) connection.ask({ kind: 'stop', id })
       this.#flushSoon()
@@ -427,7 +403,7 @@ export class RemoteLessor implements Lessor {
     this.#connection = undefined
     this.#watchdog?.()
     for (const subscription of this.#subscriptions.values()) subscription.wire = 0
-    for (const tell of [...this.#streams.values()]) tell(new LeaseError('UNAVAILABLE', error.message, { cause: error }))
+    for (const stream of this.#streams.values()) stream.tell(new LeaseError('UNAVAILABLE', error.message, { cause: error }))
     const lost: Ask[] = []
     for (const ask of this.#asks.values()) if (ask.on === connection) lost.push(ask)
     for (const ask of lost) {
@@ -443,23 +419,14 @@ export class RemoteLessor implements Lessor {
     const wait =
       this.#failures < this.#dials.length
         ? 0
-        : this.#clock.random() * Math.min(RETRY_LAST, RETRY_FIRST * 2 ** this.#failures, Math.max(RETRY_FIRST, this.#shortest() / SHARE))
+        : this.#clock.random() *
+          Math.min(RETRY_LAST, RETRY_FIRST * 2 ** this.#failures, Math.max(RETRY_FIRST, this.#terms.shortest(this.#clock.now()) / SHARE))
     this.#watchdog = this.#clock.after(wait, () => this.#connect(), { ref: this.#asks.size > 0 || this.#greeting === undefined })
-  }
-
-  #shortest(): number {
-    const now = this.#clock.now()
-    if (now - this.#termSince >= TERMS) {
-      this.#formerTerm = this.#term
-      this.#term = Number.POSITIVE_INFINITY
-      this.#termSince = now
-    }
-    return Math.min(this.#term, this.#formerTerm)
   }
 
   #silence({ open }: Connection): number {
     if (this.#dials.length === 1) return SILENCE_ALONE
-    return Math.min(open ? SILENCE_LONGEST : GREETING, Math.max(SILENCE_SHORTEST, this.#shortest() / SHARE))
+    return Math.min(open ? SILENCE_LONGEST : GREETING, Math.max(SILENCE_SHORTEST, this.#terms.shortest(this.#clock.now()) / SHARE))
   }
 
   /** Notices a server that says nothing any more, or that answers but does not renew. */

@@ -1,5 +1,5 @@
 /**
- * RESP as a server speaks it: commands out of bytes, answers into bytes.
+ * RESP as a server hears it: commands out of bytes.
  *
  * Commands are parsed where they lie: an argument is two numbers until someone asks for its text. Whatever arrives, at most `bytes` of an
  * unfinished command are kept, and a chunk may end at any byte.
@@ -30,7 +30,6 @@ const MINUS = 0x2d
 const LINE = 32
 const INLINE = 64 << 10
 const EMPTY = Buffer.alloc(0)
-const HALF = 1e8
 
 export class CommandParser {
   readonly #bounds: CommandBounds
@@ -268,145 +267,4 @@ function digits(buffer: Buffer, start: number, end: number): number | undefined 
     value = value * 10 + (byte - ZERO)
   }
   return value <= Number.MAX_SAFE_INTEGER ? value : undefined
-}
-
-/** Answers, one after another. `taken` gives them away and begins anew. */
-export class RespWriter {
-  /** 3: maps, pushes and null have signs of their own; 2: all of them are arrays, and null is a text that is not there. */
-  protocol: 2 | 3 = 2
-  #bytes = Buffer.allocUnsafe(16 << 10)
-  length = 0
-
-  #room(more: number): void {
-    if (this.length + more <= this.#bytes.length) return
-    const grown = Buffer.allocUnsafe(Math.max(2 * this.#bytes.length, this.length + more))
-    this.#bytes.copy(grown, 0, 0, this.length)
-    this.#bytes = grown
-  }
-
-  /** ASCII, written as it is. */
-  raw(text: string): void {
-    const { length } = text
-    this.#room(length)
-    if (length > 40) {
-      this.length += this.#bytes.write(text, this.length, 'latin1')
-      return
-    }
-    for (let i = 0; i < length; i++) this.#bytes[this.length + i] = text.charCodeAt(i)
-    this.length += length
-  }
-
-  #line(sign: number, value: number): void {
-    this.#room(24)
-    this.#bytes[this.length++] = sign
-    this.#digits(value)
-    this.#bytes[this.length++] = CR
-    this.#bytes[this.length++] = LF
-  }
-
-  #digits(value: number): void {
-    let rest = value
-    if (rest < 0) {
-      this.#bytes[this.length++] = MINUS
-      rest = -rest
-    }
-    // Ids and tokens have fifteen digits: halves of them are small integers, which divide several times faster.
-    if (rest < HALF) return this.#small(rest, 1)
-    const high = Math.floor(rest / HALF)
-    this.#small(high, 1)
-    this.#small(rest - high * HALF, 8)
-  }
-
-  #small(value: number, least: number): void {
-    let rest = value | 0
-    let places = least
-    for (let power = 10 ** least; power <= rest; power *= 10) places++
-    for (let i = this.length + places - 1; i >= this.length; i--) {
-      const next = (rest / 10) | 0
-      this.#bytes[i] = ZERO + (rest - next * 10)
-      rest = next
-    }
-    this.length += places
-  }
-
-  simple(text: string): void {
-    this.raw(`+${text}\r\n`)
-  }
-
-  /** The code is the first word. What comes from outside must not be able to end the line. */
-  error(code: string, message: string): void {
-    const line = Buffer.from(`-${code} ${message.replace(/[\r\n\0]/g, ' ')}\r\n`)
-    this.#room(line.length)
-    this.length += line.copy(this.#bytes, this.length)
-  }
-
-  integer(value: number): void {
-    this.#line(0x3a, value)
-  }
-
-  text(text: string): void {
-    const { length } = text
-    this.#room(3 * length + 32)
-    if (length < 256) {
-      // Most are short and plain: their length is known before they are written.
-      const mark = this.length
-      this.#line(DOLLAR, length)
-      const start = this.length
-      let i = 0
-      for (; i < length; i++) {
-        const code = text.charCodeAt(i)
-        if (code > 127) break
-        this.#bytes[start + i] = code
-      }
-      if (i === length) {
-        this.length = start + length
-        return this.#lineEnd()
-      }
-      this.length = mark
-    }
-    this.#line(DOLLAR, Buffer.byteLength(text))
-    this.length += this.#bytes.write(text, this.length, 'utf8')
-    this.#lineEnd()
-  }
-
-  bulk(bytes: Uint8Array): void {
-    this.#room(bytes.length + 32)
-    this.#line(DOLLAR, bytes.length)
-    this.#bytes.set(bytes, this.length)
-    this.length += bytes.length
-    this.#lineEnd()
-  }
-
-  #lineEnd(): void {
-    this.#bytes[this.length++] = CR
-    this.#bytes[this.length++] = LF
-  }
-
-  array(count: number): void {
-    this.#line(STAR, count)
-  }
-
-  /** So many pairs follow. */
-  map(count: number): void {
-    if (this.protocol === 3) this.#line(0x25, count)
-    else this.#line(STAR, 2 * count)
-  }
-
-  push(count: number): void {
-    this.#line(this.protocol === 3 ? 0x3e : STAR, count)
-  }
-
-  null(): void {
-    this.raw(this.protocol === 3 ? '_\r\n' : '$-1\r\n')
-  }
-
-  /** Everything so far, in a copy of its own. */
-  taken(): Buffer {
-    const taken = Buffer.allocUnsafe(this.length)
-    this.#bytes.copy(taken, 0, 0, this.length)
-    this.length = 0
-    // One giant answer must not be kept in memory for ever after.
-    if (this.#bytes.length > 1 << 20) this.#bytes = Buffer.allocUnsafe(16 << 10)
-    return taken
-  }
 }
