@@ -1,6 +1,11 @@
 import { expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
-import { type World, world } from './http-world.ts'
+import { LeaseError } from '../src/errors.ts'
+import { anyone } from '../src/server/gate.ts'
+import { httpDoor } from '../src/server/http/http-door.ts'
+import { heartbeat } from '../src/server/registry/registering.ts'
+import { serve } from '../src/server/serve.ts'
+import { ask, type World, world } from './http-world.ts'
 
 const planner = { address: 'http://10.0.0.7:8080', capabilities: ['plan'], tags: ['blue'], zone: 'eu/fra', ttl: '10s' }
 
@@ -166,7 +171,7 @@ test('keys see, register and beat within their scope only', async () => {
   expect((await here.ask('GET', '/v1/services/planner', undefined, critics)).json.instances).toEqual([])
   expect((await here.ask('GET', '/v1/discover', undefined, critics)).json.instances).toEqual([])
   expect((await here.ask('GET', '/v1/http_sd', undefined, critics)).json).toEqual([])
-  expect((await here.ask('POST', '/v3/discovery:endpoints', {}, critics)).json.resources).toMatchObject([{ endpoints: [] }])
+  expect((await here.ask('POST', '/v3/discovery:endpoints', {}, critics)).json.resources).toEqual([])
   expect((await here.ask('GET', '/v1/services/planner', undefined, planners)).json.instances).toHaveLength(1)
   const many = { instances: [{ service: 'planner', instance: 'a' }] }
   expect((await here.ask('POST', '/v1/heartbeats', many, planners)).json.renewed).toHaveLength(1)
@@ -205,5 +210,72 @@ test('the feeds say the same in other words', async () => {
     { cluster_name: 'none', endpoints: [] },
   ])
   const again = { version_info: eds.json.version_info }
-  expect((await here.ask('POST', '/v3/discovery:endpoints', again)).status).toBe(304)
+  expect((await here.ask('POST', '/v3/discovery:endpoints', { ...again, resource_names: ['planner', 'none'] })).status).toBe(304)
+  const other = await here.ask('POST', '/v3/discovery:endpoints', { ...again, resource_names: ['planner'] })
+  expect(other.json.resources).toHaveLength(1)
+})
+
+test('Prometheus is told of every target, however many there are', async () => {
+  await using here = await world()
+  for (let i = 0; i < 200; i++) {
+    const entries = Array.from({ length: 60 }, (_, at) => ({
+      key: `services/many/${i}-${at}`,
+      value: '{"addresses":["http://10.0.0.7:8080"]}',
+    }))
+    expect(await here.lessor.propose({ kind: 'acquire', holder: `h${i}`, ttl: 60_000, wants: [], entries })).toMatchObject({
+      kind: 'granted',
+    })
+  }
+  expect((await here.ask('GET', '/v1/http_sd')).json).toHaveLength(12_000)
+  expect((await here.ask('GET', '/v1/http_sd?limit=3')).json).toHaveLength(3)
+  expect((await here.ask('GET', '/v1/discover')).json).toMatchObject({ more: true })
+})
+
+test('what one says of itself is written although a check has found the same', async () => {
+  await using here = await world()
+  const { json } = await here.ask('PUT', '/v1/services/planner/a', planner)
+  const check = (status: string) =>
+    here.lessor.propose({ kind: 'put', lease: json.lease, key: 'services/planner/a/check', value: JSON.stringify({ status, reason: '' }) })
+  await check('critical')
+  await settled()
+  expect((await here.ask('GET', '/v1/services/planner/a')).json.status).toBe('critical')
+  const instances = [{ service: 'planner', instance: 'a', status: 'critical' }]
+  expect((await here.ask('POST', '/v1/heartbeats', { instances })).json.renewed).toHaveLength(1)
+  await check('passing')
+  await settled()
+  expect((await here.ask('GET', '/v1/services/planner/a')).json.status).toBe('critical')
+})
+
+test('a server opened anew over the same leases lists what came meanwhile', async () => {
+  await using here = await world()
+  expect(await names(here, '/v1/services/planner')).toEqual([])
+  await here.server.close()
+  const server = await serve({ lessor: here.lessor, clock: here.clock, listen: '127.0.0.1:0', http: httpDoor({}) })
+  try {
+    const port = Number(server.addresses[0]!.split(':').at(-1))
+    await ask(port, undefined, 'PUT', '/v1/services/planner/a', planner)
+    await settled()
+    expect((await ask(port, undefined, 'GET', '/v1/services/planner')).json.instances).toHaveLength(1)
+  } finally {
+    await server.close()
+  }
+})
+
+test('a heartbeat that fails with its lessor fails once, and leaves no other failure behind', async () => {
+  await using here = await world()
+  await here.ask('PUT', '/v1/services/planner/a', planner)
+  const unheard: unknown[] = []
+  const hear = (error: unknown) => unheard.push(error)
+  process.on('unhandledRejection', hear)
+  try {
+    const desk = Object.create(here.server.desk, {
+      propose: { value: async () => Promise.reject(new LeaseError('UNAVAILABLE', 'the store is gone')) },
+    })
+    const beat = { service: 'planner', instance: 'a', load: 3 }
+    await expect(heartbeat({ desk, caller: anyone() }, beat)).rejects.toThrow('the store is gone')
+    await settled()
+    expect(unheard).toEqual([])
+  } finally {
+    process.off('unhandledRejection', hear)
+  }
 })

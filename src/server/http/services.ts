@@ -1,4 +1,5 @@
 /** Agents and services: registering, heartbeats, lists, and the feeds of those who balance load. */
+import { createHash } from 'node:crypto'
 import { inUtc } from '../../clock.ts'
 import { milliseconds } from '../../duration.ts'
 import { GONE } from '../../kernel/outcome.ts'
@@ -44,20 +45,22 @@ async function beat(call: Call<schema.Static<typeof schema.Heartbeat>>): Promise
   return json(200, { ...kept, expiresAt: inUtc(call.clock.wall() + kept.ttl) }, kept.revision)
 }
 
+/** Listed so, it said so itself: the others may be what a check found. */
+const OF_ITS_OWN: ReadonlySet<string> = new Set(['passing', 'draining', 'maintenance'])
+
 /** Those that say nothing new are renewed in one command; the others are few. */
 async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Promise<Answer> {
-  const catalog = catalogOf(call)
-  await catalog.ready()
+  const { directory } = await catalogOf(call).ready()
   const renewed: object[] = []
   const absent: object[] = []
   const stale: object[] = []
   const plain: { readonly beat: Beat; readonly lease: number }[] = []
   const others: Beat[] = []
   for (const one of call.body.instances as readonly Beat[]) {
-    const there = catalog.directory.get(one.service, one.instance)
+    const there = directory.get(one.service, one.instance)
     const says =
       there === undefined ||
-      (one.status !== undefined && one.status !== there.status) ||
+      (one.status !== undefined && (one.status !== there.status || !OF_ITS_OWN.has(one.status))) ||
       (one.load !== undefined && one.load !== there.load) ||
       (one.generation ?? 0) < there.generation
     if (says) others.push(one)
@@ -123,14 +126,14 @@ async function directoryOf(call: Call<unknown, Asked>, service: string | undefin
 
 async function listed(
   call: Call<unknown, Asked>,
-  service = call.query.service,
+  { service = call.query.service, most = MOST_LISTED }: { readonly service?: string; readonly most?: number } = {},
 ): Promise<{ instances: Instance[]; revision: number; more: boolean }> {
   const { desk, caller, query } = call
   desk.gate.admit(caller)
   const directory = await directoryOf(call, service)
   const all = directory.list(filterOf({ ...query, ...(service !== undefined && { service }) }))
   const shown = all.filter(instance => desk.gate.may(caller, 'read', keyOf(instance)))
-  const { limit = MOST_LISTED } = query
+  const { limit = most } = query
   return { instances: shown.slice(0, limit), revision: directory.revision, more: shown.length > limit }
 }
 
@@ -143,29 +146,31 @@ async function show(call: Call<unknown, Asked>): Promise<Answer> {
     if (instance === undefined) throw new Failure('NOT_FOUND', gone(names).message)
     return json(200, instance, directory.revision)
   }
-  const { instances, revision, more } = await listed(call, call.name)
+  const { instances, revision, more } = await listed(call, { service: call.name })
   return json(200, { service: call.name, instances, revision, ...(more && { more }) }, revision)
 }
 
 async function endpoints(call: Call<schema.Static<typeof schema.DiscoveryRequest>>): Promise<Answer> {
   const { resource_names: names = [], type_url: type = EDS, version_info: has } = call.body
   if (type !== EDS) throw new Failure('INVALID', `this serves ${EDS} alone`)
-  const catalog = catalogOf(call)
-  await catalog.ready()
   const { desk, caller } = call
   desk.gate.admit(caller)
-  const { directory } = catalog
-  const wanted = names.length > 0 ? names : directory.services().map(({ service }) => service)
-  const resources = wanted.map(service =>
-    clusterLoadAssignment(
-      service,
-      directory.list({ service }).filter(instance => desk.gate.may(caller, 'read', keyOf(instance))),
-    ),
-  )
-  const version = String(directory.revision)
-  // Envoy over REST asks again and again: told that it is up to date, it keeps what it has.
+  const { directory } = await catalogOf(call).ready()
+  // Envoy over REST asks again and again: told that it is up to date, it keeps what it has. Asking for other clusters, it has not got them.
+  const version = `${directory.revision}.${digest(names.join())}`
   if (has === version) return { status: 304 }
+  const mayRead = (instance: Instance) => desk.gate.may(caller, 'read', keyOf(instance))
+  const wanted = names.length > 0 ? names : directory.services().map(({ service }) => service)
+  const resources = wanted.flatMap(service => {
+    const shown = directory.list({ service }).filter(mayRead)
+    // That there is one is told to those who named it, or may see something of it.
+    return names.length === 0 && shown.length === 0 ? [] : clusterLoadAssignment(service, shown)
+  })
   return json(200, { version_info: version, type_url: EDS, resources, nonce: version }, directory.revision)
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('base64url').slice(0, 16)
 }
 
 export const services: readonly Route[] = [
@@ -241,7 +246,8 @@ export const services: readonly Route[] = [
     query: schema.Discovering,
     answer: schema.HttpSd,
     handle: async call => {
-      const { instances, revision } = await listed(call)
+      // A target that is left out is one that Prometheus drops.
+      const { instances, revision } = await listed(call, { most: Number.POSITIVE_INFINITY })
       return json(200, httpSd(instances), revision)
     },
   }),
