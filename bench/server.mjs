@@ -216,8 +216,9 @@ async function manyConnections(report, server, { count = 10_000, ttl = 12_000, f
     sockets.push({
       socket,
       renew() {
+        if (lease === undefined) return // not answered yet: there is nothing to renew
         asked = seconds()
-        socket.write(encode('LEASE.RENEW', lease ?? 0))
+        socket.write(encode('LEASE.RENEW', lease))
       },
     })
     socket.write(encode('LEASE.ACQUIRE', `c/${i}`, 'TTL', ttl))
