@@ -154,6 +154,23 @@ describe('snapshots', () => {
     expect(other.hash()).toBe(replica.hash())
   })
 
+  test('are made by one of many: the others find it there', async () => {
+    const rig = new Rig()
+    const replicas = [
+      await rig.open({ snapshotEntries: 40 }),
+      await rig.open({ snapshotEntries: 40 }),
+      await rig.open({ snapshotEntries: 40 }),
+    ]
+    for (let i = 0; i < 400; i++) {
+      granted(await replicas[i % 3]!.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 })))
+      await rig.clock.settle()
+    }
+    const made = replicas.reduce((sum, { seen }) => sum + seen.snapshots, 0)
+    expect(made).toBeGreaterThan(7)
+    expect(made).toBeLessThan(14)
+    for (const replica of replicas) await replica[Symbol.asyncDispose]()
+  })
+
   test('may be cut anywhere by the store that keeps them', async () => {
     for (const size of [1, 7, 1_000, 1_000_000]) {
       const rig = new Rig()

@@ -276,6 +276,15 @@ export class Follower {
   }
 
   /** Takes one in slices, while entries go on being applied. Replicas reach the mark together; the store keeps the first. */
+  /** Whether another replica has lately made one: then ours is not due yet. */
+  async snapshotThere(entries: number): Promise<boolean> {
+    const newest = await this.#store.newest().catch(() => undefined) // whether the store can be reached shows when one is made
+    const since = this.#state.index - (newest?.position.index ?? 0)
+    if (newest === undefined || since >= entries / 2) return false
+    this.#sinceSnapshot = { entries: Math.max(0, since), bytes: 0 }
+    return true
+  }
+
   async snapshot(): Promise<void> {
     const at = this.#position
     this.#sinceSnapshot = { entries: 0, bytes: 0 }

@@ -47,6 +47,8 @@ export interface ReplicaOptions {
 const RETRY_FIRST = 10
 const RETRY_LAST = 1_000
 const TICK = 1_000
+/** In so many turns as much again has been written. */
+const SNAPSHOT_TURNS = 8
 /** For what only fades: a row of sweeps, a penalty. */
 const SLOW_TICK = 5_000
 
@@ -237,8 +239,20 @@ export class Replica implements Lessor {
 
   #afterApply(): void {
     this.#tickWhileNeeded()
-    if (this.#closed || this.#snapshotting !== undefined || !this.#follower.snapshotDue(this.#snapshotEntries, this.#snapshotBytes)) return
-    this.#snapshotting = this.#follower.snapshot().finally(() => (this.#snapshotting = undefined))
+    if (this.#closed || this.#snapshotting !== undefined || !this.#snapshotDue()) return
+    this.#snapshotting = this.#snapshot().finally(() => (this.#snapshotting = undefined))
+  }
+
+  /** Every replica counts for itself, and one of them is enough: each waits a little longer than the one before it. */
+  #snapshotDue(): boolean {
+    const later = 1 + this.#turn() / SNAPSHOT_TURNS
+    return this.#follower.snapshotDue(this.#snapshotEntries * later, this.#snapshotBytes * later)
+  }
+
+  /** Whoever's turn comes later finds it there. */
+  async #snapshot(): Promise<void> {
+    if (this.#turn() > 0 && (await this.#follower.snapshotThere(this.#snapshotEntries))) return
+    if (!this.#closed) await this.#follower.snapshot()
   }
 
   /** The log's own time passes only while something depends on it: a place in a queue, or what is held against a registration. */
