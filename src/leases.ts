@@ -278,6 +278,11 @@ export class Leases implements AsyncDisposable {
         'INVALID',
         `lease ${lease} belongs to ${value.holder}${value.holder === this.holder ? ', which has it in hand' : ''}`,
       )
+    // A lease that was transferred to nobody in particular has its own number there. Anything else has a process that may believe in it.
+    if (value.incarnation !== lease && value.incarnation !== this.#incarnation)
+      throw new LeaseError('INVALID', `lease ${lease} was transferred to another process of the name ${this.holder}`, {
+        facts: { lease, incarnation: value.incarnation },
+      })
     const asked = {
       ...this.#settings(options, value.ttl),
       command: { kind: 'acquire', holder: this.holder, ttl: value.ttl, wants: [] } as const,

@@ -260,6 +260,49 @@ describe('transfer', () => {
   })
 })
 
+describe('whoever a transfer is meant for', () => {
+  test('is the one of that name that waits for it, and renews with its own key', () => {
+    const world = new World()
+    const [mine, theirs] = [world.key('mine', 'acquire:'), world.key('theirs', 'acquire:jobs')]
+    const giver = world.acquire('a', 'jobs/1', { key: mine })
+    const waiter = world.queue('b', 'jobs/1', { key: theirs })
+    const { id } = world.do({ kind: 'transfer', lease: giver.lease, to: 'b', stopped: true }, { key: mine }) as { id: number }
+    expect(world.lease(id)!.holder).toBe(world.lease(waiter.lease)!.holder)
+    expect(world.renew(id, mine)).toBe(-1)
+    expect(world.renew(id, theirs)).toBe(10_000)
+  })
+
+  test('is the process whose incarnation is named, by its first lease', () => {
+    const world = new World()
+    const [mine, theirs] = [world.key('mine', 'acquire:'), world.key('theirs', 'acquire:')]
+    const known = world.acquire('b', 'z', { key: theirs })
+    const { incarnation } = known
+    const given = (name: string, more: object = {}) => {
+      const { lease } = world.acquire('a', name, { key: mine })
+      return (world.do({ kind: 'transfer', lease, to: 'b', stopped: true, ...more }, { key: mine }) as { id: number }).id
+    }
+    expect(world.renew(given('x', { incarnation }), theirs)).toBe(10_000)
+    // Not named, and waiting for nothing: it is not known which of that name is meant, and with which key it would come.
+    const open = given('y')
+    expect(world.lease(open)!.holder.incarnation).toBe(open)
+    expect(world.renew(open, mine)).toBe(10_000)
+    // Another's number is not b's.
+    const other = world.acquire('c', 'w', { key: theirs })
+    expect(world.renew(given('v', { incarnation: other.incarnation }), mine)).toBe(10_000)
+  })
+
+  test('is nobody whose key could not have asked for all of it', () => {
+    const world = new World()
+    const [mine, theirs] = [world.key('mine', 'acquire:'), world.key('theirs', 'acquire:jobs')]
+    const giver = world.acquire('a', ['jobs/1', 'secret'], { key: mine })
+    const waiter = world.queue('b', 'jobs/1', { key: theirs })
+    const { id } = world.do({ kind: 'transfer', lease: giver.lease, to: 'b', stopped: true }, { key: mine }) as { id: number }
+    expect(world.lease(id)!.holder.incarnation).not.toBe(waiter.incarnation)
+    expect(world.renew(id, theirs)).toBe(-1)
+    expect(world.renew(id, mine)).toBe(10_000)
+  })
+})
+
 describe('recall', () => {
   test('tells the holders that someone would like it, and ends nothing', () => {
     const world = new World()

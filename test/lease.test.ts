@@ -484,6 +484,20 @@ describe('giving back', () => {
     await expect(b.leases.adopt(heir)).rejects.toMatchObject({ code: 'INVALID' })
   })
 
+  test('what was transferred to one process is not adopted by another of its name', async () => {
+    await using both = rivals()
+    const { a, b, clock } = both
+    const namesake = silentLessor({ holder: 'b', clock, log: a.log })
+    const lease = await a.leases.acquire('seat')
+    const asked = b.leases.acquire('seat')
+    await clock.settle()
+    const heir = await lease.transfer('b')
+    await using got = await asked
+    expect(got.id).toBe(heir)
+    await expect(namesake.leases.adopt(heir)).rejects.toMatchObject({ code: 'INVALID', message: expect.stringMatching(/another process/) })
+    await namesake.leases[Symbol.asyncDispose]()
+  })
+
   test('a refused transfer gives belief back with the next renewal', async () => {
     const { leases, lessor, clock } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 10_000 })

@@ -124,7 +124,10 @@ export interface Revoke {
   readonly by?: string
 }
 
-/** The grants go to another holder under a new lease and new tokens. The recipient renews before it believes. */
+/**
+ * The grants go to another holder under a new lease and new tokens. The recipient renews before it believes, with its own key where it waits for
+ * this or its incarnation is named and its key may acquire all of it; otherwise the giver's key stays.
+ */
 export interface Transfer {
   readonly kind: 'transfer'
   readonly lease: number

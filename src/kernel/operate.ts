@@ -1,5 +1,5 @@
 /** What operators and givers do to leases: revoke, break, recall, transfer. */
-import type { Break, Recall, Revoke, Transfer } from './command.ts'
+import type { Break, Recall, Revoke, Transfer, Want } from './command.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { badName, badPrefix, badText, under } from './name.ts'
@@ -81,12 +81,13 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
   const { maxLife = 0, grace = 0 } = lease.rare ?? {}
+  const meant = recipient(state, wants, to, incarnation)
   // As with a release: an administrator cannot say for the holder that it has stopped.
   const stopped = command.stopped === true && (key === 0 || key === lease.key)
   // What is freed goes to the recipient: those who wait are looked at only afterwards.
   const { freed } = state
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
-  const heir = openLease(state, to, incarnation, lease.key, lease.ttl, stopped ? LIVE : WAITING)
+  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, meant?.key ?? lease.key, lease.ttl, stopped ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
   effects.timer(heir, TERM)
   if (stopped) grant(state, effects, heir, wants)
@@ -98,6 +99,26 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   }
   settle(state, effects, freed)
   return done(heir.id)
+}
+
+/**
+ * A lease of whoever is meant, by which it is known which process that is and with which key it comes: one that waits for some of this, or
+ * the first of the incarnation that was named. Not what its key may not acquire: names are free for anyone to take, and a transfer must
+ * not reach where asking would not.
+ */
+function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): Lease | undefined {
+  const isMeant = ({ holder, status, key }: Lease) =>
+    holder.name === to &&
+    (incarnation === undefined || holder.incarnation === incarnation) &&
+    status !== FROZEN &&
+    wants.every(({ resource }) => allowed(state, key, 'acquire', resource))
+  for (const { resource } of wants) {
+    const waiter = state.resources.get(resource)?.queue.find(isMeant)
+    if (waiter !== undefined) return waiter
+  }
+  // An incarnation is numbered after its first lease. `state.holders` says nothing that a replica begun from a snapshot would say, too.
+  const first = incarnation === undefined ? undefined : findLease(state, incarnation)
+  return first !== undefined && isMeant(first) ? first : undefined
 }
 
 export function breakHold(state: State, effects: Effects, { resource: name, after = 0, by = '' }: Break, key: number): Outcome {
