@@ -64,6 +64,7 @@ export async function start(program, args, { cwd, answers, signal = 'SIGTERM', .
     await new Promise(resolve => setTimeout(resolve, 25))
   }
   return {
+    pid: child.pid,
     async [Symbol.asyncDispose]() {
       process.removeListener('exit', swiftly)
       child.kill(signal)

@@ -1,0 +1,247 @@
+// The registry on a server of its own process, over a file: 100,000 instances kept by heartbeats in batches of 100, lists among them, how soon a
+// watching client hears of a death and of a leave, and 20,000 agents that come back at once after an outage.
+//
+// The heartbeats of a whole ttl are measured, and an outage of `OUTAGE` seconds (90) is waited for: this takes minutes.
+import { readFileSync } from 'node:fs'
+import { Agent, request } from 'node:http'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { connect } from '../dist/index.js'
+import { folder, freePort, start } from './engine.mjs'
+import { percentile, seconds } from './measure.mjs'
+
+const INSTANCES = 100_000
+const RETURNING = 20_000
+const SERVICES = 1_000
+const BATCH = 100
+const TTL = 30
+const OUTAGE = Number(process.env.OUTAGE ?? 90)
+const program = fileURLToPath(new URL('../dist/cli/leasehold.js', import.meta.url))
+
+/** `leasehold serve` over a file of this name, on this port. */
+async function serve(name, port) {
+  const cwd = folder(name)
+  const args = ['serve', '--store', `file:${join(cwd, 'leases.db')}`, '--listen', `127.0.0.1:${port}`, '--log-level', 'error']
+  const agent = new Agent({ keepAlive: true, maxSockets: 64 })
+  const ask = (...asked) => send(agent, port, ...asked)
+  const answers = async () => (await ask('GET', '/healthz')).status === 200
+  const running = await start('node', [program, ...args], { cwd, answers })
+  return {
+    ask,
+    pid: running.pid,
+    async [Symbol.asyncDispose]() {
+      agent.destroy()
+      await running[Symbol.asyncDispose]()
+    },
+  }
+}
+
+function send(agent, port, method, path, body) {
+  const text = body === undefined ? undefined : JSON.stringify(body)
+  const headers = text === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }
+  return new Promise((resolve, reject) => {
+    const asked = request({ agent, port, method, path, headers, host: '127.0.0.1' }, reply => {
+      const chunks = []
+      reply.on('data', chunk => chunks.push(chunk))
+      reply.on('error', reject)
+      reply.on('end', () => resolve({ status: reply.statusCode, text: Buffer.concat(chunks).toString() }))
+    })
+    asked.on('error', reject)
+    asked.end(text)
+  })
+}
+
+const names = i => ({ service: `s${i % SERVICES}`, instance: `i${i}` })
+
+async function register(ask, i) {
+  const { service, instance } = names(i)
+  const said = { address: `http://10.0.${i % 256}.1:8080`, capabilities: ['all', `c${i % SERVICES}`], tags: ['blue'], zone: `eu/${i % 3}` }
+  const { status, text } = await ask('PUT', `/v1/services/${service}/${instance}`, { ...said, ttl: `${TTL}s` })
+  if (status !== 201 && status !== 200) throw new Error(`registering was answered ${status}: ${text}`)
+}
+
+/** One request for a hundred; those that are gone register again, as agents do. How many were gone. */
+async function beat(ask, first) {
+  const { status, text } = await ask('POST', '/v1/heartbeats', { instances: Array.from({ length: BATCH }, (_, i) => names(first + i)) })
+  if (status !== 200) throw new Error(`heartbeats were answered ${status}: ${text}`)
+  const { gone } = JSON.parse(text)
+  await inLanes(gone.length, 8, i => register(ask, Number(gone[i].instance.slice(1))))
+  return gone.length
+}
+
+/** All of `count`, so many at a time. */
+async function inLanes(count, lanes, each) {
+  let next = 0
+  await Promise.all(
+    Array.from({ length: Math.min(lanes, count) }, async () => {
+      while (next < count) await each(next++)
+    }),
+  )
+}
+
+/** Seconds of a core that a process and its threads have used. */
+function cpuOf(pid) {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /s, '')
+    .split(' ')
+  return (Number(fields[11]) + Number(fields[12])) / 100
+}
+
+/** Beats for as many instances as `count` says, each twice in a ttl, evenly spread, until it is stopped. */
+function keepAlive(ask, count) {
+  const seen = { gone: 0 }
+  let stopped = false
+  const beats = (async () => {
+    const underWay = new Set()
+    let due = seconds()
+    for (let first = 0; !stopped; first += BATCH) {
+      if (first >= count()) first = 0
+      due += (TTL / 2) * (BATCH / Math.max(BATCH, count()))
+      await sleep(Math.max(0, due - seconds()) * 1e3)
+      if (count() === 0) continue
+      const one = beat(ask, first).then(gone => {
+        seen.gone += gone
+        underWay.delete(one)
+      })
+      underWay.add(one)
+      if (underWay.size >= 32) await Promise.race(underWay)
+    }
+    await Promise.all(underWay)
+  })()
+  return {
+    seen,
+    stop() {
+      stopped = true
+      return beats
+    },
+  }
+}
+
+/** ms of each, in order. */
+async function timed(times, run) {
+  const took = []
+  for (let i = 0; i < times; i++) {
+    const began = seconds()
+    await run(i)
+    took.push((seconds() - began) * 1e3)
+  }
+  return took.sort((a, b) => a - b)
+}
+
+async function lists(report, ask) {
+  for (const [what, query] of [
+    ['by service', 'service=s7'],
+    ['by capabilities, tag and status', 'capability=all,c7&tag=blue&status=passing'],
+  ]) {
+    const took = await timed(100, async () => {
+      const { text } = await ask('GET', `/v1/discover?${query}`)
+      if (JSON.parse(text).instances.length !== 100) throw new Error('the list is not of 100')
+    })
+    report(`GET 100 of 100,000 ${what}, p50`, percentile(took, 0.5), 'ms', { target: 'below 5 ms' })
+    report('the same, p99', percentile(took, 0.99), 'ms')
+  }
+}
+
+/** How long after it fell silent, or asked to leave, a client that watches hears of it. */
+async function ends(report, ask, port) {
+  const leases = await connect(`leasehold://127.0.0.1:${port}`)
+  try {
+    const began = seconds()
+    const found = await leases.registry.discover({ capabilities: ['mortal'] }).ready()
+    report('a client has loaded all 100,000 and watches', (seconds() - began) * 1e3, 'ms')
+    const removed = new Map()
+    const listening = new AbortController()
+    const heard = (async () => {
+      for await (const { type, instance } of found.changes({ signal: listening.signal }))
+        if (type === 'removed') removed.get(instance.instance)?.(seconds())
+    })()
+    const end = async (i, silent) => {
+      const path = `/v1/services/mortal-${i}/m${i}`
+      const gone = new Promise(resolve => removed.set(`m${i}`, resolve))
+      await ask('PUT', path, { address: 'a:1', capabilities: ['mortal'], ttl: '2s', grace: 0 })
+      let sent = seconds()
+      await ask('POST', `${path}/heartbeat`)
+      if (!silent) {
+        await sleep(50)
+        sent = seconds()
+        await ask('DELETE', path)
+      }
+      return ((await gone) - sent) * 1e3
+    }
+    const deaths = await Promise.all(Array.from({ length: 10 }, (_, i) => sleep(i * 150).then(() => end(i, true))))
+    report('a death is heard of after its ttl, the latest of 10', Math.max(...deaths) - 2_000, 'ms', { target: 'below 100 ms' })
+    const leaves = []
+    for (let i = 100; i < 120; i++) leaves.push(await end(i, false))
+    leaves.sort((a, b) => a - b)
+    report('a leave is heard of, p50', percentile(leaves, 0.5), 'ms', { target: 'below 50 ms' })
+    report('the same, the latest of 20', leaves.at(-1), 'ms')
+    listening.abort()
+    await heard
+  } finally {
+    await leases[Symbol.asyncDispose]()
+  }
+}
+
+async function many(report) {
+  const port = await freePort()
+  const server = await serve('registry', port)
+  try {
+    let began = seconds()
+    // Those who are there live on while the others register.
+    let registered = 0
+    const kept = keepAlive(server.ask, () => Math.floor(registered / BATCH) * BATCH)
+    await inLanes(INSTANCES, 64, async i => {
+      await register(server.ask, i)
+      registered++
+    })
+    report('PUT 100,000 instances, 64 connections', INSTANCES / (seconds() - began), '/s')
+    await sleep(5e3) // what piled up is done
+    kept.seen.gone = 0
+    const used = cpuOf(server.pid)
+    began = seconds()
+    await sleep(TTL * 1e3)
+    const share = ((cpuOf(server.pid) - used) / (seconds() - began)) * 100
+    report('100,000 instances of ttl 30 s, in batches of 100: one core', share, '%', { target: 'below 60 %' })
+    report('of them lapsed', kept.seen.gone, '', { target: 'none' })
+    await lists(report, server.ask)
+    await ends(report, server.ask, port)
+    await kept.stop()
+  } finally {
+    await server[Symbol.asyncDispose]()
+  }
+}
+
+/** All at once, with no jitter at all: worse than agents behave. */
+async function returning(report) {
+  const port = await freePort()
+  const before = await serve('returning', port)
+  await inLanes(RETURNING, 64, i => register(before.ask, i))
+  await before[Symbol.asyncDispose]()
+  await sleep(OUTAGE * 1e3)
+  const server = await serve('returning', port)
+  try {
+    const began = seconds()
+    let gone = 0
+    await inLanes(RETURNING / BATCH, RETURNING / BATCH, async i => {
+      gone += await beat(server.ask, i * BATCH)
+    })
+    const listed = async () =>
+      JSON.parse((await server.ask('GET', '/v1/services')).text).services.reduce((sum, { instances }) => sum + instances, 0)
+    const count = await listed()
+    report(`20,000 come back after ${OUTAGE} s: all have been heard`, seconds() - began, 's', { target: 'below 30 s' })
+    report('of them listed', count, '', { target: '20,000' })
+    report('of them had lapsed', gone, '')
+    const kept = keepAlive(server.ask, () => RETURNING)
+    await sleep(TTL * 1.2 * 1e3)
+    await kept.stop()
+    report('lapsed in the ttl after that', kept.seen.gone, '', { target: 'none' })
+  } finally {
+    await server[Symbol.asyncDispose]()
+  }
+}
+
+export async function registryServer(report) {
+  await many(report)
+  await returning(report)
+}
