@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { backup } from './backup.ts'
+import { certify } from './certify.ts'
 import { discover } from './discover.ts'
 import { elect } from './elect.ts'
 import { EXIT, report, usage } from './exit.ts'
@@ -27,7 +28,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[ls, show, watch, history, explain],
   ...[register, discover],
   ...[revoke, breakHold, policy, key],
-  ...[backup, restore, migrate],
+  ...[backup, restore, migrate, certify],
 ]
 
 function program(): Command {

@@ -68,7 +68,7 @@ export async function connected({ url, from, holder, apiKey }: Settings): Promis
 }
 
 /** From now on, these signals end what waits instead of the process, until `stop`. */
-function interrupted(): { readonly signal: AbortSignal; stop(): void } {
+export function interrupted(): { readonly signal: AbortSignal; stop(): void } {
   const controller = new AbortController()
   const end = (name: NodeJS.Signals) => controller.abort(new Interrupted(name))
   const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const

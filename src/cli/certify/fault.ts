@@ -1,0 +1,262 @@
+/**
+ * What befalls connections, writers and, by its owner's own command, the engine; and what of it the log's readers see afterwards.
+ *
+ * Not shown by any of this: what a loss of power costs. An engine that was merely killed finds in the system's cache what it never synced.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { type Clock, pause } from '../../clock.ts'
+import { type ErrorCode, LeaseError } from '../../errors.ts'
+import { storeOf } from '../../open.ts'
+import { Replica } from '../../replica/replica.ts'
+import { type Position, START, type Store } from '../../store.ts'
+import { Cable } from './cable.ts'
+import { missing, positionOf, readAll, small } from './measure.ts'
+import { messageOf, NotTried, type OwnLog, type Place } from './place.ts'
+
+export interface Fault {
+  readonly result: 'passed' | 'failed' | 'not tried'
+  /** Why it failed, or was not tried. */
+  readonly reason?: string
+  readonly [fact: string]: unknown
+}
+
+const ROUNDS = 10
+/** How long anything may stay away. */
+const PATIENCE = 60_000
+
+export async function answersCut(place: Place, clock: Clock): Promise<Fault> {
+  if (place.addresses instanceof NotTried) throw place.addresses
+  const cables = await Promise.all(place.addresses.map(address => Cable.to(address)))
+  try {
+    const ports = cables.map(({ port }) => port)
+    const seen = await sentAgain(place.log(), log => place.through(log.url, ports), cables, clock)
+    const applied = await appliedOnce(place.log(), log => place.through(log.url, ports), cables, clock)
+    const cut = cables.reduce((sum, cable) => sum + cable.cut, 0)
+    if (cut === 0) throw new NotTried('no answer came by that could be cut off')
+    const wrong = [seen.wrong, applied.wrong].filter(why => why !== undefined)
+    const { once: one, twice } = seen
+    const facts = { cut, sent: ROUNDS, once: one, twice, proposed: ROUNDS, applied: applied.leases }
+    return wrong.length > 0 ? { result: 'failed', reason: wrong.join('; '), ...facts } : { result: 'passed', ...facts }
+  } finally {
+    await Promise.all(cables.map(cable => cable[Symbol.asyncDispose]()))
+  }
+}
+
+/** The same entry again, from the same position, until it is acknowledged: it stands there, once or twice, and in order. */
+async function sentAgain(log: OwnLog, through: (log: OwnLog) => string, cables: readonly Cable[], clock: Clock) {
+  const store = await storeOf(through(log), { clock })
+  let denied = 0
+  try {
+    let { head: after } = await store.open()
+    after = positionOf(await store.append(small(-1), after))
+    for (let round = 0; round < ROUNDS; round++) {
+      for (const cable of cables) cable.cutAnswers(1)
+      const told = new Set<string>()
+      after = positionOf(await persistently(clock, () => store.append(small(round), after), { told }))
+      for (const cable of cables) cable.heal()
+      if (told.has('UNAVAILABLE') && !told.has('UNKNOWN')) denied |= 1 << round
+    }
+  } finally {
+    await store[Symbol.asyncDispose]()
+  }
+  await using direct = log.store()
+  await direct.open()
+  const texts = (await readAll(direct)).map(({ bytes }) => Buffer.from(bytes).toString())
+  const copies = Array.from({ length: ROUNDS }, (_, round) => texts.filter(text => text === Buffer.from(small(round)).toString()).length)
+  const order = [...new Set(texts)].map(text => Number(/-?\d+/.exec(text)?.[0]))
+  return { once: copies.filter(n => n === 1).length, twice: copies.filter(n => n === 2).length, wrong: wrong() }
+
+  function wrong(): string | undefined {
+    const gone = copies.filter(n => n === 0).length
+    if (gone > 0) return `${gone} entries that were sent until acknowledged are not in the log`
+    if (order.some((number, i) => number !== i - 1)) return `entries stand in another order than they were sent: ${order.join(' ')}`
+    // Whoever is told so may send something else instead.
+    if (copies.some((n, round) => n > 1 && (denied & (1 << round)) !== 0)) return 'the store said that nothing was done, but it was'
+    return undefined
+  }
+}
+
+/** The same with the kernel on both sides: what was proposed once is applied once, whatever the log holds. */
+async function appliedOnce(log: OwnLog, through: (log: OwnLog) => string, cables: readonly Cable[], clock: Clock) {
+  await using near = await Replica.open(await storeOf(through(log)))
+  for (let round = 0; round < ROUNDS; round++) {
+    await persistently(clock, () => near.read({ kind: 'summary' }, { consistent: true })) // connected again after the last cut
+    // Whoever waits for news hears of the entry too: cut both, and the one that was asked is among them.
+    for (const cable of cables) cable.cutAnswers(2)
+    // Of nothing: applied twice, it would be two leases. Asked again only when told that certainly nothing was done.
+    await persistently(clock, () => near.propose({ kind: 'acquire', holder: 'certify', ttl: 600_000, wants: [] }), { unless: 'UNKNOWN' })
+    for (const cable of cables) cable.heal()
+  }
+  await using direct = await Replica.open(log.store())
+  const { leases } = (await direct.read({ kind: 'summary' }, { consistent: true })).value
+  return { leases, wrong: leases === ROUNDS ? undefined : `${ROUNDS} leases were asked for, and there are ${leases}` }
+}
+
+/** In the middle of appends: whatever was acknowledged to it is there. */
+export async function writerKilled(place: Place): Promise<Fault> {
+  const log = place.log()
+  const program = new URL(import.meta.url.endsWith('.ts') ? '../../../dist/cli/certify/writer.js' : './writer.js', import.meta.url)
+  // By the environment: a command line can be read by everyone, and a URL may hold a password.
+  const env = { ...process.env, LEASEHOLD_URL: log.url }
+  const writer = spawn(process.execPath, [fileURLToPath(program)], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+  let words = ''
+  writer.stderr.on('data', chunk => (words += chunk))
+  const ended = once(writer, 'close')
+  const acknowledged: Position[] = []
+  try {
+    for await (const line of createInterface({ input: writer.stdout })) {
+      const [index, nonce] = line.split(' ') as [string, string]
+      acknowledged.push({ index: Number(index), nonce: BigInt(nonce) })
+      if (acknowledged.length === 150) writer.kill('SIGKILL')
+    }
+  } finally {
+    writer.kill('SIGKILL')
+  }
+  await ended
+  if (acknowledged.length < 150) return { result: 'failed', reason: `the writer ended by itself: ${words.trim().slice(-300)}` }
+  await using reader = log.store()
+  await reader.open()
+  const entries = await readAll(reader)
+  const lost = missing(entries, acknowledged).length
+  const facts = { acknowledged: acknowledged.length, lost, unacknowledged: entries.length - acknowledged.length + lost }
+  return lost === 0 ? { result: 'passed', ...facts } : { result: 'failed', reason: `${lost} acknowledged entries are not there`, ...facts }
+}
+
+export interface Restart {
+  readonly acknowledged: number
+  readonly lost: number
+  /** The longest time between two acknowledgements, in ms. */
+  readonly unavailable: number
+  /** Some call failed: the engine was really away. */
+  readonly noticed: boolean
+  /** Whoever stood on what was lost was told. */
+  readonly told: boolean
+}
+
+/** Appends while `command` restarts the engine; then looks what is left of what was acknowledged. */
+export async function restarted(place: Place, command: string | undefined, clock: Clock): Promise<Fault & Partial<Restart>> {
+  if (!place.canRestart) throw new NotTried('a file has no engine to restart; its writer was killed instead')
+  if (command === undefined) throw new NotTried('no --restart COMMAND was given')
+  const log = place.log()
+  const witness = new Witness(log.store(), clock)
+  try {
+    await witness.open()
+    await witness.append(100)
+    const running = restart(command)
+    const ended = running.then(
+      () => {},
+      () => {},
+    )
+    await witness.appendUntil(ended)
+    await running
+    await witness.append(20)
+  } catch (error) {
+    return { result: 'failed', reason: messageOf(error) }
+  } finally {
+    await witness.store[Symbol.asyncDispose]()
+  }
+  const { acknowledged, unavailable, noticed, told } = witness
+  const lost = await lostOf(log, acknowledged, clock)
+  const facts = { acknowledged: acknowledged.length, lost, unavailable: Math.round(unavailable), noticed, told }
+  if (lost > 0) return { result: 'failed', reason: `${lost} of ${acknowledged.length} acknowledged entries are lost`, ...facts }
+  if (told) return { result: 'failed', reason: 'a log that lost nothing was called diverged', ...facts }
+  if (!noticed)
+    return { result: 'not tried', reason: 'the engine was never seen away: the command did not restart it, or another took over', ...facts }
+  return { result: 'passed', ...facts }
+}
+
+async function lostOf(log: OwnLog, acknowledged: readonly Position[], clock: Clock): Promise<number> {
+  // The engine may still be finding its feet.
+  return persistently(clock, async () => {
+    await using store = log.store()
+    try {
+      await store.open()
+      return missing(await readAll(store), acknowledged).length
+    } catch (error) {
+      if (error instanceof LeaseError && error.code === 'DIVERGED') return acknowledged.length // nothing can be read of it
+      throw error
+    }
+  })
+}
+
+async function restart(command: string): Promise<void> {
+  const child = spawn(command, { shell: true, stdio: ['ignore', 'ignore', 'pipe'], timeout: 2 * PATIENCE, killSignal: 'SIGKILL' })
+  let words = ''
+  child.stderr.on('data', chunk => (words += chunk))
+  // Not its `close`: a daemon that the command leaves behind has its pipe.
+  const [code, signal] = (await once(child, 'exit')) as [number | null, string | null]
+  child.stderr.destroy()
+  if (code !== 0) throw new Error(`the restart command ended with ${code ?? signal}: ${words.trim().slice(-300)}`)
+}
+
+/** Appends one entry after another and remembers which were acknowledged. */
+class Witness {
+  readonly store: Store
+  readonly acknowledged: Position[] = []
+  unavailable = 0
+  noticed = false
+  told = false
+  readonly #clock: Clock
+  #after = START
+  #last = 0
+
+  constructor(store: Store, clock: Clock) {
+    this.store = store
+    this.#clock = clock
+  }
+
+  async open(): Promise<void> {
+    this.#after = (await this.store.open()).head
+    this.#last = this.#clock.now()
+  }
+
+  async appendUntil(over: Promise<void>): Promise<void> {
+    let ended = false
+    void over.then(() => (ended = true))
+    while (!ended && !this.told) {
+      await this.append(1)
+      await pause(this.#clock, 5, undefined, { ref: true }) // a restart may take minutes: it is not the number that matters
+    }
+    await over
+  }
+
+  async append(count: number): Promise<void> {
+    for (let i = 0; i < count && !this.told; i++) {
+      const told = new Set<string>()
+      const answer = await persistently(this.#clock, () => this.store.append(small(this.acknowledged.length), this.#after), { told })
+      if (told.size > 0) this.noticed = true
+      if (answer.kind === 'diverged') this.told = true
+      if (this.told) return
+      this.#after = positionOf(answer)
+      this.acknowledged.push(this.#after)
+      const now = this.#clock.now()
+      this.unavailable = Math.max(this.unavailable, now - this.#last)
+      this.#last = now
+    }
+  }
+}
+
+interface Persistence {
+  /** Gathers the codes. */
+  readonly told?: Set<string>
+  /** What ends it. */
+  readonly unless?: ErrorCode
+}
+
+/** Again and again while the engine cannot be reached. */
+async function persistently<T>(clock: Clock, work: () => Promise<T>, { told, unless }: Persistence = {}): Promise<T> {
+  const end = clock.now() + PATIENCE
+  for (;;) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!(error instanceof LeaseError) || !['UNAVAILABLE', 'UNKNOWN'].includes(error.code)) throw error
+      if (error.code === unless || clock.now() > end) throw error
+      told?.add(error.code)
+    }
+    await pause(clock, 25, undefined, { ref: true })
+  }
+}
