@@ -5,6 +5,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { connect } from 'node:net'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { type Clock, pause } from '../../clock.ts'
@@ -130,7 +131,7 @@ export interface Restart {
   readonly lost: number
   /** The longest time between two acknowledgements, in ms. */
   readonly unavailable: number
-  /** Some call failed: the engine was really away. */
+  /** Some call failed, or a connection was broken: the engine was really away. */
   readonly noticed: boolean
   /** Whoever stood on what was lost was told. */
   readonly told: boolean
@@ -145,6 +146,7 @@ export async function restarted(place: Place, command: string | undefined, clock
   try {
     await witness.open()
     await witness.append(100)
+    using connections = held(place)
     const running = restart(command)
     const ended = running.then(
       () => {},
@@ -153,6 +155,7 @@ export async function restarted(place: Place, command: string | undefined, clock
     await witness.appendUntil(ended)
     await running
     await witness.append(20)
+    if (connections.broken) witness.noticed = true
   } catch (error) {
     return { result: 'failed', reason: messageOf(error) }
   } finally {
@@ -166,6 +169,26 @@ export async function restarted(place: Place, command: string | undefined, clock
   if (!noticed)
     return { result: 'not tried', reason: 'the engine was never seen away: the command did not restart it, or another took over', ...facts }
   return { result: 'passed', ...facts }
+}
+
+/** Connections that are used for nothing: a store that asks again by itself shows no trouble when its engine was away for a moment. */
+function held({ addresses }: Place): Disposable & { readonly broken: boolean } {
+  const state = { broken: false }
+  const sockets = addresses instanceof NotTried ? [] : addresses.map(address => connect(address))
+  for (const socket of sockets) {
+    socket.unref()
+    socket.on('error', () => {}) // its close is what counts
+    socket.on('close', () => (state.broken = true))
+    socket.resume()
+  }
+  return {
+    get broken() {
+      return state.broken
+    },
+    [Symbol.dispose]() {
+      for (const socket of sockets) socket.destroy()
+    },
+  }
 }
 
 async function lostOf(log: OwnLog, acknowledged: readonly Position[], clock: Clock): Promise<number> {
