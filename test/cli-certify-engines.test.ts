@@ -43,3 +43,15 @@ describeEngine('etcd', 'certifying', () => {
     expect((await asked<{ count?: string }>(etcd.port, '/kv/range', all)).count ?? '0').toBe('0')
   })
 })
+
+describeEngine('redis', 'certifying', () => {
+  test('a command that restarts nothing has shown nothing', { timeout: 60_000 }, async () => {
+    await using redis = await engine('redis')
+    await using place = new Place()
+    const { stdout, code } = await place.run(['certify', redis.url, '--restart', 'true'])
+    expect(stdout).toMatch(/^durable on acknowledgement +yes +not tried: the engine was never seen away/m)
+    expect(stdout).toMatch(/^a restart loses +nothing +not tried/m)
+    expect(stdout).toMatch(/^a restart takes +not tried$/m)
+    expect(code).toBe(0)
+  })
+})

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { systemClock } from '../clock.ts'
 import { count, type Findings, objections, rows } from './certify/verdict.ts'
 import { EXIT } from './exit.ts'
-import type { Output } from './output.ts'
+import { clean, type Output } from './output.ts'
 import { asked, common, interrupted, stayAlive } from './visit.ts'
 
 export function certify(program: Command): void {
@@ -41,8 +41,8 @@ async function print(out: Output, findings: Findings, against: readonly string[]
     })
   }
   await out.table(['PROMISE', 'THE STORE SAYS', 'MEASURED'], rows(findings))
-  for (const note of profile.notes) await out.text(`note: ${note}`)
-  for (const { name, result, reason } of sentences) if (result === 'not tried') await out.text(`not tried: ${name} (${reason})`)
-  for (const objection of against) await out.text(`against it: ${objection}`)
+  for (const note of profile.notes) await out.text(`note: ${clean(note)}`)
+  for (const { name, result, reason } of sentences) if (result === 'not tried') await out.text(clean(`not tried: ${name} (${reason})`))
+  for (const objection of against) await out.text(clean(`against it: ${objection}`))
   await out.text(certified ? 'certified' : 'NOT certified')
 }

@@ -166,8 +166,7 @@ export async function restarted(place: Place, command: string | undefined, clock
   const facts = { acknowledged: acknowledged.length, lost, unavailable: Math.round(unavailable), noticed, told }
   if (lost > 0) return { result: 'failed', reason: `${lost} of ${acknowledged.length} acknowledged entries are lost`, ...facts }
   if (told) return { result: 'failed', reason: 'a log that lost nothing was called diverged', ...facts }
-  if (!noticed)
-    return { result: 'not tried', reason: 'the engine was never seen away: the command did not restart it, or another took over', ...facts }
+  if (!noticed) throw new NotTried('the engine was never seen away: the command did not restart it, or another took over unseen')
   return { result: 'passed', ...facts }
 }
 
