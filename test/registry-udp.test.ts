@@ -12,6 +12,9 @@ async function opened(here: World): Promise<UdpHeartbeats> {
   return UdpHeartbeats.open({ desk: server.desk, clock, log: SILENT, host: '127.0.0.1', port: 0 })
 }
 
+const signed = (secret: string, text: string) =>
+  `${text} mac=${createHmac('sha256', createHash('sha256').update(secret).digest()).update(text).digest('hex')}`
+
 /** Sends, and waits until it was looked at: counted one way or the other, and passed on. */
 async function send(udp: UdpHeartbeats, ...messages: string[]): Promise<void> {
   const socket = createSocket('udp4')
@@ -54,8 +57,6 @@ test('once there are keys it must be signed, by the key that registered, and not
   await here.key('others', [{ verb: 'register', prefix: 'services/other' }])
   const headers = { Authorization: `Bearer ${secret}` }
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, headers)
-  const signed = (secret: string, text: string) =>
-    `${text} mac=${createHmac('sha256', createHash('sha256').update(secret).digest()).update(text).digest('hex')}`
   const good = signed(secret, `beat ${json.lease} key=1 seq=2`)
   await send(udp, `beat ${json.lease}`, `beat ${json.lease} key=1 seq=1 mac=00`, signed('guess', `beat ${json.lease} key=1 seq=1`))
   expect(udp.seen).toMatchObject({ beats: 0, dropped: 3 })
@@ -80,4 +81,27 @@ test.each([
   'beet 1',
 ])('"%s" is no heartbeat', text => {
   expect(readBeat(text)).toBeUndefined()
+})
+
+test('one whose entry is nonsense keeps nobody else from being renewed', async () => {
+  await using here = await world()
+  await using udp = await opened(here)
+  const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 })
+  const entries = [{ key: 'services/worker/junk', value: 'nonsense' }]
+  const junk = await here.lessor.propose({ kind: 'acquire', holder: 'junk', ttl: 10_000, wants: [], entries })
+  await send(udp, `beat ${(junk as { lease: number }).lease} load=1`, `beat ${json.lease} load=1`)
+  expect(udp.seen.renewed).toBe(2)
+  expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).json.load).toBe(1)
+})
+
+test('what another key signs for a lease does not silence the key that registered it', async () => {
+  await using here = await world()
+  await using udp = await opened(here)
+  const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
+  const stranger = await here.key('others', [{ verb: 'register', prefix: 'services/other' }])
+  const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, { Authorization: `Bearer ${secret}` })
+  await send(udp, signed(stranger, `beat ${json.lease} key=2 seq=${Number.MAX_SAFE_INTEGER}`))
+  expect(udp.seen).toMatchObject({ beats: 1, renewed: 0 })
+  await send(udp, signed(secret, `beat ${json.lease} key=1 seq=1`))
+  expect(udp.seen).toMatchObject({ beats: 2, renewed: 1 })
 })

@@ -15,6 +15,7 @@ import {
   keyOf,
   partsOf,
   type Registration,
+  readRegistration,
   readState,
   STATUSES,
   type State,
@@ -52,8 +53,8 @@ const MOST_REMEMBERED = 1_000_000
 export class UdpHeartbeats implements AsyncDisposable {
   readonly #options: UdpOptions
   readonly #socket: Socket
-  /** The last `seq` of each lease. */
-  readonly #heard = new Map<number, number>()
+  /** The last `seq` of each key for each lease: another key's must not silence this one's. */
+  readonly #heard = new Map<string, number>()
   #waiting: { readonly beat: Beat; readonly caller: Caller }[] = []
   /** For metrics and tests. */
   readonly seen = { beats: 0, dropped: 0, renewed: 0 }
@@ -93,10 +94,11 @@ export class UdpHeartbeats implements AsyncDisposable {
     const { gate } = this.#options.desk
     if (!gate.closed) return anyone()
     const caller = gate.signer(key, text, mac)
-    if (caller === undefined || seq <= (this.#heard.get(lease) ?? 0)) return undefined
+    const whose = `${key} ${lease}`
+    if (caller === undefined || seq <= (this.#heard.get(whose) ?? 0)) return undefined
     if (this.#heard.size >= MOST_REMEMBERED) this.#heard.delete(this.#heard.keys().next().value!)
-    this.#heard.delete(lease)
-    this.#heard.set(lease, seq)
+    this.#heard.delete(whose)
+    this.#heard.set(whose, seq)
     return caller
   }
 
@@ -104,6 +106,7 @@ export class UdpHeartbeats implements AsyncDisposable {
     const waiting = this.#waiting
     this.#waiting = []
     const byKey = new Map<number, { readonly caller: Caller; readonly leases: number[] }>()
+    const told: Promise<void>[] = []
     try {
       for (const { beat, caller } of waiting) {
         const registrations = await this.#registrationsOn(beat.lease)
@@ -111,16 +114,21 @@ export class UdpHeartbeats implements AsyncDisposable {
         const group = byKey.get(caller.key) ?? { caller, leases: [] }
         byKey.set(caller.key, group)
         group.leases.push(beat.lease)
-        for (const { registration, before } of registrations) await this.#tell(caller, beat, registration, before)
+        for (const { registration, before } of registrations) told.push(this.#tell(caller, beat, registration, before))
       }
       for (const { caller, leases } of byKey.values()) {
         const outcome = await this.#options.desk.propose(caller, { kind: 'renew', leases })
         if (outcome.kind === 'renewed') this.seen.renewed += outcome.ttls.filter(ttl => ttl > 0).length
       }
     } catch (error) {
-      // Nobody waits for an answer; the next heartbeat tries again.
-      this.#options.log.debug({ error: String(error) }, 'heartbeats over UDP could not be passed on')
+      this.#failed(error)
     }
+    await Promise.all(told)
+  }
+
+  /** Nobody waits for an answer; the next heartbeat tries again. */
+  #failed(error: unknown): void {
+    this.#options.log.debug({ error: String(error) }, 'heartbeats over UDP could not be passed on')
   }
 
   /** What hangs on a lease that carries registrations and nothing else; a lock is not renewed by what nobody acknowledges. */
@@ -132,19 +140,26 @@ export class UdpHeartbeats implements AsyncDisposable {
     const values = new Map(lease.entries.map(({ key, value }) => [key, value]))
     return parts.flatMap(part => {
       if (part!.part !== '') return []
-      const { generation = 0 } = JSON.parse(values.get(keyOf(part!))!) as { generation?: number }
+      // Whoever may write entries may write anything: what is no registration is renewed, and has no state to tell.
+      const registration = readRegistration(keyOf(part!), values.get(keyOf(part!))!)
+      if (registration === undefined) return []
       const state = values.get(keyOf(part!, 'state'))
       return {
-        registration: { ...part!, generation } as unknown as Registration,
+        registration,
         before: state === undefined ? stateOf({}) : readState(state),
       }
     })
   }
 
+  /** Never throws: what one may not say keeps nobody from being renewed. */
   async #tell(caller: Caller, { lease, state }: Beat, registration: Registration, before: State): Promise<void> {
-    const after = stateOf(state, before)
-    if (after.status === before.status && after.load === before.load) return
-    await this.#options.desk.propose(caller, { kind: 'put', lease, ...stateEntryOf(registration, after) })
+    try {
+      const after = stateOf(state, before)
+      if (after.status === before.status && after.load === before.load) return
+      await this.#options.desk.propose(caller, { kind: 'put', lease, ...stateEntryOf(registration, after) })
+    } catch (error) {
+      this.#failed(error)
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
