@@ -316,8 +316,14 @@ class Process implements Member {
     const child = this.#child
     if (child === undefined || !this.running) return
     const gone = once(child, 'exit')
-    this.#signalAll('SIGKILL')
+    // Stopped first, it starts no child that would be overlooked: one that outlives it keeps the next one from starting.
+    const { pid } = this
+    send(pid, 'SIGSTOP')
+    for (let i = 0; i < 200 && !isStopped(pid); i++) await sleep(5)
+    const all = [pid, ...descendants(pid)]
+    for (const each of all) send(each, 'SIGKILL')
     await gone
+    for (let i = 0; i < 1_000 && all.some(isThere); i++) await sleep(5)
   }
 
   pause(): void {
@@ -411,6 +417,15 @@ async function launch(kind: Kind, args: readonly string[], env: NonNullable<Opti
   } catch (error) {
     await engine[Symbol.asyncDispose]()
     throw error
+  }
+}
+
+function isThere(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2))
+  } catch {
+    return false
   }
 }
 
