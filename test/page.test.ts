@@ -3,12 +3,11 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Browser, chromium, type Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Acquire } from '../src/kernel/command.ts'
-import { programFor } from './browser.ts'
+import { describeWith, find } from './engine.ts'
 import { type World, world } from './http-world.ts'
 
-const program = await programFor('chromium')
 const root = fileURLToPath(new URL('..', import.meta.url))
 
 const acquire = (holder: string, names: readonly string[], more: Partial<Acquire> = {}): Acquire => ({
@@ -56,20 +55,11 @@ const PAYLOADS = [
   '<img src="https://evil.invalid/32">',
 ]
 
-describe('the page', () => {
-  if (program === undefined) {
-    console.warn('NOT TESTED: the page: no chromium, and none could be installed')
-    test('SKIPPED, NOT TESTED: no chromium', context => {
-      if (process.env.CI === 'true') throw new Error('no chromium')
-      context.skip()
-    })
-    return
-  }
-
+describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () => {
   let browser: Browser
   beforeAll(async () => {
     browser = await chromium.launch({
-      executablePath: program,
+      executablePath: find('chromium')!,
       args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
     })
   }, 60_000)
