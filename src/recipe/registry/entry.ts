@@ -110,8 +110,10 @@ export function registrationOf(input: RegistrationInput): Registration {
   const names = { service: segment(service, 'service'), instance: segment(instance, 'instance') }
   const bad = badName(keyOf(names))
   if (bad !== undefined) throw invalid(`the names of service and instance together: ${bad}`)
+  // Field by field: to spread into it costs more than to check all of it, and a client reads a hundred thousand of them at once.
   return {
-    ...names,
+    service: names.service,
+    instance: names.instance,
     addresses: list(addresses, MOST_ADDRESSES, 'addresses').map(addressOf),
     capabilities: words(capabilities, 'capabilities'),
     tags: words(tags, 'tags'),
@@ -163,7 +165,7 @@ export function readRegistration(key: string, value: string): Registration | und
   try {
     const read: unknown = JSON.parse(value)
     if (!isObject(read)) return undefined
-    return registrationOf({ ...(read as Partial<Registration>), service: parts.service, instance: parts.instance })
+    return registrationOf(Object.assign(read as Partial<Registration>, { service: parts.service, instance: parts.instance }))
   } catch {
     return undefined
   }
