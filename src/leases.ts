@@ -687,15 +687,17 @@ export class Leases implements AsyncDisposable {
         .catch(() => undefined)
       past = history?.value.find(({ lease }) => lease === belief.id)
     }
-    this.#loseTo(belief, past?.cause ?? 'ended', past?.by ?? '')
+    this.#loseTo(belief, past?.cause ?? 'ended', past?.by ?? '', left)
   }
 
   #ended(belief: Belief, cause: string, by: string): void {
     // A farewell is under way, or someone asks already: the answer says what became of it.
-    if (belief.stage !== 'leaving') this.#loseTo(belief, cause, by)
+    if (belief.stage !== 'leaving') this.#loseTo(belief, cause, by, belief.remaining())
   }
 
-  #loseTo(belief: Belief, cause: string, by: string): void {
+  #loseTo(belief: Belief, cause: string, by: string, left: number): void {
+    // It was over here before the lessor said so: why it was not renewed in time is what there is to tell.
+    if (cause === 'lapsed' && left === 0) return this.#heartbeat.expire(belief)
     const who = by === '' ? '' : cause === 'transferred' ? ` to ${by}` : ` by ${by}`
     this.#lose(belief, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
   }

@@ -110,6 +110,7 @@ export class Scissors implements AsyncDisposable {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
   #text: string | undefined
+  #cut = false
 
   private constructor(target: number) {
     this.#server = createServer(near => {
@@ -122,7 +123,11 @@ export class Scissors implements AsyncDisposable {
         }
         far.write(bytes)
       })
-      far.on('data', bytes => (doomed ? near.destroy() : near.write(bytes)))
+      far.on('data', bytes => {
+        if (!doomed) return near.write(bytes)
+        this.#cut = true
+        return near.destroy()
+      })
       for (const socket of [near, far]) {
         this.#sockets.add(socket)
         socket.on('error', () => {})
@@ -146,13 +151,14 @@ export class Scissors implements AsyncDisposable {
     return (this.#server.address() as AddressInfo).port
   }
 
-  /** Whether it has been cut since. */
+  /** Whether an answer has come and been cut off since: what was asked has been done. */
   get cut(): boolean {
-    return this.#text === undefined
+    return this.#cut
   }
 
   /** The answer to the next request that puts this key. */
   cutPut(key: string): void {
+    this.#cut = false
     this.#text = `"request_put":{"key":"${base64(key)}"`
   }
 

@@ -115,11 +115,13 @@ export class Checks implements AsyncDisposable {
   }
 
   async #run(key: string, subject: Subject): Promise<void> {
+    const ours = () => this.#shares.has(partOf(key, this.#shares.parts))
     try {
-      if (!this.#shares.has(partOf(key, this.#shares.parts))) return
+      if (!ours()) return
       await this.#turn()
       try {
-        await this.#weigh(subject, await this.#look(subject))
+        // Asked again: it may have become another server's while this one waited for its turn.
+        if (ours()) await this.#weigh(subject, await this.#look(subject))
       } finally {
         this.#underWay--
         this.#waiting.shift()?.()
