@@ -105,9 +105,12 @@ export function describePrograms(kind: Kind, others: readonly Needed[], name: st
   describeWith([recipes[kind], ...others], `${name} (${kind})`, define)
 }
 
-/** The same for programs alone. */
+/**
+ * The same for programs alone. On a busy machine a program of others may come up late or answer late: in CI such a test is tried once more, and the
+ * report says so. Whoever judges what was promised takes that back: `retry: 0`.
+ */
 export function describeWith(needed: readonly Needed[], name: string, define: () => void | Promise<void>): void {
-  describe(name, async () => {
+  describe(name, { retry: process.env.CI === 'true' ? 1 : 0 }, async () => {
     const missing = await Promise.all(needed.map(provide)).then(
       () => undefined,
       (error: unknown) => error,

@@ -8,7 +8,7 @@ import { LeaseError } from '../src/errors.ts'
 import { connect } from '../src/open.ts'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
 import { type Position, START } from '../src/store.ts'
-import { Cable, through } from './chaos/cable.ts'
+import { Cable, through } from '../src/testing/cable.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
 
 const PATIENCE = 400

@@ -10,7 +10,7 @@ import type { LeaseError } from '../src/errors.ts'
 import { connect } from '../src/open.ts'
 import { RedisStore, type RedisStoreOptions } from '../src/store/redis.ts'
 import { type Position, START, type Store } from '../src/store.ts'
-import { Cable } from './chaos/cable.ts'
+import { Cable } from '../src/testing/cable.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
 
 const PATIENCE = 400

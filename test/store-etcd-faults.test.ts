@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { LeaseError } from '../src/errors.ts'
 import { EtcdStore, type EtcdStoreOptions } from '../src/store/etcd.ts'
 import { type Appended, type Entry, type Position, START, type Store } from '../src/store.ts'
-import { Cable } from './chaos/cable.ts'
+import { Cable } from '../src/testing/cable.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
 import { asked, backup, compact, LogInEtcd, leader, Scissors } from './etcd.ts'
 

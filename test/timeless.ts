@@ -1,7 +1,9 @@
 /** A real store under a clock that is moved by hand. */
 import { turn } from '../src/clock.ts'
+import { Replica } from '../src/replica/replica.ts'
 import type { Appended, Entry, Opened, Position, Profile, Read, Snapshot, Store } from '../src/store.ts'
-import type { ManualClock } from '../src/testing/manual-clock.ts'
+import type { LessorFixture } from '../src/testing/lessor-suite.ts'
+import { ManualClock } from '../src/testing/manual-clock.ts'
 
 /** What is under way on the engine: the clock stands still until it has answered. */
 export class Calls {
@@ -65,6 +67,27 @@ export class TimelessStore implements Store {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.#calls.of(Promise.resolve(this.#store[Symbol.asyncDispose]()))
+  }
+}
+
+const EVENTS = 500
+/** How far the clock moves before everything that follows from it has happened: about as fine as a replica counts. */
+const STEP = 20
+
+/** Replicas on one log of a real engine, in a time of their own. `store` is one more opening of that log. */
+export function replicasOn(store: () => Store): LessorFixture {
+  const clock = new ManualClock()
+  const calls = new Calls()
+  return {
+    lessor: () => Replica.open(new TimelessStore(store(), calls), { clock, events: EVENTS, snapshotEntries: 30 }),
+    advance: async ms => {
+      for (let left = ms; left > 0; left -= STEP) {
+        await clock.advance(Math.min(STEP, left))
+        await calls.settled(clock)
+      }
+    },
+    keeps: EVENTS,
+    [Symbol.asyncDispose]: async () => {},
   }
 }
 

@@ -41,7 +41,7 @@ const rules: readonly {
   readonly open?: true
   readonly code?: ErrorCode
   readonly reason?: string
-  readonly todo?: string
+  readonly next?: string
 }[] = [
   { found: /invalid auth token|revision of auth store is old|auth: revision in header is old/, stale: true },
   { found: /authentication is not enabled/, open: true },
@@ -49,31 +49,31 @@ const rules: readonly {
     found: /authentication failed/,
     code: 'UNAUTHENTICATED',
     reason: 'password',
-    todo: 'check user and password in the URL',
+    next: 'check user and password in the URL',
   },
   {
     found: /user name is empty|user name not found/,
     code: 'UNAUTHENTICATED',
     reason: 'user',
-    todo: 'it asks for a user: write etcd://USER:PASSWORD@HOST',
+    next: 'it asks for a user: write etcd://USER:PASSWORD@HOST',
   },
   {
     found: /permission denied/,
     code: 'FORBIDDEN',
     reason: 'permission',
-    todo: 'grant the user readwrite on the prefix of the log: etcdctl role grant-permission ROLE readwrite NAME: --prefix',
+    next: 'grant the user readwrite on the prefix of the log: etcdctl role grant-permission ROLE readwrite NAME: --prefix',
   },
   {
     found: /database space exceeded/,
     code: 'UNAVAILABLE',
     reason: 'full',
-    todo: 'its quota is used up and it takes no writes: compact, defragment, then etcdctl alarm disarm; set --auto-compaction-retention or a larger --quota-backend-bytes',
+    next: 'its quota is used up and it takes no writes: compact, defragment, then etcdctl alarm disarm; set --auto-compaction-retention or a larger --quota-backend-bytes',
   },
   {
     found: /request is too large/,
     code: 'LIMIT',
     reason: 'large',
-    todo: 'its --max-request-bytes is below 1.5 MiB: raise it',
+    next: 'its --max-request-bytes is below 1.5 MiB: raise it',
   },
 ]
 
@@ -90,13 +90,13 @@ export function judge(status: number, text: string, endpoint: string): Trouble {
   const rule = rules.find(({ found }) => found.test(message))
   if (rule?.stale) return new Trouble(message, { stale: true })
   if (rule?.open) return new Trouble(message, { open: true })
-  if (rule?.code) return new Trouble(message, { final: failure(rule.code, endpoint, rule.reason!, `says '${message}'`, rule.todo!) })
+  if (rule?.code) return new Trouble(message, { final: failure(rule.code, endpoint, rule.reason!, `says '${message}'`, rule.next!) })
   return new Trouble(`${endpoint} answered ${status} ${message}`, { certain: NOT_DONE.test(message) || CERTAIN_CODES.includes(code ?? -1) })
 }
 
-function failure(code: ErrorCode, endpoint: string, reason: string, says: string, todo: string): LeaseError {
+function failure(code: ErrorCode, endpoint: string, reason: string, says: string, next: string): LeaseError {
   const facts: Facts = { reason, endpoint }
-  return new LeaseError(code, `etcd at ${endpoint} ${says}: ${todo}`, { facts })
+  return new LeaseError(code, `etcd at ${endpoint} ${says}: ${next}`, { facts })
 }
 
 function parsed(text: string): { readonly code: number | undefined; readonly message: string } {

@@ -13,7 +13,7 @@ import { type ErrorCode, LeaseError } from '../../errors.ts'
 import { storeOf } from '../../open.ts'
 import { Replica } from '../../replica/replica.ts'
 import { type Position, START, type Store } from '../../store.ts'
-import { Cable } from './cable.ts'
+import { Cable } from '../../testing/cable.ts'
 import { missing, positionOf, readAll, small } from './measure.ts'
 import { messageOf, NotTried, type OwnLog, type Place } from './place.ts'
 

@@ -9,8 +9,13 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 
 type Mode = 'open' | 'refusing' | 'silent'
 
+interface Address {
+  readonly host: string
+  readonly port: number
+}
+
 export class Cable implements AsyncDisposable {
-  readonly #target: number
+  readonly #target: Address
   readonly #server: Server
   readonly #pairs = new Set<{ readonly near: Socket; readonly far: Socket }>()
   #mode: Mode = 'open'
@@ -18,13 +23,14 @@ export class Cable implements AsyncDisposable {
   /** Answers that were cut off, so that a test can say that it happened. */
   cut = 0
 
-  private constructor(target: number) {
+  private constructor(target: Address) {
     this.#target = target
     this.#server = createServer(near => this.#accept(near))
   }
 
-  static async to(target: number): Promise<Cable> {
-    const cable = new Cable(target)
+  /** To an address, or to a port of this machine. */
+  static async to(target: Address | number): Promise<Cable> {
+    const cable = new Cable(typeof target === 'number' ? { host: '127.0.0.1', port: target } : target)
     cable.#server.listen(0, '127.0.0.1')
     await once(cable.#server, 'listening')
     return cable
@@ -82,7 +88,7 @@ export class Cable implements AsyncDisposable {
 
   #accept(near: Socket): void {
     if (this.#mode === 'refusing') return void near.destroy()
-    const far = connect({ host: '127.0.0.1', port: this.#target })
+    const far = connect(this.#target)
     const pair = { near, far }
     this.#pairs.add(pair)
     let asked = false
