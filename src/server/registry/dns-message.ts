@@ -1,4 +1,5 @@
 /** The bytes of DNS (RFC 1035, 2782, 6891), as far as a registry is asked: one question, A, AAAA, SRV, and what says that there is none. Pure. */
+import { wordsOf } from './ipv6.ts'
 
 export const TYPE = { A: 1, SOA: 6, AAAA: 28, SRV: 33, OPT: 41, ANY: 255 } as const
 export const RCODE = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, REFUSED: 5 } as const
@@ -148,19 +149,8 @@ export function a(address: string): Buffer {
 
 /** An IPv6 address as `net.isIPv6` accepts it, without a zone. */
 export function aaaa(address: string): Buffer {
-  const [, before, v4] = /^(.*?)(\d+\.\d+\.\d+\.\d+)?$/.exec(address)!
-  const words = (text: string) =>
-    text
-      .split(':')
-      .filter(word => word !== '')
-      .map(word => Number.parseInt(word, 16))
-  const tail = v4 === undefined ? [] : [0, 2].map(i => (Number(v4.split('.')[i]) << 8) | Number(v4.split('.')[i + 1]))
-  const [left = '', right] = before!.split('::')
-  const head = words(left)
-  const end = [...words(right ?? ''), ...tail]
-  const all = right === undefined ? [...head, ...end] : [...head, ...new Array<number>(8 - head.length - end.length).fill(0), ...end]
   const bytes = Buffer.alloc(16)
-  for (const [i, word] of all.entries()) bytes.writeUInt16BE(word, i * 2)
+  for (const [i, word] of wordsOf(address).entries()) bytes.writeUInt16BE(word, i * 2)
   return bytes
 }
 

@@ -8,6 +8,7 @@
  */
 import { BlockList, isIP, isIPv4 } from 'node:net'
 import { LeaseError } from '../../errors.ts'
+import { wordsOf } from './ipv6.ts'
 
 interface Rule {
   readonly host: RegExp | undefined
@@ -88,19 +89,6 @@ export function plainAddress(address: string): string {
   if (words[0] === 0x64 && words[1] === 0xff9b && zero(2, 6)) return v4(words[6]!, words[7]!)
   if (words[0] === 0x2002) return v4(words[1]!, words[2]!)
   return bare
-}
-
-function wordsOf(address: string): number[] {
-  const dotted = /(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(address)
-  const text =
-    dotted === null
-      ? address
-      : address.slice(0, dotted.index) + [1, 3].map(i => ((Number(dotted[i]) << 8) | Number(dotted[i + 1])).toString(16)).join(':')
-  const [left = '', right] = text.split('::')
-  const words = (part: string) => (part === '' ? [] : part.split(':').map(word => Number.parseInt(word, 16)))
-  const head = words(left)
-  const end = words(right ?? '')
-  return right === undefined ? head : [...head, ...new Array<number>(8 - head.length - end.length).fill(0), ...end]
 }
 
 function ruleOf(text: string): Rule {
