@@ -3,6 +3,7 @@ import { turn } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import { anyone } from '../src/server/gate.ts'
 import { httpDoor } from '../src/server/http/http-door.ts'
+import { limitsFrom } from '../src/server/limits.ts'
 import { heartbeat } from '../src/server/registry/registering.ts'
 import { serve } from '../src/server/serve.ts'
 import { ask, type World, world } from './http-world.ts'
@@ -278,4 +279,15 @@ test('a heartbeat that fails with its lessor fails once, and leaves no other fai
   } finally {
     process.off('unhandledRejection', hear)
   }
+})
+
+test("the server's own limits are kept: metadata, and how many beat or renew at once", async () => {
+  await using here = await world({ limits: limitsFrom({ metadata: 20, renewals: 2 }) })
+  const put = (metadata: string) => here.ask('PUT', '/v1/services/planner/a', { ...planner, metadata })
+  expect((await put('x'.repeat(18))).status).toBe(201)
+  expect(await put('x'.repeat(19))).toMatchObject({ status: 413, json: { error: { code: 'TOO_LARGE', limit: 20 } } })
+  const beat = { service: 'planner', instance: 'a' }
+  expect((await here.ask('POST', '/v1/heartbeats', { instances: [beat, beat] })).status).toBe(200)
+  expect((await here.ask('POST', '/v1/heartbeats', { instances: [beat, beat, beat] })).status).toBe(429)
+  expect((await here.ask('POST', '/v1/leases/renew', { leases: [1, 2, 3] })).json.error).toMatchObject({ code: 'LIMIT', limit: 2 })
 })

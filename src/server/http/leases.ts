@@ -96,8 +96,13 @@ async function remaining({ desk }: Call, { code, facts }: Refused): Promise<Fact
   return value === undefined ? {} : { remaining: Math.max(0, Math.round(value.remaining)) }
 }
 
+export function mayRenew({ limits: { renewals } }: Call, count: number): void {
+  if (count > renewals) throw new Failure('LIMIT', `at most ${renewals} renewals in one request`, { facts: { limit: renewals } })
+}
+
 async function renewMany(call: Call<{ readonly leases: readonly number[]; readonly op?: string }>): Promise<Answer> {
   const { leases, op } = call.body
+  mayRenew(call, leases.length)
   const { ttls, revision } = accepted(await propose(call, { kind: 'renew', leases }, op), 'renewed')
   const renewed: { lease: number; ttl: number }[] = []
   const gone: number[] = []

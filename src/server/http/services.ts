@@ -11,7 +11,7 @@ import { Catalog } from '../registry/catalog.ts'
 import { clusterLoadAssignment, EDS, httpSd } from '../registry/feed.ts'
 import { type Beat, deregister, gone, heartbeat, register } from '../registry/registering.ts'
 import { accepted, Failure } from './failure.ts'
-import { given, MOST_LISTED, operation, optionalMs, reading } from './leases.ts'
+import { given, MOST_LISTED, mayRenew, operation, optionalMs, reading } from './leases.ts'
 import { type Answer, type Call, json, type Route, route } from './route.ts'
 
 const TTL = 30_000
@@ -31,6 +31,9 @@ function catalogOf({ desk: { lessor }, clock, closing }: Call): Catalog {
 async function put(call: Call<schema.Static<typeof schema.Register>>): Promise<Answer> {
   const { ttl = TTL, grace, status, load, op, ...said } = call.body
   const registration = registrationOf({ ...(given(said) as object), ...namesIn(call.name) })
+  const { metadata: most } = call.limits
+  if (Buffer.byteLength(JSON.stringify(registration.metadata)) > most)
+    throw new Failure('TOO_LARGE', `metadata has more than ${most} bytes of JSON, as many as are allowed here`, { facts: { limit: most } })
   const ms = milliseconds(ttl, 'ttl')
   const { created, ...kept } = await register(call, registration, given({ status, load }), {
     ttl: ms,
@@ -50,6 +53,7 @@ const OF_ITS_OWN: ReadonlySet<string> = new Set(['passing', 'draining', 'mainten
 
 /** Those that say nothing new are renewed in one command; the others are few. */
 async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Promise<Answer> {
+  mayRenew(call, call.body.instances.length)
   const { directory } = await catalogOf(call).ready()
   const renewed: object[] = []
   const absent: object[] = []
