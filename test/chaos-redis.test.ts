@@ -1,3 +1,5 @@
+import { readdir, readFile, rm } from 'node:fs/promises'
+import { join } from 'node:path'
 import { createClient } from 'redis'
 import { expect, test } from 'vitest'
 import { RedisStore } from '../src/store/redis.ts'
@@ -37,6 +39,32 @@ const scriptsForgotten: Fault = {
 }
 
 describeEngine('redis', 'chaos', () => {
+  test('a run that went wrong leaves its evidence behind, and says where', { retry: 0 }, async () => {
+    await using redis = await engine('redis')
+    const broken: Fault = {
+      name: 'a fault that cannot be undone',
+      run: async () => {
+        throw new Error('it stays broken')
+      },
+    }
+    const store = (url: string) => new RedisStore({ url })
+    const run = chaos({ engine: redis, store, child: { module: 'store/redis.js', name: 'RedisStore' }, faults: [broken], cycles: 1 })
+    const { message } = await run.then(
+      () => new Error('nothing went wrong'),
+      (error: Error) => error,
+    )
+    const folder = /it stays broken\nThe evidence is in (.+)$/.exec(message)![1]!
+    try {
+      const kept = await readdir(folder)
+      expect(kept).toEqual(expect.arrayContaining(['engine-0.log', 'harm.json', 'log.json', 'r0.1', 'verdict.json']))
+      expect(JSON.parse(await readFile(join(folder, 'verdict.json'), 'utf8'))).toMatchObject({ seed: expect.any(Number), engine: 'redis' })
+      expect(await readFile(join(folder, 'engine-0.log'), 'utf8')).toMatch(/Ready to accept connections/)
+      expect(await readFile(join(folder, 'log.json'), 'utf8')).toMatch(/"granted"/)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+
   test('fault after fault on one Redis: nobody believes wrongly, nothing acknowledged is lost, everything goes on', {
     retry: 0,
     timeout: 400_000,

@@ -12,7 +12,7 @@
  */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -76,7 +76,12 @@ const RESOURCES = ['x/0', 'x/1', 'x/2', 'x/3']
 
 export async function chaos(options: ChaosOptions): Promise<Report> {
   await using run = await Chaos.begin(options)
-  return await run.report() // without await the run would be disposed of first
+  try {
+    return await run.report() // without await the run would be disposed of first
+  } catch (error) {
+    const kept = await run.keep({ failed: String((error as Error).stack ?? error) })
+    throw new Error(`${(error as Error).message}\nThe evidence is in ${kept}`, { cause: error })
+  }
 }
 
 export class Chaos implements AsyncDisposable {
@@ -142,7 +147,9 @@ export class Chaos implements AsyncDisposable {
     let recovery = await this.#everythingGranted('at the beginning')
     for (let cycle = 0; cycle < cycles; cycle++) {
       const fault = this.#options.faults[cycle % this.#options.faults.length]!
+      this.#harm.push({ t: systemClock.now(), fault: fault.name })
       await fault.run(this)
+      this.#harm.push({ t: systemClock.now(), over: fault.name })
       faults[fault.name] = (faults[fault.name] ?? 0) + 1
       recovery = Math.max(recovery, await this.#everythingGranted(`after ${fault.name}`))
     }
@@ -150,6 +157,7 @@ export class Chaos implements AsyncDisposable {
     const { log, gap } = this.observer
     const history: History = { notes: [...readNotes(this.#folder), ...this.#notes], log, gap }
     const violations = [...late, ...judge(history)]
+    const kept = violations.length > 0 ? await this.keep({ violations }) : undefined
     const told: Record<string, number> = {}
     for (const note of history.notes) if (note.kind === 'told') told[note.outcome] = (told[note.outcome] ?? 0) + 1
     return {
@@ -160,16 +168,26 @@ export class Chaos implements AsyncDisposable {
       entries: log.length,
       snapshots: this.#snapshots,
       seconds: Math.round((systemClock.now() - this.#began) / 1_000),
-      ...(violations.length > 0 && { kept: await this.#keep(history) }),
+      ...(kept !== undefined && { kept }),
     }
   }
 
   #snapshots = false
   #kept = false
+  /** Each fault, and when it was over. */
+  readonly #harm: object[] = []
 
-  async #keep({ log }: History): Promise<string> {
-    await writeFile(join(this.#folder, 'log.json'), log.map(entry => JSON.stringify(entry)).join('\n'))
+  /** All that is known of a run that went wrong, in a folder that outlives it: what everyone noted, the log as it was read, the engine's own words. */
+  async keep(verdict: object): Promise<string> {
     this.#kept = true
+    const write = (name: string, lines: readonly unknown[]) =>
+      writeFile(join(this.#folder, name), lines.map(line => `${JSON.stringify(line)}\n`).join(''))
+    const { cycles, ttl, holders, snapshotEntries } = this.#options
+    await write('verdict.json', [{ seed: this.seed, engine: this.engine.kind, cycles, ttl, holders, snapshotEntries, ...verdict }])
+    await write('log.json', this.observer.log)
+    await write('harm.json', this.#harm)
+    await Promise.all(this.engine.members.map(({ log }, i) => copyFile(log, join(this.#folder, `engine-${i}.log`)).catch(() => {})))
+    console.error(`CHAOS_SEED=${this.seed}: the evidence is in ${this.#folder}`)
     return this.#folder
   }
 

@@ -32,6 +32,8 @@ export interface Member {
   /** Changes with every restart; of a stopped member it is the last one. */
   readonly pid: number
   readonly running: boolean
+  /** The file it writes its log to. */
+  readonly log: string
   /** Ends it as an operator would, or with `signal`, and waits until it is gone. */
   stop(signal?: NodeJS.Signals): Promise<void>
   /** Ends it and all its children at once, as a crash does. */
