@@ -11,6 +11,7 @@ import { createClient, createCluster } from 'redis'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../src/open.ts'
 import { RedisStore, type RedisStoreOptions } from '../src/store/redis.ts'
+import { RIGHTS } from '../src/store/redis-trouble.ts'
 import { type Position, START, type Store } from '../src/store.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
@@ -197,6 +198,29 @@ describeEngine('redis', 'a store in Redis', () => {
         message: expect.not.stringMatching(/wrong@/),
       })
     })
+  })
+
+  test('a right that is missing inside a script is told as such, with what to grant; nothing was done, and it goes on when it is granted', async () => {
+    await using own = await engine('redis')
+    const grant = (...rights: string[]) => tell(own, 'ACL', 'SETUSER', 'app', ...rights)
+    await grant('on', '>secret', 'resetchannels', '~{leasehold}:*', '-@all', ...RIGHTS.split(' '))
+    await using store = await opened({ url: own.url.replace('redis://', 'redis://app:secret@') })
+    const a = await append(store, 'a')
+    const refused = { code: 'UNAVAILABLE', facts: { reason: 'permission' }, message: expect.stringContaining(`~{NAME}:* ${RIGHTS}`) }
+    await grant('-xadd')
+    await expect(store.append(Buffer.from('b'), a)).rejects.toMatchObject(refused)
+    await grant('+xadd', '-xtrim')
+    await expect(store.read(a)).rejects.toMatchObject(refused)
+    await grant('+xtrim', '-hset')
+    await expect(store.snapshot(a, pieces('s'))).rejects.toMatchObject(refused)
+    await grant('+hset', 'resetkeys', '~{leasehold}:log')
+    await expect(store.append(Buffer.from('b'), a)).rejects.toMatchObject(refused)
+    await grant('~{leasehold}:*', '-evalsha')
+    await expect(store.append(Buffer.from('b'), a)).rejects.toMatchObject(refused)
+    await grant('+evalsha')
+    await append(store, 'b', a)
+    expect(await store.read(START)).toMatchObject({ entries: { length: 2 } })
+    expect(await docs()).toContain(`-@all ${RIGHTS}\``)
   })
 
   test('rediss:// is the same over TLS, and a certificate nobody vouches for is refused', async () => {

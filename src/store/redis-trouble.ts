@@ -1,6 +1,10 @@
 /** What can be wrong with a Redis, said so that a person knows what to do. `facts.reason` is for programs. */
 import { type ErrorCode, LeaseError } from '../errors.ts'
 
+/** What a user needs besides the keys of the log, as ACL SETUSER takes it. */
+export const RIGHTS =
+  '+eval +evalsha +xadd +xrange +xrevrange +xread +xtrim +xinfo|stream +exists +hget +hmget +hset +hlen +pexpire +persist +unlink +ping +select'
+
 /** Refusals by the server: it has not done what was asked. */
 const REFUSALS: Readonly<Record<string, readonly [reason: string, words: string]>> = {
   LOADING: ['loading', 'is still loading its data: it will answer when it has'],
@@ -19,15 +23,20 @@ const REFUSALS: Readonly<Record<string, readonly [reason: string, words: string]
   UNBLOCKED: ['changed', 'has let go of a waiting read, since its role changed'],
   NOAUTH: ['permission', 'wants a password: redis://user:password@host'],
   WRONGPASS: ['permission', 'does not accept this user or password'],
-  NOPERM: ['permission', 'does not allow this user what a log needs: see docs/stores.md'],
+  NOPERM: ['permission', `does not allow this user what a log needs: ACL SETUSER USER ~{NAME}:* ${RIGHTS}`],
   NOSCRIPT: ['failed', 'has forgotten a script'],
   WRONGTYPE: ['foreign', 'has something else under the name of the log'],
   ERR: ['failed', 'does not understand what it was asked: is it Redis 6.2 or later?'],
 }
 
+/** Inside a script it says ERR and means NOPERM, in words of its own: those of 6.2 and 7.0, then those of 7.2, Valkey and whatever came after. */
+const NOT_IN_A_SCRIPT = /\bNOPERM\b|user executing the script can't (run|access)|ACL failure in script/
+
 /** The word a server's refusal begins with; undefined for whatever else may go wrong on the way to it. */
 export function refusal(error: unknown): string | undefined {
-  const word = /^([A-Z]+)\b/.exec((error as Error | undefined)?.message ?? '')?.[1]
+  const message = (error as Error | undefined)?.message ?? ''
+  const word = /^([A-Z]+)\b/.exec(message)?.[1]
+  if (word === 'ERR' && NOT_IN_A_SCRIPT.test(message)) return 'NOPERM'
   return word !== undefined && word in REFUSALS ? word : undefined
 }
 
