@@ -22,7 +22,7 @@ const rooms: readonly Room[] = [
 
   { room: 'following.ts', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
 
-  { room: 'holder/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'holder/', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
   { room: 'leases.ts', may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
   // What a registration is, and who is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the

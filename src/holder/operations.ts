@@ -19,16 +19,16 @@ export interface DecideOptions {
 }
 
 export class Operations {
-  readonly #lessor: Lessor
-  readonly #clock: Clock
+  readonly lessor: Lessor
+  readonly clock: Clock
   readonly #session: string
   #last = 0
   /** The numbers of operations without an answer. */
   readonly #unanswered = new Set<number>()
 
   constructor(lessor: Lessor, clock: Clock) {
-    this.#lessor = lessor
-    this.#clock = clock
+    this.lessor = lessor
+    this.clock = clock
     this.#session = clock.bits().toString(36)
   }
 
@@ -39,32 +39,40 @@ export class Operations {
   async decide(command: Command, { ttl = 0, patience = Math.max(PATIENCE, ttl), late }: DecideOptions = {}): Promise<Outcome> {
     const seq = ++this.#last
     this.#unanswered.add(seq)
-    const end = this.#clock.now() + patience
+    const end = this.clock.now() + patience
     try {
       for (let tries = 0; ; tries++) {
         const [oldest] = this.#unanswered
         const op = { session: this.#session, seq, acked: oldest! - 1, ...(tries > 0 && { again: true }) }
         try {
-          const outcome = await this.within(end - this.#clock.now(), this.#lessor.propose(command, { op }), late)
+          const outcome = await this.within(end - this.clock.now(), this.lessor.propose(command, { op }), late)
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
-          const over = this.#clock.now() >= end || this.#lessor.signal.aborted
+          const over = this.clock.now() >= end || this.lessor.signal.aborted
           // Certainly not done, and never was: `again` would be another matter, since the first may have been.
           if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
           if (over) throw isUnknown(error) ? error : new LeaseError('UNKNOWN', (error as LeaseError).message, { cause: error })
         }
-        await pause(this.#clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
+        await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
       }
     } finally {
       this.#unanswered.delete(seq)
     }
   }
 
+  /** As `decide`; a refusal is thrown. */
+  async change(command: Command): Promise<Outcome> {
+    this.lessor.signal.throwIfAborted()
+    const outcome = await this.decide(command)
+    if (outcome.kind === 'refused') throw refused(outcome)
+    return outcome
+  }
+
   /** Waits so long for an answer. `late` gets one that comes afterwards. */
   within<T>(ms: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
     return new Promise((resolve, reject) => {
       let over = false
-      const cancel = this.#clock.after(
+      const cancel = this.clock.after(
         Math.max(0, ms),
         () => {
           over = true

@@ -33,9 +33,9 @@ export const LIBRARY_BUGS: readonly Planted[] = [
   },
   {
     name: 'a lease that was waited for is believed from the news of its grant (redlock 296)',
-    file: 'leases.js',
-    find: '            return (await this.#confirm(belief, told)) ? belief : undefined;\n        // It came',
-    put: `            return this.#heartbeat.join(Object.assign(belief, { stage: 'held', resources: told.resources, tokens: told.tokens, sent: this.#heartbeat.sent() })), belief;
+    file: 'holder/applicant.js',
+    find: '            return (await beliefs.confirm(belief, told)) ? belief : undefined;\n        // It came',
+    put: `            return beliefs.heartbeat.join(Object.assign(belief, { stage: 'held', resources: told.resources, tokens: told.tokens, sent: beliefs.heartbeat.sent() })), belief;
         // It came`,
     expected: ['S1', 'S16', 'L3'],
     profiles,
@@ -61,7 +61,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
   },
   {
     name: 'the library releases first and stops believing later',
-    file: 'leases.js',
+    file: 'holder/beliefs.js',
     find: "        belief.finish(() => belief.gone('released by its holder'));",
     put: '',
     expected: ['S1', 'S16'],
@@ -70,8 +70,8 @@ export const LIBRARY_BUGS: readonly Planted[] = [
   },
   {
     name: 'the library goes on believing in what it has passed on',
-    file: 'leases.js',
-    find: "        belief.stage = 'leaving';\n        belief.hollow = Number.POSITIVE_INFINITY;",
+    file: 'holder/handover.js',
+    find: "    belief.stage = 'leaving';\n    belief.hollow = Number.POSITIVE_INFINITY;",
     put: '',
     expected: ['S1', 'S16'],
     profiles,

@@ -1,0 +1,187 @@
+/** Asks for leases: queues, waits, and hands out what can be believed in. Whatever ends a call, nothing is left behind. */
+import { inWords } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
+import { Belief, type Sent } from '../lease.ts'
+import { type AcquireOptions, type Asked, form, namesOf } from './asked.ts'
+import { Asking } from './asking.ts'
+import type { Beliefs } from './beliefs.ts'
+import { publish } from './channels.ts'
+import type { Told, Waiter } from './hearing.ts'
+import type { Identity } from './identity.ts'
+import type { Nesting } from './nesting.ts'
+import { type Operations, refused } from './operations.ts'
+
+export interface ApplicantOptions {
+  readonly beliefs: Beliefs
+  readonly operations: Operations
+  readonly identity: Identity
+  readonly nesting: Nesting
+  /** For leases that do not say. */
+  readonly ttl: number
+}
+
+export class Applicant {
+  readonly #options: ApplicantOptions
+  readonly #asking = new Set<Asking>()
+
+  constructor(options: ApplicantOptions) {
+    this.#options = options
+  }
+
+  /** A lease to hand out, within `limit`. */
+  obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+    const { operations, identity, nesting, ttl } = this.#options
+    const { signal } = options
+    const { clock } = operations
+    const asked = form(typeof names === 'string' ? [names] : names, options, {
+      holder: identity.name,
+      incarnation: identity.incarnation,
+      profile: operations.lessor.profile,
+      ttl,
+      inside: nesting.inside,
+      wait: limit > 0,
+    })
+    const began = clock.now()
+    const { ask } = asked
+    publish('asking', () => ({ ask, holder: identity.name, resources: namesOf(asked), ttl: asked.ttl, limit }))
+    return new Promise((resolve, rejectPromise) => {
+      const reject = (error: unknown) => {
+        publish('refused', () => ({ ask, error }))
+        rejectPromise(error)
+      }
+      const asking = new Asking(reject, clock, signal, limit, () => waited(asked, clock.now() - began))
+      this.#asking.add(asking)
+      const done = () => {
+        this.#asking.delete(asking)
+        asking.finish()
+      }
+      this.#ask(asked, asking).then(
+        belief => {
+          done()
+          resolve(belief)
+        },
+        error => {
+          done()
+          reject(error)
+        },
+      )
+    })
+  }
+
+  /** Calls off all that is under way. */
+  stop(reason: unknown): void {
+    for (const asking of this.#asking) asking.stop(reason)
+  }
+
+  async #ask(asked: Asked, asking: Asking): Promise<Belief> {
+    const { identity } = this.#options
+    // The first lease makes the incarnation of all that follow.
+    while (identity.pending !== undefined) await identity.pending
+    for (;;) {
+      asking.throwIfStopped()
+      const belief = await this.#attempt(asked, asking)
+      asking.throwIfStopped()
+      if (belief !== undefined) {
+        asking.finish()
+        return this.handOut(belief, asked.maxHold)
+      }
+      if (asked.command.wait === true) continue // granted or queued, and over before we could use it: once more
+      throw new LeaseError(
+        'UNAVAILABLE',
+        `${namesOf(asked).join(', ')} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}`,
+      )
+    }
+  }
+
+  /** A lease to hand out; undefined when it was over before that. */
+  async #attempt(asked: Asked, asking: Asking): Promise<Belief | undefined> {
+    const { beliefs } = this.#options
+    const { heartbeat } = beliefs
+    const sent = heartbeat.sent()
+    const outcome = await this.#decide(asked)
+    if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw refused(outcome)
+    const belief = this.#believe(outcome, sent, asked)
+    asking.onStop = () => beliefs.leave(belief)
+    try {
+      asking.throwIfStopped()
+    } catch (stopped) {
+      beliefs.leave(belief)
+      throw stopped
+    }
+    if (outcome.kind === 'queued') return this.#queue(belief, outcome, asked, asking)
+    const left = heartbeat.join(belief)
+    if (left <= 0) {
+      beliefs.leave(belief)
+      return undefined
+    }
+    // A long grant begins short; whoever renews by the clock lengthens it in good time, the others must do so now.
+    const short = belief.term < asked.ttl && asked.strategy !== 'half' && asked.strategy !== 'continuous'
+    const doubtful = sent.number <= heartbeat.doubted // the wall clock jumped while it was under way
+    if (!short && !doubtful && left > belief.valid / 4) return belief
+    return (await beliefs.confirm(belief, outcome)) ? belief : undefined
+  }
+
+  #decide({ command, ttl }: Asked): Promise<Outcome> {
+    const { beliefs, operations, identity } = this.#options
+    const { incarnation } = identity
+    const current = incarnation === command.incarnation || incarnation === undefined ? command : { ...command, incarnation }
+    const deciding = operations.decide(current, { ttl, late: late => beliefs.abandon(late) })
+    if (incarnation === undefined) identity.introduce(deciding)
+    return deciding
+  }
+
+  #believe(outcome: Granted | Queued, sent: Sent, asked: Asked): Belief {
+    const { beliefs, identity } = this.#options
+    const { lease, ttl, kind, revision } = outcome
+    const belief = new Belief(beliefs.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, { holder: identity.name, ...asked })
+    belief.revision = revision
+    if (kind === 'granted') Object.assign(belief, { resources: outcome.resources, tokens: outcome.tokens })
+    belief.renewed(sent, ttl)
+    beliefs.add(belief)
+    return belief
+  }
+
+  async #queue(belief: Belief, { position, revision }: Queued, asked: Asked, asking: Asking): Promise<Belief | undefined> {
+    const { beliefs, identity } = this.#options
+    const told = await new Promise<Told | undefined>((settle, fail) => {
+      const waiter: Waiter = { belief, asked, position: -1, settle, fail }
+      beliefs.waiters.set(belief.id, waiter)
+      beliefs.heartbeat.join(belief)
+      beliefs.hearing.attend(waiter, position, revision)
+    })
+    beliefs.waiters.delete(belief.id)
+    if (told === undefined) {
+      beliefs.leave(belief)
+      return undefined
+    }
+    if (told.lease === belief.id) return (await beliefs.confirm(belief, told)) ? belief : undefined
+    // It came by transfer: our own place in the queue is given back.
+    const heir = new Belief(beliefs.keeper, told.lease, 'told', belief.term, { holder: identity.name, ...asked })
+    beliefs.add(heir)
+    asking.onStop = () => beliefs.leave(heir)
+    beliefs.leave(belief)
+    return (await beliefs.confirm(heir, told)) ? heir : undefined
+  }
+
+  handOut(belief: Belief, maxHold: number): Belief {
+    const { beliefs, operations } = this.#options
+    const { clock } = operations
+    belief.grantedAt = clock.now()
+    belief.progress = belief.grantedAt
+    beliefs.heartbeat.progressed(belief) // waiting was no stall
+    if (maxHold < Number.POSITIVE_INFINITY)
+      belief.cancelHold = clock.after(maxHold, () =>
+        beliefs.lose(belief, 'max-hold', `it was held for ${inWords(maxHold)}, as long as was allowed`, { ms: maxHold }),
+      )
+    publish('acquired', () => ({ ask: belief.ask, ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
+    return belief
+  }
+}
+
+function waited(asked: Asked, ms: number): LeaseError {
+  const names = namesOf(asked)
+  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${inWords(ms)}: it is still held, or others come first`, {
+    facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms) },
+  })
+}

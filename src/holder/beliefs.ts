@@ -1,0 +1,284 @@
+/** What one process believes it has: kept alive together, and how each of it ends. */
+import { inWords } from '../duration.ts'
+import { type Facts, LeaseError } from '../errors.ts'
+import type { Command } from '../kernel/command.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import { type Belief, type Keeper, Lease, since } from '../lease.ts'
+import type { PastGrant } from '../lessor.ts'
+import { publish } from './channels.ts'
+import { farewell } from './farewell.ts'
+import { give } from './handover.ts'
+import { Hearing, type Told, type Waiter } from './hearing.ts'
+import { Heartbeat } from './heartbeat.ts'
+import type { Identity } from './identity.ts'
+import { Losses } from './losses.ts'
+import type { Operations } from './operations.ts'
+import type { Pacemaker } from './pacemaker.ts'
+
+/** Why the clocks said that it is over. */
+const EXPIRED: Readonly<Record<string, (ms: number) => string>> = {
+  suspend: ms => `this machine slept for ${inWords(ms)}`,
+  stall: ms => `this process stood still for ${inWords(ms)}`,
+  'no-progress': ms => `its work made no progress for ${inWords(ms)}`,
+  'not-renewed': ms => `nobody renewed it for ${inWords(ms)}`,
+  inactive: ms => `nothing was done with it for ${inWords(ms)}`,
+  unreachable: ms => `no renewal was answered for ${inWords(ms)}`,
+}
+
+export class Beliefs implements Iterable<Belief> {
+  readonly heartbeat: Heartbeat
+  readonly keeper: Keeper
+  readonly losses: Losses
+  readonly waiters = new Map<number, Waiter>()
+  readonly #operations: Operations
+  readonly hearing: Hearing
+  readonly #beliefs = new Map<number, Belief>()
+  readonly #handles = new FinalizationRegistry<Belief>(belief => this.#forgotten(belief))
+  #warned = false
+
+  constructor(operations: Operations, identity: Identity, margin: number, pacemaker?: Pacemaker) {
+    const { lessor, clock } = operations
+    this.#operations = operations
+    this.losses = new Losses(clock)
+    const heartbeat = new Heartbeat(
+      clock,
+      margin,
+      {
+        renew: (leases, waiting) => lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
+        granted: belief => void this.hearing.check(belief),
+        gone: belief => void this.gone(belief),
+        expired: (belief, cause, ms) => this.#expired(belief, cause, ms),
+        beating: beliefs => this.hearing.listenTo(beliefs),
+      },
+      pacemaker,
+    )
+    this.heartbeat = heartbeat
+    this.keeper = {
+      clock,
+      margin,
+      get doubted() {
+        return heartbeat.doubted
+      },
+      look: () => heartbeat.look(),
+      expire: belief => heartbeat.expire(belief),
+      renew: belief => this.#renew(belief),
+      progressed: belief => heartbeat.progressed(belief),
+      release: belief => this.release(belief),
+      transfer: (belief, to, incarnation) => give(this, operations, belief, to, incarnation),
+      put: (belief, key, value) => this.#changeOn(belief, { kind: 'put', lease: belief.id, key, value }),
+      delete: (belief, key) => this.#changeOn(belief, { kind: 'delete', lease: belief.id, key }),
+      listen: belief => this.hearing.listen(belief),
+      endangered: belief => publish('jeopardy', () => ({ ask: belief.ask, ...belief.facts, remaining: belief.remaining() })),
+    }
+    this.hearing = new Hearing(this, operations, identity)
+    lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
+  }
+
+  get size(): number {
+    return this.#beliefs.size
+  }
+
+  get(lease: number): Belief | undefined {
+    return this.#beliefs.get(lease)
+  }
+
+  /** As they are now: some may end while they are looked at. */
+  [Symbol.iterator](): Iterator<Belief> {
+    return [...this.#beliefs.values()][Symbol.iterator]()
+  }
+
+  add(belief: Belief): void {
+    this.#beliefs.set(belief.id, belief)
+    const { parent } = belief
+    if (parent === undefined) return
+    parent.children ??= new Set()
+    parent.children.add(belief)
+  }
+
+  /** The handle of one that may be forgotten. */
+  handle(belief: Belief): Lease {
+    const lease = new Lease(belief)
+    this.#handles.register(lease, belief, belief)
+    belief.registered = true
+    return lease
+  }
+
+  // Renewing
+
+  /** Belief begins with a renewal that leaves after the news. False: it was over before that. */
+  async confirm(belief: Belief, { resources, tokens }: Pick<Told, 'resources' | 'tokens'>): Promise<boolean> {
+    if (belief.stage === 'ended') return false // it was called off, or ran out, while the news was on its way
+    belief.stage = 'told'
+    belief.resources = resources
+    belief.tokens = tokens
+    belief.hollow = this.heartbeat.lastSent
+    // An heir has no request of its own behind it: it has as long as the lessor gives it, from now.
+    if (belief.sent.number === 0) belief.sent = { ...this.heartbeat.sent(), number: 0 }
+    this.heartbeat.join(belief)
+    this.heartbeat.urge(belief)
+    try {
+      await belief.nextRenewal()
+      return true
+    } catch (error) {
+      if (error instanceof LeaseError && error.facts.cause === 'revoked') throw new LeaseError('GONE', error.message, error)
+      return false
+    }
+  }
+
+  #renew(belief: Belief): Promise<void> {
+    if (belief.stage !== 'held') return Promise.reject(belief.end)
+    const renewed = belief.nextRenewal()
+    this.heartbeat.urge(belief)
+    return renewed
+  }
+
+  async #changeOn(belief: Belief, command: Command): Promise<void> {
+    if (belief.stage !== 'held') throw belief.end
+    try {
+      await this.#operations.change(command)
+    } catch (error) {
+      if (error instanceof LeaseError && error.code === 'GONE') await this.gone(belief)
+      throw error
+    }
+  }
+
+  // Losing
+
+  /** The lessor says it has ended: believed in no more, from here on. What is frozen waits for us, so there is time to ask why. */
+  async gone(belief: Belief): Promise<void> {
+    if (belief.stage === 'ended' || belief.stage === 'leaving') return
+    this.waiters.get(belief.id)?.settle(undefined)
+    if (belief.stage === 'waiting') return
+    const left = belief.remaining()
+    belief.stage = 'leaving'
+    this.heartbeat.leave(belief)
+    let past: PastGrant | undefined
+    const [resource] = belief.resources
+    if (resource !== undefined) {
+      const asked = this.#operations.lessor.read({ kind: 'history', resource })
+      const history = await this.#operations.within(Math.min(250, left), asked).catch(() => undefined)
+      past = history?.value.find(({ lease }) => lease === belief.id)
+    }
+    this.loseTo(belief, past?.cause ?? 'ended', past?.by ?? '', left)
+  }
+
+  /** The lessor has ended it, and there were `left` ms to go. */
+  loseTo(belief: Belief, cause: string, by: string, left: number): void {
+    // It was over here before the lessor said so: why it was not renewed in time is what there is to tell.
+    if (cause === 'lapsed' && left === 0) return this.heartbeat.expire(belief)
+    const who = by === '' ? '' : cause === 'transferred' ? ` to ${by}` : ` by ${by}`
+    this.lose(belief, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
+  }
+
+  #expired(belief: Belief, cause: string, ms: number): void {
+    const waiter = this.waiters.get(belief.id)
+    if (waiter !== undefined) return waiter.settle(undefined)
+    this.lose(belief, cause, EXPIRED[cause]!(ms), cause === 'unreachable' ? { ms, error: this.heartbeat.failure } : { ms })
+  }
+
+  /** `definite`: the lessor has nothing left to be given back. */
+  lose(
+    belief: Belief,
+    cause: string,
+    text: string,
+    { by = '', ms = 0, error, definite = false }: { by?: string; ms?: number; error?: unknown; definite?: boolean } = {},
+  ): void {
+    if (belief.stage === 'ended') return
+    const { clock } = this.#operations
+    const handed = belief.grantedAt > 0
+    const over = since(belief.sent, clock.now(), clock.uptime()) - belief.term
+    this.forget(belief)
+    this.endChildren(belief)
+    const facts: Facts = { ...belief.facts, cause, ms: Math.round(ms), ...(by !== '' && { by }) }
+    belief.finish(new LeaseError('LOST', `${belief.name} is lost: ${text}`, { cause: error, facts }))
+    if (handed) this.losses.record(belief, cause, text, Math.max(0, over))
+    // Its queued renewals must not keep alive what nobody believes in; and frozen units are free when their holder says that it stopped.
+    const { onLost } = belief
+    if (onLost === undefined || !handed) {
+      if (!definite) this.giveBack(belief.id, belief.term)
+      return
+    }
+    const stopped = (async () => onLost(belief.end))()
+    const told = () => (definite ? undefined : farewell(this.#operations, belief.id, belief.term))
+    belief.farewell = stopped.then(told, told).catch(() => {})
+  }
+
+  endChildren(belief: Belief): void {
+    for (const child of [...(belief.children ?? [])])
+      this.lose(child, 'parent', `${belief.name}, which it hung on, has ended`, { by: String(belief.id) })
+  }
+
+  #forgotten(belief: Belief): void {
+    if (belief.stage === 'ended') return
+    if (!this.#warned) {
+      this.#warned = true
+      process.emitWarning(`${belief.name} was never released and nothing refers to it any more: use request(), or await using`, {
+        type: 'LeaseholdWarning',
+        code: 'LEASEHOLD_FORGOTTEN',
+      })
+    }
+    this.lose(belief, 'forgotten', 'its handle was collected without a release')
+  }
+
+  #lessorEnded(): void {
+    const { reason } = this.#operations.lessor.signal
+    this.heartbeat.failure = reason
+    this.heartbeat.die()
+    if (!(reason instanceof LeaseError && reason.code === 'DIVERGED')) return
+    // Nothing can be said about what was granted: what is believed now rests on entries that are gone.
+    for (const belief of this) {
+      this.waiters.get(belief.id)?.fail(reason)
+      this.lose(belief, 'diverged', reason.message, { error: reason, definite: true })
+    }
+  }
+
+  // Giving back
+
+  forget(belief: Belief): void {
+    this.heartbeat.leave(belief)
+    this.hearing.unlisten(belief)
+    this.#beliefs.delete(belief.id)
+    this.waiters.delete(belief.id)
+    if (belief.registered) this.#handles.unregister(belief)
+    belief.parent?.children?.delete(belief)
+  }
+
+  /** Gives back what nobody was handed. */
+  leave(belief: Belief): void {
+    if (belief.stage === 'ended') return
+    this.forget(belief)
+    belief.finish(() => belief.gone('given back'))
+    this.giveBack(belief.id, belief.term)
+  }
+
+  /** An answer that nobody waits for any more. */
+  abandon(outcome: Outcome): void {
+    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.giveBack(outcome.lease, outcome.ttl)
+  }
+
+  giveBack(lease: number, term: number): void {
+    farewell(this.#operations, lease, term).catch(() => {})
+  }
+
+  release(belief: Belief): Promise<void> {
+    if (belief.farewell !== undefined) return belief.farewell
+    if (belief.stage === 'ended') return Promise.resolve()
+    // Stops believing before it sends, with all that hangs on it.
+    this.forget(belief)
+    this.endChildren(belief)
+    belief.finish(() => belief.gone('released by its holder'))
+    belief.farewell = farewell(this.#operations, belief.id, belief.term)
+    this.published(belief)
+    return belief.farewell
+  }
+
+  published(belief: Belief, to?: string): void {
+    publish('released', () => ({
+      ask: belief.ask,
+      ...belief.facts,
+      resources: belief.resources,
+      ...(to !== undefined && { to }),
+      held: this.#operations.clock.now() - belief.grantedAt,
+    }))
+  }
+}
