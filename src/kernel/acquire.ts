@@ -28,6 +28,7 @@ import {
 
 /** Without aging a point of priority outweighs any time spent waiting. */
 const PRIORITY = 1e9
+const NOTHING: readonly never[] = []
 
 function normal(want: Want): Wanted {
   return { resource: want.resource, units: want.units ?? 1, shared: want.shared ?? false }
@@ -49,7 +50,7 @@ function malformed(command: Acquire): string | undefined {
   if (!whole(command.incarnation, 1, Number.MAX_SAFE_INTEGER)) return `incarnation ${command.incarnation} was never given`
   if (command.steal !== undefined && command.wait !== true) return 'a steal waits for its turn: ask with wait'
   if (command.wait === true && command.wants.length === 0) return 'there is nothing to wait for: name a resource'
-  return badWants(command.wants) ?? badAttachments(command.entries ?? []) ?? badLabels(command)
+  return badWants(command.wants) ?? badAttachments(command.entries ?? NOTHING) ?? badLabels(command)
 }
 
 function badWants(wants: readonly Want[]): string | undefined {
@@ -84,7 +85,7 @@ function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
 }
 
 function badTtl(state: State, command: Acquire): string | undefined {
-  const { ttl, wants, entries = [] } = command
+  const { ttl, wants, entries = NOTHING } = command
   if (!Number.isSafeInteger(ttl) || ttl < 1) return `ttl must be a whole number of milliseconds above 0, not ${String(ttl)}`
   if (wants.length + entries.length === 0) return outside(state, ttl, '')
   for (const { resource } of wants) {
@@ -194,7 +195,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (command.steal !== undefined && holdsAny(parent, wants))
       return invalid(state, `lease ${command.parent}, or one that it hangs on, holds what is to be stolen: the thief would end with it`)
   }
-  for (const entry of command.entries ?? []) {
+  for (const entry of command.entries ?? NOTHING) {
     if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
     const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
     if (refused !== undefined) return refused
@@ -208,10 +209,13 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   if (over !== undefined) return over
 
   // Only what is the asker's own: to declare that one keeps a stranger's lease would refuse others a wait.
-  const holding = [...new Set(command.holding)].filter(id => {
-    const kept = findLease(state, id)
-    return kept !== undefined && mayTouch(state, key, kept)
-  })
+  const holding =
+    command.holding === undefined
+      ? NOTHING
+      : [...new Set(command.holding)].filter(id => {
+          const kept = findLease(state, id)
+          return kept !== undefined && mayTouch(state, key, kept)
+        })
   const rank = rankOf(state, command, wants)
   const chosen = command.steal === undefined ? choose(state, wants, command.any ?? 0, rank, state.nextLease) : undefined
   if (chosen === undefined) {
@@ -278,10 +282,10 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
     rare.children ??= new Set()
     rare.children.add(lease)
   }
-  for (const entry of command.entries ?? []) attach(state, effects, lease, entry)
+  for (const entry of command.entries ?? NOTHING) attach(state, effects, lease, entry)
   if (chosen !== undefined) {
     grant(state, effects, lease, chosen)
-    if (chosen.length === 0 && (command.entries ?? []).length === 0) emit(state, effects, 'granted', lease, {})
+    if (chosen.length === 0 && (command.entries ?? NOTHING).length === 0) emit(state, effects, 'granted', lease, {})
   } else {
     const rare = rareOf(lease)
     rare.wants = wants
@@ -305,7 +309,7 @@ function keepRare(state: State, lease: Lease, command: Acquire, { parent, wants,
       if (cap > 0) maxLife = maxLife === 0 ? cap : Math.min(maxLife, cap)
     }
   }
-  const { any = 0, priority = 0, labels = [] } = command
+  const { any = 0, priority = 0, labels = NOTHING } = command
   if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0 && parent === undefined)
     return
   Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels, parent })

@@ -153,7 +153,7 @@ function forget(state: State): void {
 
 /** Two streams of 32 bits: cheap, and enough to find out replicas that decided differently. */
 function fold(state: State, a: number, b: number): void {
-  const low = (b % 0x100000000) | 0
+  const low = b | 0 // the lowest 32 bits, whatever its size
   state.trailA = Math.imul(state.trailA ^ a ^ low, 0x01000193) >>> 0
   state.trailB = (Math.imul(state.trailB ^ low, 0x85ebca6b) + state.trailA) >>> 0
 }

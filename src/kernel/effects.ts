@@ -1,6 +1,6 @@
 /** What applying a command did, beside its outcome: events for those who watch, timers for those who count. */
 import type { Event, EventType } from './event.ts'
-import { type Lease, LIVE, QUIET, rareOf, SLOTS, type Slot, type State, TERM, type Timer } from './state.ts'
+import { type Grant, type Lease, LIVE, QUIET, rareOf, SLOTS, type Slot, type State, TERM, type Timer } from './state.ts'
 
 export interface Effects {
   readonly events: Event[]
@@ -10,28 +10,46 @@ export interface Effects {
 
 type EventFacts = Partial<Pick<Event, 'resource' | 'token' | 'key' | 'value' | 'cause' | 'by'>>
 
-/** The revision that a command is about to make. */
 export function emit(state: State, effects: Effects, type: EventType, lease: Lease | undefined, facts: EventFacts): void {
-  effects.events.push({
-    revision: state.revision + 1,
-    type,
-    lease: lease === undefined ? 0 : lease.id,
-    holder: lease?.holder.name,
-    resource: facts.resource,
-    token: facts.token,
-    key: facts.key,
-    value: facts.value,
-    cause: facts.cause,
-    by: facts.by,
-    at: state.wall,
-  })
+  const { resource, token, key, value, cause, by } = facts
+  tell(state, effects, type, lease, resource, token, key, value, cause, by)
 }
 
 /** One event for each thing it holds; one without a resource when it holds none. */
-export function emitForGrants(state: State, effects: Effects, type: EventType, lease: Lease, facts: EventFacts): void {
-  if (lease.grants.length === 0) emit(state, effects, type, lease, facts)
-  for (const { resource, token } of lease.grants)
-    emit(state, effects, type, lease, { resource: resource.name, token, cause: facts.cause, by: facts.by })
+export function emitForGrants(state: State, effects: Effects, type: EventType, lease: Lease, cause?: string, by?: string): void {
+  if (lease.grants.length === 0) emit(state, effects, type, lease, { cause, by })
+  for (const grant of lease.grants) emitForGrant(state, effects, type, lease, grant, cause, by)
+}
+
+export function emitForGrant(
+  state: State,
+  effects: Effects,
+  type: EventType,
+  lease: Lease,
+  { resource, token }: Grant,
+  cause?: string,
+  by?: string,
+): void {
+  tell(state, effects, type, lease, resource.name, token, undefined, undefined, cause, by)
+}
+
+/** One object for one event, all of them of one shape: nothing is made oftener. */
+function tell(
+  state: State,
+  { events }: Effects,
+  type: EventType,
+  lease: Lease | undefined,
+  resource: string | undefined,
+  token: number | undefined,
+  key: string | undefined,
+  value: string | undefined,
+  cause: string | undefined,
+  by: string | undefined,
+): void {
+  // The revision that the command is about to make.
+  const revision = state.revision + 1
+  const holder = lease?.holder.name
+  events.push({ revision, type, lease: lease?.id ?? 0, holder, resource, token, key, value, cause, by, at: state.wall })
 }
 
 /** The caller has touched the lease. */

@@ -65,7 +65,8 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
 
 function removeGrant(grant: Grant, freed: Set<Resource>): void {
   const { resource } = grant
-  resource.grants.splice(resource.grants.indexOf(grant), 1)
+  if (resource.grants.length === 1) resource.grants = NO_GRANTS
+  else resource.grants.splice(resource.grants.indexOf(grant), 1)
   if (grant.shared) resource.sharers--
   else resource.used -= grant.units
   freed.add(resource)
@@ -114,9 +115,11 @@ export function withdraw(state: State, effects: Effects, lease: Lease, cause: st
  * calls may grow is not the same on every replica. The caller settles what was freed.
  */
 export function end(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Set<Resource>): void {
+  // Gone already, along with an ancestor that was to be ended as well.
+  if (findLease(state, lease.id) !== lease) return
+  if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
   const pending = [lease]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-    // Gone already, along with an ancestor that was to be ended as well.
     if (findLease(state, next.id) !== next) continue
     const children = [...(next.rare?.children ?? [])]
     endOne(state, effects, next, next === lease ? ending : { type: 'revoked', cause: 'parent', stopped: false }, freed)
@@ -133,7 +136,7 @@ function endOne(state: State, effects: Effects, lease: Lease, ending: Ending, fr
 
 function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: Ending, freed: Set<Resource>): void {
   touch(state, lease)
-  emitForGrants(state, effects, type, lease, { cause, by: by === '' ? undefined : by })
+  emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
   strip(state, effects, lease, cause)
   // A suspect's term has run: its holder stopped believing before the grace began.
@@ -146,7 +149,7 @@ function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by
     const rare = rareOf(lease)
     rare.cause = cause
     rare.by = by
-    emitForGrants(state, effects, 'frozen', lease, { cause })
+    emitForGrants(state, effects, 'frozen', lease, cause)
     if (delay > 0) restartTerm(state, effects, lease, delay)
     return
   }
@@ -170,7 +173,7 @@ function lockDelay(state: State, lease: Lease): number {
 export function thaw(state: State, effects: Effects, lease: Lease, freed: Set<Resource>): void {
   touch(state, lease)
   state.counts.frozen--
-  emitForGrants(state, effects, 'thawed', lease, { cause: lease.rare!.cause })
+  emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
   dropGrants(lease, freed)
   dropLease(state, lease)
   effects.timer(lease, TERM)

@@ -7,6 +7,9 @@ import { NAME_BYTES, utf8Length } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
 
+/** Bytes of UTF-8. */
+const MOST_TEXT = 65_536
+
 const number: Check = value => {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return undefined
   return `must be a whole number of at most 2^53 - 1, not ${describe(value)}`
@@ -22,7 +25,8 @@ const signed: Check = value => {
 
 const text: Check = value => {
   if (typeof value !== 'string') return `must be text, not ${describe(value)}`
-  return value.length <= 65_536 && utf8Length(value) <= 65_536 ? undefined : 'is too long, or not Unicode text'
+  const fits = value.length <= MOST_TEXT / 3 ? value.isWellFormed() : value.length <= MOST_TEXT && utf8Length(value) <= MOST_TEXT
+  return fits ? undefined : 'is too long, or not Unicode text'
 }
 
 /** As `positive`: a log writes an empty text for one left out. */
@@ -62,7 +66,8 @@ function fields(spec: Readonly<Record<string, Check>>): Check {
     if (typeof value !== 'object' || value === null || Array.isArray(value)) return `must be an object, not ${describe(value)}`
     const object = value as Record<string, unknown>
     for (const name of needed) if (object[name] === undefined) return `${name} is missing`
-    for (const name of Object.keys(object)) {
+    // Makes no list of them, as Object.keys would; what an object inherits is refused like any other field.
+    for (const name in object) {
       const check = checks[name]
       if (check === undefined) return `has a field ${name.slice(0, 64)}, which is not known`
       const field = object[name]

@@ -26,7 +26,8 @@ export function utf8Length(text: string): number {
 export function badName(name: unknown): string | undefined {
   if (typeof name !== 'string') return 'must be text'
   if (name.length === 0) return 'is empty'
-  if (name.length > NAME_BYTES || utf8Length(name) > NAME_BYTES) return `is longer than ${NAME_BYTES} bytes of UTF-8`
+  if (name.length > NAME_BYTES / 3 && utf8Length(name) > NAME_BYTES) return `is longer than ${NAME_BYTES} bytes of UTF-8`
+  if (!name.isWellFormed()) return `is longer than ${NAME_BYTES} bytes of UTF-8`
   let segment = 0
   for (let i = 0; i <= name.length; i++) {
     const code = i === name.length ? 0x2f : name.charCodeAt(i)

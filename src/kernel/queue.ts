@@ -1,7 +1,7 @@
 /** Who may take what is free, and who waits for it. The order of a queue is the same wherever a waiter stands in it, so waiting for several things cannot lock up. */
 import type { Want } from './command.ts'
 import type { Effects } from './effects.ts'
-import { emit, startTimer } from './effects.ts'
+import { emit, emitForGrant, startTimer } from './effects.ts'
 import { rule } from './policy.ts'
 import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from './state.ts'
 
@@ -71,7 +71,7 @@ export function grant(state: State, effects: Effects, lease: Lease, wants: reado
     lease.grants = withGrant(lease.grants, given)
     if (want.shared) resource.sharers++
     else resource.used += want.units
-    emit(state, effects, 'granted', lease, { resource: want.resource, token: given.token })
+    emitForGrant(state, effects, 'granted', lease, given)
   }
   const maxLife = lease.rare?.maxLife ?? 0
   if (maxLife > 0) startTimer(state, effects, lease, CAP, maxLife)

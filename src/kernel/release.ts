@@ -1,7 +1,7 @@
 /** Releasing: the holder itself says that it has stopped. */
 import type { Release } from './command.ts'
 import type { Effects } from './effects.ts'
-import { end, releaseGrant } from './end.ts'
+import { type Ending, end, releaseGrant } from './end.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
 import { mayTouch } from './policy.ts'
 import { gone, refuse } from './refuse.ts'
@@ -16,6 +16,8 @@ export function releaseRefusal(state: State, { lease: id, resource }: Release, k
   return undefined
 }
 
+const RELEASED: Ending = { type: 'released', cause: 'released', stopped: true }
+
 export function release(state: State, effects: Effects, command: Release, key: number): Outcome {
   const refused = releaseRefusal(state, command, key)
   if (refused !== undefined) return refused
@@ -26,7 +28,7 @@ export function release(state: State, effects: Effects, command: Release, key: n
     releaseGrant(state, effects, lease, only, freed)
   // Only who has the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
   else if (key !== 0 && key !== lease.key) end(state, effects, lease, { type: 'revoked', cause: 'revoked', stopped: false }, freed)
-  else end(state, effects, lease, { type: 'released', cause: 'released', stopped: true }, freed)
+  else end(state, effects, lease, RELEASED, freed)
   settle(state, effects, freed)
   return done()
 }

@@ -332,7 +332,8 @@ export class Replica implements Lessor {
     if (this.#state.moved !== undefined) return true
     if (command.kind === 'release') return findLease(this.#state, command.lease) === undefined
     if (command.kind !== 'acquire' || command.wait === true) return false
-    return command.wants.some(want => this.#state.resources.has(want.resource))
+    for (const { resource } of command.wants) if (this.#state.resources.has(resource)) return true
+    return false
   }
 
   #mustBeOpen(): void {

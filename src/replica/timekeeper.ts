@@ -141,7 +141,7 @@ export class Timekeeper {
   /** Called by the kernel when it starts, restarts, marks or cancels a timer. */
   timer(lease: Lease | undefined, slot: Slot): void {
     if (lease === undefined) return this.#logTimer()
-    const timer = findLease(this.#state, lease.id) === lease ? timerOf(lease, slot) : undefined
+    const timer = findLease(this.#state, lease.id) !== lease ? undefined : slot === TERM ? lease : timerOf(lease, slot)
     const countdown = slot === TERM ? (lease.alarm as Countdown | undefined) : this.#others.get(timerId(lease, slot))
     if (timer === undefined) {
       if (countdown !== undefined) this.#drop(countdown)
