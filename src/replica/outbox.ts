@@ -12,6 +12,8 @@ import { isTransient, pauseUnless } from './patience.ts'
 
 /** An entry is at most so large: etcd takes 1.5 MiB, and a smaller one is durable sooner. */
 const ENTRY_BYTES = 512 * 1_024
+/** Of so many it is worth asking how long collecting them took. */
+const SOME = 64
 const RETRY_FIRST = 10
 const RETRY_LAST = 1_000
 /** Upper bounds in ms of what `took` counts. */
@@ -71,6 +73,10 @@ export class Outbox {
   #flight: Flight | undefined
   #pumping = false
   #pumpSoon = false
+  /** Since when the entry that nobody has begun to write is being collected. */
+  #collecting = 0
+  /** How long the quickest of the last appends took, in ms: the others also waited for us. */
+  #usual = Number.POSITIVE_INFINITY
   /** For metrics and tests. */
   readonly seen = { appends: 0, commands: 0, resent: 0, voided: 0 }
   /** How many appends were acknowledged within each bound and not within the one before, and how many ms all of them took. */
@@ -101,9 +107,14 @@ export class Outbox {
     }
     this.#next.add(waiting.proposal)
     this.#nextWaiting.push(waiting)
-    if (this.#pumping || this.#pumpSoon) return
-    // Everything asked for within this turn goes into one entry.
+    if (this.#pumping) return
+    if (this.#pumpSoon) {
+      if (this.#nextWaiting.length % SOME === 0 && this.#clock.now() - this.#collecting > this.#usual) void this.#pump()
+      return
+    }
+    // Everything asked for within this turn goes into one entry, unless collecting it takes longer than writing does.
     this.#pumpSoon = true
+    this.#collecting = this.#clock.now()
     this.#clock.soon(() => {
       this.#pumpSoon = false
       void this.#pump()
@@ -192,6 +203,7 @@ export class Outbox {
 
   #count(ms: number): void {
     this.took.ms += ms
+    this.#usual = Math.min(ms, this.#usual * 1.05)
     for (const bucket of this.took.within)
       if (ms <= bucket[0]) {
         bucket[1]++
@@ -207,7 +219,7 @@ export class Outbox {
     if (flight === undefined || flight.seq !== seq || flight.settled) return false
     flight.settled = true
     if (applied.kind === 'applied') {
-      for (const [i, { settle }] of flight.waiting.entries()) settle(applied.outcomes[i]!)
+      for (let i = 0; i < flight.waiting.length; i++) flight.waiting[i]!.settle(applied.outcomes[i]!)
       return true
     }
     if (applied.kind === 'void') this.seen.voided++
