@@ -7,7 +7,7 @@ import { ReplyParser } from '../src/wire/resp-reply.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from './resp-mutation.ts'
 
 describe(`with seed ${SEED}`, () => {
-  test('250,000 mutated inputs to the parser of commands: the same commands however the bytes are cut, or a protocol error', {
+  test('360,000 mutated inputs to the parser of commands: the same commands however the bytes are cut, or a protocol error', {
     timeout: 120_000,
   }, () => {
     const dice = new Dice(SEED)
@@ -28,7 +28,7 @@ describe(`with seed ${SEED}`, () => {
       }
       return found.join('\n')
     }
-    for (let i = 0; i < 250_000; i++) {
+    for (let i = 0; i < 360_000; i++) {
       const input = mutated(dice, CORPUS)
       const cut = pieces(dice, input)
       if (i % 10 !== 0) read(cut)
@@ -36,7 +36,7 @@ describe(`with seed ${SEED}`, () => {
     }
   })
 
-  test('200,000 mutated answers to the parser and decoder of our client: answers, or an error that ends the connection', {
+  test('300,000 mutated answers to the parser and decoder of our client: answers, or an error that ends the connection', {
     timeout: 120_000,
   }, () => {
     const dice = new Dice(SEED)
@@ -56,7 +56,7 @@ describe(`with seed ${SEED}`, () => {
       Buffer.from('*2\r\n:1\r\n_\r\n|1\r\n+a\r\n+b\r\n-ERR x\r\n'),
       Buffer.from(':5\r\n+OK\r\n#t\r\n,1.5\r\n'),
     ]
-    for (let i = 0; i < 200_000; i++) {
+    for (let i = 0; i < 300_000; i++) {
       const parser = new ReplyParser({ bytes: 1 << 16, depth: 8 })
       try {
         for (const chunk of pieces(dice, mutated(dice, corpus)))

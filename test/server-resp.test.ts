@@ -1,5 +1,54 @@
 import { describe, expect, test } from 'vitest'
+import { httpDoor } from '../src/server/http/http-door.ts'
+import { DEFAULT_LIMITS } from '../src/server/limits.ts'
+import { RemoteLessor } from '../src/wire/resp-client.ts'
+import { placeOf } from '../src/wire/resp-dial.ts'
 import { command, place, Raw } from './resp-place.ts'
+
+test('is counted by command and answer, whoever asks: other clients and our own', async () => {
+  await using here = await place({ http: httpDoor() })
+  using raw = new Raw(here.port)
+  await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 5_000)
+  await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 5_000)
+  await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 'soon')
+  await raw.ask('EVIL"}', 1)
+  await raw.ask('PING')
+  await using ours = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+  await ours.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
+  await ours.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'b' }] })
+  const text = await (await fetch(`http://127.0.0.1:${here.port}/metrics`)).text()
+  for (const [asked, code, count] of [
+    ['LEASE.ACQUIRE', 'OK', 1],
+    ['LEASE.ACQUIRE', 'HELD', 1],
+    ['LEASE.ACQUIRE', 'INVALID', 1],
+    ['LEASE.BATCH acquire', 'OK', 1],
+    ['LEASE.BATCH acquire', 'HELD', 1],
+    ['PING', 'OK', 1],
+  ])
+    expect(text).toContain(`leasehold_requests_total{wire="resp",asked="${asked}",code="${code}"} ${count}\n`)
+  expect(text).not.toContain('EVIL')
+})
+
+test('unfinished commands of many connections do not add up without end', async () => {
+  await using here = await place({ limits: { ...DEFAULT_LIMITS, unfinished: 200_000 } })
+  const half = command('LEASE.ACQUIRE', 'x'.repeat(100_000)).subarray(0, 80_000)
+  const raws = Array.from({ length: 4 }, () => new Raw(here.port))
+  for (const raw of raws) raw.send(half)
+  const cut = raws.map(async raw => ((await raw.next()) as Error).message)
+  expect(await Promise.race(cut)).toMatch(/^LIMIT .*200000 bytes/)
+  // Whoever asks for little is not concerned, also in two pieces; and what was cut off does not count any more.
+  using small = new Raw(here.port)
+  const ping = command('PING')
+  small.send(ping.subarray(0, 5))
+  small.send(ping.subarray(5))
+  expect(await small.next()).toBe('PONG')
+  for (const raw of raws) raw.socket.destroy()
+  await expect.poll(() => here.server.connections, { timeout: 5_000 }).toBe(1)
+  using later = new Raw(here.port)
+  later.send(half)
+  later.send(command('LEASE.ACQUIRE', 'x'.repeat(100_000)).subarray(80_000))
+  expect(((await later.next()) as Error).message).toMatch(/^ERR wrong number of arguments|^INVALID/)
+})
 
 describe('a connection', () => {
   test('acquires, renews, is refused and releases', async () => {

@@ -6,6 +6,8 @@ export interface Limits {
   readonly body: number
   /** Bytes of one RESP command. */
   readonly command: number
+  /** Bytes of unfinished RESP commands that all connections together may have sent. */
+  readonly unfinished: number
   /** Leases in one renewal. */
   readonly renewals: number
   /** Bytes of a registration's metadata. */
@@ -29,6 +31,7 @@ export interface Limits {
 export const DEFAULT_LIMITS: Limits = {
   body: 64 << 10,
   command: 4 << 20,
+  unfinished: 256 << 20,
   renewals: 10_000,
   metadata: 8 << 10,
   depth: 16,

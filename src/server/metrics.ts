@@ -4,6 +4,7 @@
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
 import type { DoorContext } from './door.ts'
+import { Tallies } from './tally.ts'
 
 /** Upper bounds of what `figures` counts as `commit.le.MS`, in ms. */
 const COMMIT = 'commit.le.'
@@ -29,8 +30,6 @@ export class Metrics {
   static readonly #byDesk = new WeakMap<object, Metrics>()
   readonly #registry = new Registry()
   readonly #context: DoorContext
-  /** Added up here and handed over when someone looks: a counter with labels costs more than some answers. */
-  readonly #asked = new Map<string, number>()
   readonly #look: () => Promise<void>
 
   /** One for all wires of a server. */
@@ -56,12 +55,6 @@ export class Metrics {
 
   readonly type = Registry.PROMETHEUS_CONTENT_TYPE
 
-  /** `asked` is a route or a command of ours, never what somebody sent. */
-  count(wire: 'http' | 'resp', asked: string, code: string): void {
-    const key = `${wire}\n${asked}\n${code}`
-    this.#asked.set(key, (this.#asked.get(key) ?? 0) + 1)
-  }
-
   async text(): Promise<string> {
     await this.#look().catch(() => {}) // `store_up` says it
     return this.#registry.metrics()
@@ -79,7 +72,8 @@ export class Metrics {
   }
 
   #requests(): void {
-    const asked = this.#asked
+    // Added up elsewhere and handed over when someone looks: a counter with labels costs more than some answers.
+    const tallies = Tallies.of(this.#context.desk)
     new Counter({
       name: 'leasehold_requests_total',
       help: 'Requests answered, by wire, by route or command, and by how they were answered.',
@@ -87,10 +81,7 @@ export class Metrics {
       registers: [this.#registry],
       collect() {
         this.reset()
-        for (const [key, count] of asked) {
-          const [wire, what, code] = key.split('\n') as [string, string, string]
-          this.inc({ wire, asked: what, code }, count)
-        }
+        for (const { wire, asked, counts } of tallies.all()) for (const [code, count] of counts) this.inc({ wire, asked, code }, count)
       },
     })
   }

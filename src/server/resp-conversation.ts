@@ -4,12 +4,14 @@
  */
 import { LeaseError } from '../errors.ts'
 import { Reader, Writer } from '../kernel/bytes.ts'
+import type { Command } from '../kernel/command.ts'
 import type { Query } from '../lessor.ts'
 import { type Answer, type Question, readQuestion, writeAnswer } from '../wire/messages.ts'
 import { queryFrom } from '../wire/query.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
 import type { Asked } from './desk.ts'
 import type { RespSession } from './resp-session.ts'
+import type { Tally } from './tally.ts'
 
 /** Questions under way before the connection is read from no more. */
 const MOST_OWED = 32_768
@@ -24,6 +26,7 @@ export class Conversation {
   readonly #session: RespSession
   #answers = new Writer()
   #owed = 0
+  readonly #tallies = new Map<Command['kind'], Tally>()
   readonly #reads: Of<'read'>[] = []
   #reading = 0
   #listing = false
@@ -74,20 +77,34 @@ export class Conversation {
 
   #propose({ id, proposal: { command, op, key } }: Of<'propose'>): void {
     const { caller, door } = this.#session
+    const tally = this.#tallyOf(command.kind)
     this.#owed++
-    const failed = (error: unknown) => {
+    const failed = (thrown: unknown) => {
       this.#owed--
-      this.#say({ kind: 'failed', id, error: asLeaseError(error) })
+      const error = asLeaseError(thrown)
+      tally.count(error.code)
+      this.#say({ kind: 'failed', id, error })
     }
     try {
       const asked: Asked | undefined = op === undefined && !key ? undefined : { ...(op && { op }), ...(key && { key }) }
       door.context.desk.propose(caller, command, asked).then(outcome => {
         this.#owed--
+        if (outcome.kind === 'refused') tally.count(outcome.code)
+        else tally.ok++
         this.#say({ kind: 'outcome', id, outcome })
       }, failed)
     } catch (error) {
       failed(error)
     }
+  }
+
+  #tallyOf(kind: Command['kind']): Tally {
+    let tally = this.#tallies.get(kind)
+    if (tally === undefined) {
+      tally = this.#session.door.tallies.tally('resp', `LEASE.BATCH ${kind}`)
+      this.#tallies.set(kind, tally)
+    }
+    return tally
   }
 
   /** Reads as many as may be read at once: lists one after another, each when the one before has been taken. */

@@ -6,6 +6,7 @@ import { RespWriter } from '../wire/resp-writer.ts'
 import type { DoorContext } from './door.ts'
 import { COMMANDS } from './resp-commands.ts'
 import { RespSession, type SessionDoor } from './resp-session.ts'
+import { Tallies } from './tally.ts'
 
 /** How often those are looked for who never finish a command or never read an answer. */
 const SWEEP = 2_000
@@ -15,6 +16,8 @@ const UNREAD = 30_000
 export class RespDoor implements SessionDoor {
   readonly context: DoorContext
   readonly commands = COMMANDS
+  readonly tallies: Tallies
+  unfinished = 0
   readonly sessions = new Set<RespSession>()
   readonly #writer = new RespWriter()
   #dirty: RespSession[] = []
@@ -25,6 +28,7 @@ export class RespDoor implements SessionDoor {
 
   constructor(context: DoorContext) {
     this.context = context
+    this.tallies = Tallies.of(context.desk)
   }
 
   take(socket: Socket, first: Uint8Array): void {

@@ -7,7 +7,7 @@
 import { setMaxListeners } from 'node:events'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import type { Outcome } from '../kernel/outcome.ts'
+import type { Outcome, Refused } from '../kernel/outcome.ts'
 import { CommandParser, ProtocolError } from '../wire/resp.ts'
 import type { Link, LinkEnd } from '../wire/resp-link.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
@@ -15,8 +15,9 @@ import type { Asked } from './desk.ts'
 import type { DoorContext } from './door.ts'
 import { anyone, type Caller } from './gate.ts'
 import type { RespCommand } from './resp-command.ts'
-import { Conversation } from './resp-conversation.ts'
+import { asLeaseError, Conversation } from './resp-conversation.ts'
 import { writeError } from './resp-write.ts'
+import { type Tallies, Tally } from './tally.ts'
 
 export type Encode<T = never> = (to: RespWriter, value: T) => void
 
@@ -27,6 +28,7 @@ class Slot {
   error: unknown = undefined
   failed = false
   encode: Encode<unknown> = none
+  tally: Tally = NOBODY
   readonly settle: (value: unknown) => void
   readonly fail: (error: unknown) => void
 
@@ -45,8 +47,14 @@ class Slot {
   }
 
   write(to: RespWriter): void {
-    if (this.failed) writeError(to, this.error)
-    else this.encode(to, this.value)
+    if (this.failed) {
+      this.tally.count(asLeaseError(this.error).code)
+      writeError(to, this.error)
+    } else {
+      if (isRefused(this.value)) this.tally.count(this.value.code)
+      else this.tally.ok++
+      this.encode(to, this.value)
+    }
     this.value = undefined
     this.error = undefined
     this.failed = false
@@ -55,6 +63,11 @@ class Slot {
 }
 
 const none: Encode<unknown> = () => {}
+const NOBODY = new Tally('resp', '')
+
+function isRefused(value: unknown): value is Refused {
+  return typeof value === 'object' && value !== null && (value as Partial<Outcome>).kind === 'refused'
+}
 
 /** Answers that one connection may be owed. */
 const MOST_OWED = 16_384
@@ -62,12 +75,17 @@ const MOST_OWED = 16_384
 const MOST_ARGS = 1 << 16
 /** Bytes of pushes that may pile up within one turn. */
 const UNWRITTEN = 64 << 10
+/** So much of an unfinished command is never too much: a usual one, torn in two by the network. */
+const SMALL = 16 << 10
 /** Wrong secrets that one connection may try. */
 const MOST_GUESSES = 16
 
 export interface SessionDoor {
   readonly context: DoorContext
   readonly commands: ReadonlyMap<string, RespCommand>
+  readonly tallies: Tallies
+  /** Bytes of unfinished commands, of all connections. */
+  unfinished: number
   /** It has something to write: it is asked to at the end of this turn. */
   dirty(session: RespSession): void
   /** It is leaving, and nothing is owed to it any more. */
@@ -95,6 +113,7 @@ export class RespSession implements LinkEnd {
   #head = 0
   #owed = 0
   #last: RespCommand | undefined
+  #tally = NOBODY
   #guesses = 0
   /** A command that waits: what follows it on this connection waits too. */
   #occupied = false
@@ -104,6 +123,8 @@ export class RespSession implements LinkEnd {
   #dirty = false
   readonly #draining: (() => void)[] = []
   #unwritten = 0
+  /** Bytes of an unfinished command, as the door has counted them. */
+  #kept = 0
   /** Since when a command is unfinished. */
   #unfinished = Number.POSITIVE_INFINITY
   #stuck = { since: Number.POSITIVE_INFINITY, backlog: 0 }
@@ -161,9 +182,24 @@ export class RespSession implements LinkEnd {
     if (this.#over) return
     this.args.keep()
     const { rest } = this.args
+    if (!this.#keeps(rest)) return
     this.#unfinished =
       rest === 0 || this.#occupied || this.#paused ? Number.POSITIVE_INFINITY : Math.min(this.#unfinished, this.door.context.clock.now())
     if (this.#occupied && rest > this.door.context.limits.command) this.#pause()
+  }
+
+  /** Whether so many bytes may wait here for the rest of their command. Thousands of connections must not add up to all the memory there is. */
+  #keeps(rest: number): boolean {
+    const { door } = this
+    door.unfinished += rest - this.#kept
+    this.#kept = rest
+    const most = door.context.limits.unfinished
+    if (rest <= SMALL || door.unfinished <= most) return true
+    this.answer(to =>
+      to.error('LIMIT', `unfinished commands of all connections come to more than ${most} bytes: send this one again later`),
+    )
+    this.leave()
+    return false
   }
 
   #hasRoom(): boolean {
@@ -196,9 +232,12 @@ export class RespSession implements LinkEnd {
       command = door.commands.get(args.word(0))
       if (command === undefined) {
         const name = args.bytes(0).toString('latin1', 0, Math.min(args.length(0), 64))
+        this.#last = undefined
+        this.#tally = door.tallies.tally('resp', 'unknown')
         return this.answer(to => to.error('ERR', `unknown command '${name}'`))
       }
       this.#last = command
+      this.#tally = door.tallies.tally('resp', command.name)
     }
     const { count } = args
     if (command.arity >= 0 ? count !== command.arity : count < -command.arity)
@@ -223,6 +262,7 @@ export class RespSession implements LinkEnd {
     const slot = this.#slots[(this.#head + this.#owed) % this.#slots.length]!
     this.#owed++
     slot.encode = encode
+    slot.tally = this.#tally
     return slot
   }
 
@@ -367,6 +407,7 @@ export class RespSession implements LinkEnd {
     if (this.#over) return
     this.leave()
     this.#over = true
+    this.door.unfinished -= this.#kept
     this.#pushes.length = 0
     this.#wake()
     this.door.left(this)

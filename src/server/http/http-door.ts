@@ -9,6 +9,7 @@ import type { Socket } from 'node:net'
 import type { Clock } from '../../clock.ts'
 import type { Door, DoorContext } from '../door.ts'
 import { Metrics } from '../metrics.ts'
+import { Tallies } from '../tally.ts'
 import { Failure, failure } from './failure.ts'
 import { Handler, type HandlerOptions } from './handler.ts'
 import type { Answer, Ask } from './route.ts'
@@ -31,8 +32,9 @@ export function httpDoor(options: HttpOptions = {}): Door {
   return context => {
     const { limits, closing } = context
     setMaxListeners(0, closing) // every wait and every watch listens there
-    const metrics = Metrics.of(context)
-    const handler = new Handler(context, { ...options, count: (asked, code) => metrics.count('http', asked, code) })
+    Metrics.of(context) // begins to measure
+    const tallies = Tallies.of(context.desk)
+    const handler = new Handler(context, { ...options, count: (asked, code) => tallies.tally('http', asked).count(code) })
     const server = createServer({
       maxHeaderSize: HEADER_BYTES,
       headersTimeout: limits.headerTime,

@@ -1,0 +1,54 @@
+/** How often each thing was asked on each wire, and how it was answered. Counted for every answer, so it is an addition and nothing else. */
+
+export type Wire = 'http' | 'resp'
+
+export class Tally {
+  readonly wire: Wire
+  /** A route or a command of ours, never what somebody sent. */
+  readonly asked: string
+  /** By far the most frequent answer. */
+  ok = 0
+  readonly #others = new Map<string, number>()
+
+  constructor(wire: Wire, asked: string) {
+    this.wire = wire
+    this.asked = asked
+  }
+
+  count(code: string): void {
+    this.#others.set(code, (this.#others.get(code) ?? 0) + 1)
+  }
+
+  get counts(): readonly (readonly [code: string, count: number])[] {
+    return this.ok === 0 ? [...this.#others] : [['OK', this.ok], ...this.#others]
+  }
+}
+
+export class Tallies {
+  static readonly #byDesk = new WeakMap<object, Tallies>()
+  readonly #tallies = new Map<string, Tally>()
+
+  /** One for all wires of a server. */
+  static of(desk: object): Tallies {
+    let tallies = Tallies.#byDesk.get(desk)
+    if (tallies === undefined) {
+      tallies = new Tallies()
+      Tallies.#byDesk.set(desk, tallies)
+    }
+    return tallies
+  }
+
+  tally(wire: Wire, asked: string): Tally {
+    const key = `${wire} ${asked}`
+    let tally = this.#tallies.get(key)
+    if (tally === undefined) {
+      tally = new Tally(wire, asked)
+      this.#tallies.set(key, tally)
+    }
+    return tally
+  }
+
+  all(): Iterable<Tally> {
+    return this.#tallies.values()
+  }
+}
