@@ -75,10 +75,7 @@ export function grant(state: State, effects: Effects, lease: Lease, wants: reado
   }
   const maxLife = lease.rare?.maxLife ?? 0
   if (maxLife > 0) startTimer(state, effects, lease, CAP, maxLife)
-  for (const want of wants) {
-    const resource = state.resources.get(want.resource)!
-    if (resource.queue.length > 0) pressHolders(state, effects, resource)
-  }
+  for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
 }
 
 export function enqueue(state: State, effects: Effects, lease: Lease): void {

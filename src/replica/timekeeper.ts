@@ -282,8 +282,9 @@ export class Timekeeper {
   #place(countdown: Countdown): void {
     if (countdown.lease !== undefined && countdown.slot === TERM) countdown.lease.alarm = countdown
     else this.#others.set(countdown.lease === undefined ? QUIET : timerId(countdown.lease, countdown.slot), countdown)
-    this.#wheel.set(countdown, this.#look(countdown))
-    this.#arm()
+    const at = this.#look(countdown)
+    this.#wheel.set(countdown, at)
+    if (this.#cancel === undefined || at < this.#armedFor) this.#arm() // else what is armed comes first
   }
 
   #drop(countdown: Countdown): void {

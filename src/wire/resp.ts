@@ -216,16 +216,9 @@ export class CommandParser {
   text(i: number): string | undefined {
     const start = this.#base + this.#args[2 * i]!
     const end = this.#base + this.#args[2 * i + 1]!
-    if (end - start < 48) {
-      let plain = ''
-      let at = start
-      for (; at < end; at++) {
-        const code = this.#buffer[at]!
-        if (code > 127) break
-        plain += String.fromCharCode(code)
-      }
-      if (at === end) return plain
-    }
+    let at = start
+    while (at < end && this.#buffer[at]! < 128) at++
+    if (at === end) return this.#buffer.toString('latin1', start, end)
     const bytes = this.#buffer.subarray(start, end)
     return isUtf8(bytes) ? bytes.toString('utf8') : undefined
   }
