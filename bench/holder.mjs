@@ -1,4 +1,5 @@
 // The holder's side: what a lease in hand costs beyond the lessor's work, on `memory:`.
+import { readFileSync } from 'node:fs'
 import { connect } from '../dist/index.js'
 import { percentile, seconds, using } from './measure.mjs'
 
@@ -32,22 +33,34 @@ async function requests(report) {
   })
 }
 
+/** How long this thread has waited for a core, in ms: what others do on the machine is not what is measured. 0 where nobody says. */
+function queued() {
+  try {
+    return Number(readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'utf8').split(' ')[1]) / 1e6
+  } catch {
+    return 0
+  }
+}
+
 async function handOver(report) {
   await using(connect('memory:bench-hand-over'), async leases => {
     const took = []
     let holder = await leases.acquire('k')
-    for (let i = 0; i < 500; i++) {
+    for (let i = -300; i < 1_000; i++) {
       const waiting = leases.acquire('k')
       while ((await leases.lessor.read({ kind: 'resource', resource: 'k' })).value.queue.length === 0) await new Promise(setImmediate)
+      const before = queued()
       const began = seconds()
       void holder.release()
       holder = await waiting
-      took.push((seconds() - began) * 1_000)
+      const ms = (seconds() - began) * 1_000
+      // The first rounds measure the compiler.
+      if (i >= 0) took.push(ms - (queued() - before))
     }
     await holder.release()
     took.sort((a, b) => a - b)
     report('from release to the next in the queue: p50', percentile(took, 0.5), 'ms', { target: 'under 2' })
-    report('from release to the next in the queue: p99', percentile(took, 0.99), 'ms')
+    report('from release to the next in the queue: p99', percentile(took, 0.99), 'ms', { target: 'under 2' })
   })
 }
 

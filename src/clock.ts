@@ -24,8 +24,15 @@ export interface Clock {
   bits(): bigint
   /** Runs `then` after `ms`; the returned function calls it off. A waiting timer does not keep the process alive unless `ref` says so. */
   after(ms: number, then: () => void, options?: { readonly ref?: boolean }): () => void
+  /** As `after`, for a timer that stays set while nothing is waited for. Keeps the process alive until told not to. Left out: there are none. */
+  standing?(ms: number, then: () => void): Standing
   /** Runs `then` after the input that already waits in sockets and queues has been read. */
   soon(then: () => void): void
+}
+
+export interface Standing {
+  cancel(): void
+  keepAlive?(alive: boolean): void
 }
 
 /** `setTimeout` above 2^31-1 ms fires at once. */
@@ -78,8 +85,40 @@ class SystemClock implements Clock {
     return () => clearTimeout(timer)
   }
 
+  standing(ms: number, then: () => void): Standing {
+    return new StandingTimer(ms, then)
+  }
+
   soon(then: () => void): void {
     setImmediate(then)
+  }
+}
+
+class StandingTimer implements Standing {
+  #timer: NodeJS.Timeout
+  #alive = true
+
+  constructor(ms: number, then: () => void) {
+    this.#timer = this.#set(ms, then)
+  }
+
+  #set(left: number, then: () => void): NodeJS.Timeout {
+    if (left <= LONGEST_TIMEOUT) return setTimeout(then, left)
+    const rest = () => {
+      this.#timer = this.#set(left - LONGEST_TIMEOUT, then)
+      this.keepAlive(this.#alive)
+    }
+    return setTimeout(rest, LONGEST_TIMEOUT)
+  }
+
+  cancel(): void {
+    clearTimeout(this.#timer)
+  }
+
+  keepAlive(alive: boolean): void {
+    this.#alive = alive
+    if (alive) this.#timer.ref()
+    else this.#timer.unref()
   }
 }
 

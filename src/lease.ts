@@ -118,7 +118,7 @@ export class Belief {
   farewell: Promise<void> | undefined
   /** Called off when it ends: the limit on holding. */
   cancelHold: (() => void) | undefined
-  readonly #renewals: { readonly resolve: () => void; readonly reject: (error: unknown) => void }[] = []
+  #renewals: { readonly resolve: () => void; readonly reject: (error: unknown) => void }[] | undefined
 
   /** Made when first asked for: an error that nobody reads is the most expensive part of giving back. */
   #end: LeaseError | (() => LeaseError) | undefined
@@ -184,15 +184,16 @@ export class Belief {
     if (this.stage === 'told') this.stage = 'held'
     this.spare?.renewed()
     if (this.#jeopardy?.signal.aborted) this.#jeopardy = undefined
-    if (this.#renewals.length > 0) for (const { resolve } of this.#renewals.splice(0)) resolve()
+    if (this.#renewals !== undefined) for (const { resolve } of this.#renewals.splice(0)) resolve()
     return true
   }
 
   /** Resolves with the next answer that counts. */
   nextRenewal(): Promise<void> {
     return new Promise((resolve, reject) => {
-      if (this.stage === 'ended' || this.stage === 'leaving') reject(this.end)
-      else this.#renewals.push({ resolve, reject })
+      if (this.stage === 'ended' || this.stage === 'leaving') return reject(this.end)
+      this.#renewals ??= []
+      this.#renewals.push({ resolve, reject })
     })
   }
 
@@ -218,7 +219,7 @@ export class Belief {
     this.stage = 'ended'
     this.#end = reason
     this.cancelHold?.()
-    if (this.#renewals.length > 0) for (const { reject } of this.#renewals.splice(0)) reject(this.end)
+    if (this.#renewals !== undefined) for (const { reject } of this.#renewals.splice(0)) reject(this.end)
     if (this.#jeopardy !== undefined) this.endanger()
     this.#signal?.abort(this.end)
   }

@@ -18,7 +18,7 @@ import { Beliefs } from './holder/beliefs.ts'
 import { take } from './holder/handover.ts'
 import { Identity } from './holder/identity.ts'
 import type { Loss, PastLease } from './holder/losses.ts'
-import { Nesting } from './holder/nesting.ts'
+import { isPromise, Nesting } from './holder/nesting.ts'
 import { Operations } from './holder/operations.ts'
 import type { Pacemaker } from './holder/pacemaker.ts'
 import type { Command, PolicyRules } from './kernel/command.ts'
@@ -110,9 +110,14 @@ export class Leases implements AsyncDisposable {
     if (belief === undefined) return work(null)
     const lease = new Lease(belief)
     try {
-      return await this.#nesting.run(belief, () => work(lease))
+      const result = this.#nesting.run(belief, work, lease)
+      return isPromise(result) ? await result : result
     } finally {
-      await this.#beliefs.release(belief).catch(undelivered)
+      try {
+        await this.#beliefs.release(belief)
+      } catch {
+        // It lapses by itself; the outcome of the work is what the caller asked for.
+      }
     }
   }
 
@@ -272,6 +277,3 @@ export function marginOf({ clockError = 0.005 }: Pick<LeasesOptions, 'clockError
   if (!(clockError >= 0 && clockError < 0.5)) throw new LeaseError('INVALID', `clockError must be from 0 to 0.5, not ${clockError}`)
   return 2 * clockError
 }
-
-/** It lapses by itself; the outcome of the work is what the caller asked for. */
-function undelivered(): void {}

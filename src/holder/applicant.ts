@@ -23,7 +23,8 @@ export interface ApplicantOptions {
 
 export class Applicant {
   readonly #options: ApplicantOptions
-  readonly #asking = new Set<Asking>()
+  readonly #asking = new Set<Asking<Belief>>()
+  readonly #late = (outcome: Outcome) => this.#options.beliefs.abandon(outcome)
 
   constructor(options: ApplicantOptions) {
     this.#options = options
@@ -33,7 +34,6 @@ export class Applicant {
   obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
     const { operations, identity, nesting, ttl } = this.#options
     const { signal } = options
-    const { clock } = operations
     const asked = form(typeof names === 'string' ? [names] : names, options, {
       holder: identity.name,
       incarnation: identity.incarnation,
@@ -42,30 +42,13 @@ export class Applicant {
       inside: nesting.inside,
       wait: limit > 0,
     })
-    const began = clock.now()
-    const { ask } = asked
-    publish('asking', () => ({ ask, holder: identity.name, resources: namesOf(asked), ttl: asked.ttl, limit }))
-    return new Promise((resolve, rejectPromise) => {
-      const reject = (error: unknown) => {
-        publish('refused', () => ({ ask, error }))
-        rejectPromise(error)
-      }
-      const asking = new Asking(reject, clock, signal, limit, () => waited(asked, clock.now() - began))
+    publish('asking', () => ({ ask: asked.ask, holder: identity.name, resources: namesOf(asked), ttl: asked.ttl, limit }))
+    return new Promise((resolve, reject) => {
+      const asking = new Asking<Belief>(asked.ask, resolve, reject)
+      if (signal !== undefined) asking.endWith(signal)
+      if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waited(asked, ms))
       this.#asking.add(asking)
-      const done = () => {
-        this.#asking.delete(asking)
-        asking.finish()
-      }
-      this.#ask(asked, asking).then(
-        belief => {
-          done()
-          resolve(belief)
-        },
-        error => {
-          done()
-          reject(error)
-        },
-      )
+      void this.#ask(asked, asking)
     })
   }
 
@@ -74,28 +57,28 @@ export class Applicant {
     for (const asking of this.#asking) asking.stop(reason)
   }
 
-  async #ask(asked: Asked, asking: Asking): Promise<Belief> {
+  async #ask(asked: Asked, asking: Asking<Belief>): Promise<void> {
     const { identity } = this.#options
-    // The first lease makes the incarnation of all that follow.
-    while (identity.pending !== undefined) await identity.pending
-    for (;;) {
-      asking.throwIfStopped()
-      const belief = await this.#attempt(asked, asking)
-      asking.throwIfStopped()
-      if (belief !== undefined) {
-        asking.finish()
-        return this.handOut(belief, asked.maxHold)
-      }
-      if (asked.command.wait === true) continue // granted or queued, and over before we could use it: once more
-      throw new LeaseError(
-        'UNAVAILABLE',
-        `${namesOf(asked).join(', ')} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}`,
-      )
+    try {
+      // The first lease makes the incarnation of all that follow.
+      while (identity.pending !== undefined) await identity.pending
+      let belief: Belief | undefined
+      do {
+        asking.throwIfStopped()
+        belief = await this.#attempt(asked, asking)
+        asking.throwIfStopped()
+      } while (belief === undefined && asked.command.wait === true) // granted or queued, and over before we could use it: once more
+      if (belief === undefined) throw tooLate(asked)
+      asking.succeed(this.handOut(belief, asked.maxHold))
+    } catch (error) {
+      asking.fail(error)
+    } finally {
+      this.#asking.delete(asking)
     }
   }
 
   /** A lease to hand out; undefined when it was over before that. */
-  async #attempt(asked: Asked, asking: Asking): Promise<Belief | undefined> {
+  async #attempt(asked: Asked, asking: Asking<Belief>): Promise<Belief | undefined> {
     const { beliefs } = this.#options
     const { heartbeat } = beliefs
     const sent = heartbeat.sent()
@@ -123,27 +106,30 @@ export class Applicant {
   }
 
   #decide({ command, ttl }: Asked): Promise<Outcome> {
-    const { beliefs, operations, identity } = this.#options
+    const { operations, identity } = this.#options
     const { incarnation } = identity
     const current = incarnation === command.incarnation || incarnation === undefined ? command : { ...command, incarnation }
-    const deciding = operations.decide(current, { ttl, late: late => beliefs.abandon(late) })
+    const deciding = operations.decide(current, { ttl, late: this.#late })
     if (incarnation === undefined) identity.introduce(deciding)
     return deciding
   }
 
   #believe(outcome: Granted | Queued, sent: Sent, asked: Asked): Belief {
-    const { beliefs, identity } = this.#options
+    const { beliefs } = this.#options
     const { lease, ttl, kind, revision } = outcome
-    const belief = new Belief(beliefs.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, { holder: identity.name, ...asked })
+    const belief = new Belief(beliefs.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, asked)
     belief.revision = revision
-    if (kind === 'granted') Object.assign(belief, { resources: outcome.resources, tokens: outcome.tokens })
+    if (kind === 'granted') {
+      belief.resources = outcome.resources
+      belief.tokens = outcome.tokens
+    }
     belief.renewed(sent, ttl)
     beliefs.add(belief)
     return belief
   }
 
-  async #queue(belief: Belief, { position, revision }: Queued, asked: Asked, asking: Asking): Promise<Belief | undefined> {
-    const { beliefs, identity } = this.#options
+  async #queue(belief: Belief, { position, revision }: Queued, asked: Asked, asking: Asking<Belief>): Promise<Belief | undefined> {
+    const { beliefs } = this.#options
     const told = await new Promise<Told | undefined>((settle, fail) => {
       const waiter: Waiter = { belief, asked, position: -1, settle, fail }
       beliefs.waiters.set(belief.id, waiter)
@@ -157,7 +143,7 @@ export class Applicant {
     }
     if (told.lease === belief.id) return (await beliefs.confirm(belief, told)) ? belief : undefined
     // It came by transfer: our own place in the queue is given back.
-    const heir = new Belief(beliefs.keeper, told.lease, 'told', belief.term, { holder: identity.name, ...asked })
+    const heir = new Belief(beliefs.keeper, told.lease, 'told', belief.term, asked)
     beliefs.add(heir)
     asking.onStop = () => beliefs.leave(heir)
     beliefs.leave(belief)
@@ -177,6 +163,11 @@ export class Applicant {
     publish('acquired', () => ({ ask: belief.ask, ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
     return belief
   }
+}
+
+function tooLate(asked: Asked): LeaseError {
+  const names = namesOf(asked).join(', ')
+  return new LeaseError('UNAVAILABLE', `${names} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}`)
 }
 
 function waited(asked: Asked, ms: number): LeaseError {

@@ -1,8 +1,8 @@
 /** What can be asked for, and the form in which the lessor is asked. */
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import type { Acquire } from '../kernel/command.ts'
-import { type Belief, beliefOf, Lease, type Strategy } from '../lease.ts'
+import type { Acquire, Want } from '../kernel/command.ts'
+import { type Belief, type BeliefOptions, beliefOf, Lease, type Strategy } from '../lease.ts'
 import type { Profile } from '../store.ts'
 import { nextAsk } from './channels.ts'
 
@@ -55,16 +55,9 @@ export interface AcquireOptions {
 }
 
 /** What concerns this process alone. */
-export interface Settings {
-  /** Under which it is spoken of to those who listen. */
-  readonly ask: number
-  readonly ttl: number
-  readonly strategy: Strategy
+export interface Settings extends BeliefOptions {
   readonly maxHold: number
-  readonly maxStall: number | undefined
-  readonly parent: Belief | undefined
   readonly onWait: AcquireOptions['onWait']
-  readonly onLost: AcquireOptions['onLost']
 }
 
 export interface Asked extends Settings {
@@ -75,6 +68,7 @@ const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activ
 
 export function settingsOf(
   options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onWait' | 'onLost'>,
+  holder: string,
   ttl: number,
 ): Settings {
   const { renew = 'half', maxStall, parent, onWait, onLost } = options
@@ -82,6 +76,7 @@ export function settingsOf(
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
   return {
     ask: nextAsk(),
+    holder,
     ttl,
     strategy: renew,
     maxHold: maxHoldOf(options),
@@ -95,6 +90,8 @@ export function settingsOf(
 export function maxHoldOf({ maxHold }: Pick<AcquireOptions, 'maxHold'>): number {
   return maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold')
 }
+
+type Writable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** Who asks, and under which circumstances. */
 export interface Circumstances {
@@ -114,33 +111,31 @@ export function form(names: readonly string[], options: AcquireOptions, circumst
   for (const promise of require)
     if (!profile[promise]) throw new LeaseError('UNSUPPORTED', `the ${profile.store} store is not ${promise}, which was required`)
   if (steal !== false && !wait) throw new LeaseError('INVALID', 'a steal waits until the present holders have stopped: let it wait')
-  const settings = settingsOf(options, options.ttl === undefined ? circumstances.ttl : milliseconds(options.ttl, 'ttl'))
-  const shared = mode === 'shared'
-  const unitsOf = (name: string) => (typeof units === 'object' ? units[name] : units)
-  const wants = names.map(resource => {
-    const count = unitsOf(resource)
-    return { resource, ...(count !== undefined && { units: count }), ...(shared && { shared }) }
-  })
+  const settings = settingsOf(options, holder, options.ttl === undefined ? circumstances.ttl : milliseconds(options.ttl, 'ttl'))
+  const { length } = names
+  const wants = new Array<Want>(length)
+  for (let i = 0; i < length; i++) {
+    const want: Writable<Want> = { resource: names[i]! }
+    const count = typeof units === 'object' ? units[want.resource] : units
+    if (count !== undefined) want.units = count
+    if (mode === 'shared') want.shared = true
+    wants[i] = want
+  }
+  const command: Writable<Acquire> = { kind: 'acquire', holder, ttl: settings.ttl, wants }
   const kept = holding?.map(beliefOf) ?? circumstances.inside
   const parent = typeof options.parent === 'number' ? options.parent : settings.parent?.id
-  const command: Acquire = {
-    kind: 'acquire',
-    holder,
-    ttl: settings.ttl,
-    wants,
-    ...(incarnation !== undefined && { incarnation }),
-    ...(wait && names.length > 0 && { wait }),
-    ...(any !== undefined && { any }),
-    ...(priority !== undefined && { priority }),
-    ...(entries !== undefined && { entries: Object.entries(entries).map(([key, value]) => ({ key, value })) }),
-    ...(parent !== undefined && { parent }),
-    ...(labels !== undefined && { labels: Object.entries(labels) }),
-    ...(kept.length > 0 && { holding: kept.map(({ id }) => id) }),
-    ...(options.grace !== undefined && { grace: milliseconds(options.grace, 'grace') }),
-    ...(options.maxLife !== undefined && { maxLife: milliseconds(options.maxLife, 'maxLife') }),
-    ...(steal !== false && { steal: steal === 'force' ? 'force' : 'after' }),
-    ...(recall === true && { recall }),
-  }
+  if (incarnation !== undefined) command.incarnation = incarnation
+  if (wait && length > 0) command.wait = true
+  if (any !== undefined) command.any = any
+  if (priority !== undefined) command.priority = priority
+  if (entries !== undefined) command.entries = Object.entries(entries).map(([key, value]) => ({ key, value }))
+  if (parent !== undefined) command.parent = parent
+  if (labels !== undefined) command.labels = Object.entries(labels)
+  if (kept.length > 0) command.holding = kept.map(({ id }) => id)
+  if (options.grace !== undefined) command.grace = milliseconds(options.grace, 'grace')
+  if (options.maxLife !== undefined) command.maxLife = milliseconds(options.maxLife, 'maxLife')
+  if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
+  if (recall === true) command.recall = true
   return { ...settings, command }
 }
 

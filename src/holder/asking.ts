@@ -1,32 +1,41 @@
 import type { Clock } from '../clock.ts'
 import type { LeaseError } from '../errors.ts'
+import { publish } from './channels.ts'
 
-/** One call of `acquire` while it is under way: what can end it from outside. */
-export class Asking {
+/** One call of `acquire` while it is under way: what can end it from outside, and who waits for it. */
+export class Asking<T = unknown> {
+  readonly #ask: number
+  readonly #resolve: (value: T) => void
+  readonly #reject: (reason: unknown) => void
   /** What must be given back if it is called off now. */
   onStop: (() => void) | undefined
-  readonly #reject: (reason: unknown) => void
   #reason: { readonly value: unknown } | undefined
   #over = false
-  readonly #cancel: (() => void) | undefined
-  readonly #signal: AbortSignal | undefined
-  readonly #abort: (() => void) | undefined
+  #cancel: (() => void) | undefined
+  #signal: AbortSignal | undefined
+  #abort: (() => void) | undefined
 
-  constructor(reject: (reason: unknown) => void, clock: Clock, signal: AbortSignal | undefined, wait: number, waited: () => LeaseError) {
+  constructor(ask: number, resolve: (value: T) => void, reject: (reason: unknown) => void) {
+    this.#ask = ask
+    this.#resolve = resolve
     this.#reject = reject
+  }
+
+  endWith(signal: AbortSignal): void {
     this.#signal = signal
-    if (signal !== undefined) {
-      this.#abort = () => this.stop(signal.reason)
-      signal.addEventListener('abort', this.#abort, { once: true })
-    }
-    if (wait > 0 && wait < Number.POSITIVE_INFINITY) this.#cancel = clock.after(wait, () => this.stop(waited()), { ref: true })
+    this.#abort = () => this.stop(signal.reason)
+    signal.addEventListener('abort', this.#abort, { once: true })
+  }
+
+  endAfter(clock: Clock, wait: number, waited: (ms: number) => LeaseError): void {
+    const began = clock.now()
+    this.#cancel = clock.after(wait, () => this.stop(waited(clock.now() - began)), { ref: true })
   }
 
   stop(reason: unknown): void {
     if (this.#over) return
-    this.finish()
     this.#reason = { value: reason }
-    this.#reject(reason)
+    this.fail(reason)
     this.onStop?.()
   }
 
@@ -34,8 +43,20 @@ export class Asking {
     if (this.#reason !== undefined) throw this.#reason.value
   }
 
-  /** Too late to call it off: the lease is in its asker's hands, or there is an error to tell. */
-  finish(): void {
+  /** Too late to call it off: the lease is in its asker's hands. */
+  succeed(value: T): void {
+    this.#finish()
+    this.#resolve(value)
+  }
+
+  fail(error: unknown): void {
+    if (this.#over) return
+    this.#finish()
+    publish('refused', () => ({ ask: this.#ask, error }))
+    this.#reject(error)
+  }
+
+  #finish(): void {
     this.#over = true
     this.#cancel?.()
     if (this.#abort !== undefined) this.#signal!.removeEventListener('abort', this.#abort)

@@ -8,10 +8,11 @@ const LONGEST_FAREWELL = 5_000
 /** Resolves when the lessor has nothing of it any more; tried again for as long as that makes a difference. */
 export async function farewell(operations: Operations, lease: number, term: number): Promise<void> {
   const { lessor, clock } = operations
-  const end = clock.now() + Math.min(LONGEST_FAREWELL, term)
+  const patience = Math.min(LONGEST_FAREWELL, term)
+  const end = clock.now() + patience
   for (let failures = 0; ; failures++) {
     try {
-      const outcome = await operations.within(end - clock.now(), lessor.propose({ kind: 'release', lease }))
+      const outcome = await operations.until(end, patience, lessor.propose({ kind: 'release', lease }))
       if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
       throw refused(outcome)
     } catch (cause) {

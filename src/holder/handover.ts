@@ -77,7 +77,7 @@ export async function take(
     throw new LeaseError('INVALID', `lease ${lease} was transferred to another process of the name ${name}`, {
       facts: { lease, incarnation: value.incarnation },
     })
-  const belief = new Belief(beliefs.keeper, lease, 'told', value.ttl, { holder: name, ...settingsOf(options, value.ttl) })
+  const belief = new Belief(beliefs.keeper, lease, 'told', value.ttl, settingsOf(options, name, value.ttl))
   beliefs.add(belief)
   const told = { resources: value.grants.map(({ resource }) => resource), tokens: value.grants.map(({ token }) => token) }
   if (!(await beliefs.confirm(belief, told))) throw belief.end

@@ -5,6 +5,7 @@
 import type { Clock } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { type Belief, type Reading, type Sent, type Strategy, since } from '../lease.ts'
+import { Alarm } from './alarm.ts'
 import { publish } from './channels.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
 import type { Pacemaker } from './pacemaker.ts'
@@ -21,6 +22,8 @@ const LATE = 10
 const INSTANT = 0.01
 /** Renewals of one group that may be without an answer at a time. */
 const MOST_UNDERWAY = 4
+/** Groups beyond this are not kept when they are empty. */
+const MOST_EMPTY = 64
 type Kind = 'waiting' | 'told' | 'stalled' | Strategy
 
 /** How often a group is renewed, as a part of its term; the others are not renewed by the clock. */
@@ -36,15 +39,14 @@ class Group {
   beat = Number.POSITIVE_INFINITY
   /** When the first of its members comes into jeopardy, or to its end. */
   attention = Number.POSITIVE_INFINITY
-  /** When its timer fires. */
-  at = Number.POSITIVE_INFINITY
-  cancel: (() => void) | undefined
+  readonly alarm: Alarm
   underway = 0
   failures = 0
   /** The last request that was answered. */
   answered = 0
 
-  constructor(kind: Kind, term: number, margin: number) {
+  constructor(kind: Kind, term: number, margin: number, alarm: (group: Group) => Alarm) {
+    this.alarm = alarm(this)
     this.kind = kind
     this.term = term
     this.valid = term - term * margin
@@ -131,7 +133,7 @@ export class Heartbeat {
     const groups = this.#groups.get(key) ?? []
     let group = groups.find(({ members }) => members.size < MOST)
     if (group === undefined) {
-      group = new Group(kind, belief.term, this.#margin)
+      group = new Group(kind, belief.term, this.#margin, this.#alarm)
       groups.push(group)
       this.#groups.set(key, groups)
     }
@@ -164,12 +166,16 @@ export class Heartbeat {
     if (group === undefined) return
     belief.group = undefined
     group.members.delete(belief)
-    if (group.members.size === 0) this.#drop(group)
+    if (group.members.size > 0) return
+    // Whoever asks again and again finds it again; but terms may all be different.
+    group.beat = Number.POSITIVE_INFINITY
+    group.attention = Number.POSITIVE_INFINITY
+    if (this.#groups.size > MOST_EMPTY) this.#drop(group)
+    else group.alarm.rest()
   }
 
   #drop(group: Group): void {
-    group.cancel?.()
-    group.cancel = undefined
+    group.alarm.clear()
     const key = `${group.kind} ${group.term}`
     const others = this.#groups.get(key)?.filter(other => other !== group) ?? []
     if (others.length > 0) this.#groups.set(key, others)
@@ -189,19 +195,21 @@ export class Heartbeat {
 
   // The timer of a group
 
+  // What is held keeps the process alive; once it is given back, nothing does.
+  readonly #alarm = (group: Group) =>
+    new Alarm(
+      this.#clock,
+      at => this.#wake(group, at),
+      () => this.#drop(group),
+    )
+
   #schedule(group: Group): void {
     const next = Math.min(group.beat, group.attention)
-    if (next === Number.POSITIVE_INFINITY || (group.cancel !== undefined && group.at <= next)) return // too early does no harm
-    group.cancel?.()
-    group.at = next
-    // What is held keeps the process alive; once it is given back, nothing does.
-    group.cancel = this.#clock.after(Math.max(0, next - this.#clock.now()), () => this.#wake(group), { ref: true })
+    if (next < Number.POSITIVE_INFINITY) group.alarm.set(next)
   }
 
-  #wake(group: Group): void {
-    group.cancel = undefined
-    const late = this.#clock.now() - group.at
-    group.at = Number.POSITIVE_INFINITY
+  #wake(group: Group, at: number): void {
+    const late = this.#clock.now() - at
     this.#noteStall(late)
     // Overdue timers fire before queued input is read: an answer may be waiting in the socket. Belief is over meanwhile, by the clocks.
     if (late > LATE && group.underway > 0) this.#clock.soon(() => this.#attend(group))
@@ -245,7 +253,7 @@ export class Heartbeat {
     const group = belief.group as Group | undefined
     const stalled = group?.kind === 'stalled'
     // Asked before overdue timers had a chance to fire: the stall is not noted yet.
-    if (group !== undefined) this.#noteStall(now - group.at)
+    if (group !== undefined) this.#noteStall(now - group.alarm.at)
     this.leave(belief)
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
@@ -410,7 +418,7 @@ export class Heartbeat {
     const due = this.#clock.now() + PULSE
     this.#pulse = this.#clock.after(PULSE, () => {
       this.#pulse = undefined
-      if (this.#groups.size === 0) return
+      if (this.members().next().done === true) return
       this.#noteStall(this.#clock.now() - due)
       this.#nextPulse()
       this.look()
@@ -450,9 +458,6 @@ export class Heartbeat {
   stop(): void {
     this.#pulse?.()
     this.#pulse = undefined
-    for (const group of this.#all()) {
-      group.cancel?.()
-      group.cancel = undefined
-    }
+    for (const group of this.#all()) group.alarm.clear()
   }
 }

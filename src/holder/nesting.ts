@@ -7,20 +7,23 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Belief } from '../lease.ts'
 
+const NONE: readonly Belief[] = []
+
 export class Nesting {
   readonly #storage = new AsyncLocalStorage<readonly Belief[]>()
   #running = 0
 
   /** Outermost first. */
   get inside(): readonly Belief[] {
-    return this.#storage.getStore()?.filter(({ stage }) => stage === 'held') ?? []
+    return this.#running === 0 ? NONE : (this.#storage.getStore()?.filter(({ stage }) => stage === 'held') ?? NONE)
   }
 
-  run<T>(belief: Belief, work: () => T | PromiseLike<T>): T | PromiseLike<T> {
+  run<T, A>(belief: Belief, work: (given: A) => T | PromiseLike<T>, given: A): T | PromiseLike<T> {
+    const store = [...this.inside, belief]
     let result: T | PromiseLike<T> | undefined
     this.#running++
     try {
-      result = this.#storage.run([...this.inside, belief], work)
+      result = this.#storage.run(store, work, given)
       return result
     } finally {
       if (isPromise(result)) result.then(this.#ended, this.#ended)
@@ -33,6 +36,6 @@ export class Nesting {
   }
 }
 
-function isPromise(value: unknown): value is PromiseLike<unknown> {
+export function isPromise(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as PromiseLike<unknown> | undefined)?.then === 'function'
 }

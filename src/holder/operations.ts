@@ -5,6 +5,7 @@ import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
 import type { Lessor } from '../lessor.ts'
+import { Alarm } from './alarm.ts'
 
 export const SHORTEST_RETRY = 20
 export const LONGEST_RETRY = 1_000
@@ -18,6 +19,13 @@ export interface DecideOptions {
   readonly late?: (outcome: Outcome) => void
 }
 
+/** An answer that is waited for. */
+interface Waiting {
+  readonly end: number
+  readonly patience: number
+  readonly reject: (error: LeaseError) => void
+}
+
 export class Operations {
   readonly lessor: Lessor
   readonly clock: Clock
@@ -25,11 +33,14 @@ export class Operations {
   #last = 0
   /** The numbers of operations without an answer. */
   readonly #unanswered = new Set<number>()
+  readonly #waiting = new Set<Waiting>()
+  readonly #alarm: Alarm
 
   constructor(lessor: Lessor, clock: Clock) {
     this.lessor = lessor
     this.clock = clock
     this.#session = clock.bits().toString(36)
+    this.#alarm = new Alarm(clock, () => this.#sweep())
   }
 
   /**
@@ -42,10 +53,11 @@ export class Operations {
     const end = this.clock.now() + patience
     try {
       for (let tries = 0; ; tries++) {
-        const [oldest] = this.#unanswered
-        const op = { session: this.#session, seq, acked: oldest! - 1, ...(tries > 0 && { again: true }) }
+        const oldest = this.#unanswered.values().next().value!
+        const op = { session: this.#session, seq, acked: oldest - 1 }
         try {
-          const outcome = await this.within(end - this.clock.now(), this.lessor.propose(command, { op }), late)
+          const answer = this.lessor.propose(command, { op: tries === 0 ? op : { ...op, again: true } })
+          const outcome = await this.until(end, patience, answer, late)
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
           const over = this.clock.now() >= end || this.lessor.signal.aborted
@@ -68,30 +80,50 @@ export class Operations {
     return outcome
   }
 
-  /** Waits so long for an answer. `late` gets one that comes afterwards. */
-  within<T>(ms: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
+  /** Waits so long for an answer. */
+  within<T>(ms: number, answer: Promise<T>): Promise<T> {
+    return this.until(this.clock.now() + Math.max(0, ms), ms, answer)
+  }
+
+  /** Waits for an answer until `end`, which is when `patience` is over. `late` gets one that comes afterwards. */
+  until<T>(end: number, patience: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
     return new Promise((resolve, reject) => {
-      let over = false
-      const cancel = this.clock.after(
-        Math.max(0, ms),
-        () => {
-          over = true
-          reject(new LeaseError('UNKNOWN', `no answer for ${inWords(ms)}: what was asked may or may not have been done`))
-        },
-        { ref: true },
-      )
+      const waiting: Waiting = { end, patience, reject }
+      this.#waiting.add(waiting)
+      this.#alarm.set(end)
       answer.then(
         value => {
-          cancel()
-          if (over) late?.(value)
-          else resolve(value)
+          if (this.#answered(waiting)) resolve(value)
+          else late?.(value)
         },
         error => {
-          cancel()
+          this.#answered(waiting)
           reject(error)
         },
       )
     })
+  }
+
+  /** False: it was too late. */
+  #answered(waiting: Waiting): boolean {
+    const inTime = this.#waiting.delete(waiting)
+    if (this.#waiting.size === 0) this.#alarm.rest()
+    return inTime
+  }
+
+  #sweep(): void {
+    const now = this.clock.now()
+    let next = Number.POSITIVE_INFINITY
+    for (const waiting of this.#waiting) {
+      const { end, patience, reject } = waiting
+      if (end > now) {
+        next = Math.min(next, end)
+        continue
+      }
+      this.#waiting.delete(waiting)
+      reject(new LeaseError('UNKNOWN', `no answer for ${inWords(patience)}: what was asked may or may not have been done`))
+    }
+    if (next < Number.POSITIVE_INFINITY) this.#alarm.set(next)
   }
 }
 
