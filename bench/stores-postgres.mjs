@@ -9,6 +9,7 @@ export async function postgres() {
   const pool = new engine.pg.Pool({ connectionString: engine.url, max: CONNECTIONS })
   await pool.query('create table lock (name text primary key, holder text, until timestamptz)')
   await pool.query('create table bare (n bigint generated always as identity, bytes bytea)')
+  const writer = await pool.connect()
   const bytes = Buffer.alloc(100, 7)
   const known = new Set()
   let logs = 0
@@ -48,9 +49,14 @@ export async function postgres() {
         },
       },
     ],
-    write: { name: 'an insert of one row with pg', each: () => pool.query('insert into bare (bytes) values ($1)', [bytes]) },
+    // Prepared, on a connection of its own, into a table without an index: as little as can be written.
+    write: {
+      name: 'a prepared insert of one row with pg',
+      each: () => writer.query({ name: 'bare', text: 'insert into bare (bytes) values ($1)', values: [bytes] }),
+    },
     push: 20,
     async [Symbol.asyncDispose]() {
+      writer.release()
       await pool.end()
       await engine[Symbol.asyncDispose]()
     },

@@ -233,13 +233,13 @@ describeEngine('postgres', 'a log in Postgres', () => {
       const heads = await Promise.all(stores.map(store => store.open()))
       expect(heads.map(({ head }) => head)).toEqual(heads.map(() => START))
       for (const store of stores) await store[Symbol.asyncDispose]()
-      expect((await admin.query('select * from crowd.version')).rows).toEqual([{ version: 1 }])
+      expect((await admin.query('select * from crowd.version')).rows).toEqual([{ version: 2 }])
     })
 
     test('of a newer version are refused and left as they are', async () => {
       await using store = await opened({ schema: 'future' })
       await appended(store, entry(1), START)
-      await admin.query('update future.version set version = 2')
+      await admin.query('update future.version set version = 99')
       await using late = new PostgresStore({ url: server.url, schema: 'future' })
       expect(await codeOf(late.open())).toBe('UNSUPPORTED')
       expect((await admin.query('select count(*)::int n from future.entry')).rows).toEqual([{ n: 1 }])

@@ -3,10 +3,15 @@
  * it does. Nothing rests on it but promptness.
  *
  * Behind a pooler LISTEN may be accepted and never heard of again. So a bell there is only believed in after it has been heard to ring.
+ *
+ * A NOTIFY costs about as much as an append, so nobody is notified where nobody else listens. Who listens is seen by a shared lock that each
+ * listening session holds: it ends with the session, however that ends. Appending on the same connection, one is not in one's own way. Where
+ * something stands between, there may be no such session: then the log is marked, and everyone calls.
  */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Driver } from './postgres-driver.ts'
+import { presence } from './postgres-schema.ts'
 
 /** How often is asked while nobody would tell us, and while somebody would. */
 const ASK_ALONE = 50
@@ -17,11 +22,23 @@ const TRY_AGAIN_LAST = 30_000
 const RINGS_WITHIN = 1_000
 const HELLO = 'hello '
 
+export interface BellOptions {
+  readonly clock: Clock
+  /** The number of the log. */
+  readonly log: number
+  /** Is told what was sent to the channel, and decides whether to ring. */
+  readonly news: (payload: string) => void
+  /** From now on everyone is to notify. */
+  readonly call: () => Promise<unknown>
+}
+
 export class Bell implements AsyncDisposable {
   readonly #driver: Driver
   readonly #clock: Clock
+  readonly #log: number
   readonly #channel: string
   readonly #news: (payload: string) => void
+  readonly #call: () => Promise<unknown>
   readonly #waiting = new Set<() => void>()
   readonly #closing = new AbortController()
   #listening: Promise<void> | undefined
@@ -31,13 +48,16 @@ export class Bell implements AsyncDisposable {
   rung = 0
   /** Whether we would be told. */
   rings = false
+  /** The connection that listens, while there is one and nothing stands between it and the engine. As `Driver.run`. */
+  line: Driver['run'] | undefined
 
-  /** `news` is told what was sent to the channel, and decides whether to ring. */
-  constructor(driver: Driver, clock: Clock, channel: string, news: (payload: string) => void) {
+  constructor(driver: Driver, options: BellOptions) {
     this.#driver = driver
-    this.#clock = clock
-    this.#channel = channel
-    this.#news = news
+    this.#clock = options.clock
+    this.#log = options.log
+    this.#channel = `leasehold_${options.log}`
+    this.#news = options.news
+    this.#call = options.call
   }
 
   /** Resolves when it rings, or when that is not certain yet; goes on trying. */
@@ -102,13 +122,22 @@ export class Bell implements AsyncDisposable {
   async #listen(tried: () => void): Promise<void> {
     const { signal } = this.#closing
     for (let wait = TRY_AGAIN_FIRST; !signal.aborted; wait = Math.min(wait * 2, TRY_AGAIN_LAST)) {
-      const lost = new Promise<void>(resolve => (this.#lost = resolve))
+      const lost = new Promise<void>(resolve => {
+        this.#lost = () => {
+          this.line = undefined
+          resolve()
+        }
+      })
       try {
-        await using connection = await this.#driver.listen(this.#channel, payload => this.#heard(payload), this.#lost!)
-        if (!connection.direct) tried()
-        if (connection.direct || (await this.#ringsIndeed(lost))) {
+        const heard = (payload: string) => this.#heard(payload)
+        await using connection = await this.#driver.listen(this.#channel, { heard, lost: this.#lost!, greeting: presence(this.#log) })
+        const { line } = connection
+        if (line === undefined) tried()
+        if (line !== undefined || (await this.#ringsIndeed(lost))) {
+          if (line === undefined) await this.#call()
           wait = TRY_AGAIN_FIRST
           this.rings = true
+          this.line = line
           this.ring() // what came before we listened
           tried()
           await lost

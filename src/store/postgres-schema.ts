@@ -5,10 +5,12 @@
  * so a client that stands still holds up nobody, and a pooler may give each statement another session. Functions, because a statement sees
  * the world as it was when it began: what was committed while it waited for the lock only the next one sees, and inside a function there is
  * a next one.
+ *
+ * A later version only adds: its functions serve whoever knew the version before, as long as that runs.
  */
 
 /** Raised whenever tables or functions change. A store refuses what is newer than it knows. */
-export const VERSION = 1
+export const VERSION = 2
 
 /**
  * An append's answer is sent while its transaction still holds the lock. So it must fit into the buffers between engine and client even when
@@ -16,6 +18,17 @@ export const VERSION = 1
  */
 const MISSED_BYTES = 32_768
 const MISSED_ENTRIES = 256
+
+/** `leas`: locks with two numbers are told apart from those of others by the first. */
+const PRESENCE = 0x6c656173
+
+/**
+ * What a session says that listens, see postgres-bell.ts. And since its plans are made once, maybe while the tables are still small: none of them may
+ * be one that reads a whole table.
+ */
+export function presence(log: number): string {
+  return `select pg_advisory_lock_shared(${PRESENCE}, ${log}); set enable_seqscan = off`
+}
 
 /** A plain name, so that it needs no care wherever it is written. */
 export function isPlain(schema: string): boolean {
@@ -34,6 +47,7 @@ end $$;
 
 create table if not exists ${s}.version (version int not null);
 insert into ${s}.version select ${VERSION} where not exists (select from ${s}.version);
+update ${s}.version set version = ${VERSION} where version < ${VERSION};
 
 -- One row for each log: where it ends, what is no longer kept, which snapshot is in force. Updated in place, hence the room.
 create table if not exists ${s}.log (
@@ -43,8 +57,12 @@ create table if not exists ${s}.log (
   head_nonce bigint not null default 0,
   floor bigint not null default 0,
   floor_nonce bigint not null default 0,
-  snapshot bigint not null default 0
+  snapshot bigint not null default 0,
+  loud boolean not null default true
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+-- Every append notifies. Whoever wrote logs of version 1 listened without a lock to be seen by.
+alter table ${s}.log add column if not exists loud boolean not null default true;
 
 create table if not exists ${s}.entry (
   log int not null,
@@ -106,27 +124,30 @@ create or replace function ${s}.append(log_name text, after bigint, after_nonce 
 returns text language plpgsql as $$
 declare
   l ${s}.log;
-  log_id int;
   why text;
   missed text;
 begin
   -- Acknowledged means durable, whatever this database is set to.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
   -- Usually nothing came in between: then lock, check and move the end in one step. Whoever had to wait for the lock finds the end moved.
-  update ${s}.log as o set head = after + 1, head_nonce = new_nonce
-    where o.name = log_name and o.head = after and o.head_nonce = after_nonce
-      and (o.floor = after or exists (select from ${s}.entry e where e.log = o.id and e.idx = after and e.nonce = after_nonce))
-    returning o.id into log_id;
+  -- A join and no "exists": that has been planned as one question for all logs, which took the longer the more entries there were.
+  update ${s}.log as o set head = after + 1, head_nonce = new_nonce from ${s}.entry e
+    where o.name = log_name and o.head = after and o.head_nonce = after_nonce and e.log = o.id and e.idx = after and e.nonce = after_nonce
+    returning o.id, o.loud into l.id, l.loud;
   if found then
-    insert into ${s}.entry (log, idx, nonce, bytes) values (log_id, after + 1, new_nonce, new_bytes);
-    perform pg_notify('leasehold_' || log_id, (after + 1) || ' ' || new_nonce);
+    insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, after + 1, new_nonce, new_bytes);
+    if l.loud or not pg_try_advisory_xact_lock(${PRESENCE}, l.id) then
+      perform pg_notify('leasehold_' || l.id, (after + 1) || ' ' || new_nonce);
+    end if;
     return 'appended ' || (after + 1);
   end if;
   select * into l from ${s}.log where name = log_name for no key update;
   if not found then return 'diverged the log is gone'; end if;
   why := coalesce(${s}.missing(l, after, after_nonce), ${s}.missing(l, l.head, l.head_nonce));
   if why is not null then return why; end if;
-  if l.head - after <= ${MISSED_ENTRIES}
+  if l.head = after then
+    missed := ''; -- at the beginning, or where the log was trimmed to: there is no row to stand on
+  elsif l.head - after <= ${MISSED_ENTRIES}
     and (select sum(length(e.bytes)) from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head) <= ${MISSED_BYTES}
   then
     select p.bytes, case when p.hole is not null then 'diverged entry ' || p.hole || ' is gone' end into missed, why
@@ -135,7 +156,9 @@ begin
   end if;
   insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, l.head + 1, new_nonce, new_bytes);
   update ${s}.log set head = l.head + 1, head_nonce = new_nonce where name = log_name;
-  perform pg_notify('leasehold_' || l.id, (l.head + 1) || ' ' || new_nonce);
+  if l.loud or not pg_try_advisory_xact_lock(${PRESENCE}, l.id) then
+    perform pg_notify('leasehold_' || l.id, (l.head + 1) || ' ' || new_nonce);
+  end if;
   if missed is null then return 'behind ' || (l.head + 1); end if;
   return 'appended ' || (l.head + 1) || ' ' || missed;
 end $$;

@@ -9,8 +9,10 @@ import { LeaseError } from '../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
 import { unpacked } from './postgres-answer.ts'
 import { Bell } from './postgres-bell.ts'
-import { type Driver, PgDriver, type PgPool, type PostgresJs, PostgresJsDriver, pgPool, type Row, type Value } from './postgres-driver.ts'
+import type { Driver, Row, Value } from './postgres-driver.ts'
+import { type PostgresJs, PostgresJsDriver } from './postgres-js.ts'
 import { signed, unsigned } from './postgres-nonce.ts'
+import { PgDriver, type PgPool, pgPool } from './postgres-pg.ts'
 import { Run } from './postgres-run.ts'
 import { creation, isPlain, VERSION } from './postgres-schema.ts'
 import { Snapshots } from './postgres-snapshots.ts'
@@ -51,6 +53,8 @@ export class PostgresStore implements Store {
   #driver: Driver | undefined
   #bell: Bell | undefined
   #snapshots: Snapshots | undefined
+  /** Drawn in advance. */
+  #nonce: bigint | undefined
   #appending = false
   /** What was announced while an append was under way: most often that append. */
   #announced: Position | undefined
@@ -88,7 +92,7 @@ export class PostgresStore implements Store {
     await this.#provide()
     await this.#learn()
     const log = `${this.#schema}.log`
-    await this.#ask(`insert into ${log} (name) values ($1) on conflict do nothing`, [this.#name])
+    await this.#ask(`insert into ${log} (name, loud) values ($1, false) on conflict do nothing`, [this.#name])
     const text = `select l.id, l.head, l.head_nonce, ${this.#schema}.missing(l, l.head, l.head_nonce) from ${log} l where l.name = $1`
     const [[id, head, nonce, missing]] = (await this.#ask(text, [this.#name])) as [[number, string, string, string | null]]
     if (missing !== null)
@@ -99,7 +103,10 @@ export class PostgresStore implements Store {
           facts: { place: this.#place, name: this.#name },
         },
       )
-    this.#bell = new Bell(this.#driver, this.#clock, `leasehold_${id}`, payload => this.#heard(payload))
+    this.#bell = new Bell(this.#driver, {
+      ...{ clock: this.#clock, log: id, news: payload => this.#heard(payload) },
+      call: () => this.#ask(`update ${log} set loud = true where id = $1 and not loud`, [id]),
+    })
     const snapshots = new Snapshots({
       ...{ schema: this.#schema, name: this.#name, clock: this.#clock, closing: this.#closing.signal },
       ask: (asked, values) => this.#ask(asked, values),
@@ -125,11 +132,15 @@ export class PostgresStore implements Store {
       return row?.[0] as number | undefined
     }
     try {
-      const found = await persistently(version).catch(async error => {
-        if (!isAbsent(error)) throw error
+      const make = async () => {
         await persistently(() => driver.script(creation(this.#schema)))
         return version()
+      }
+      const there = await persistently(version).catch(error => {
+        if (!isAbsent(error)) throw error
+        return 0
       })
+      const found = there !== undefined && there < VERSION ? await make() : there
       if (found === VERSION) return
       throw new LeaseError(
         'UNSUPPORTED',
@@ -171,11 +182,16 @@ export class PostgresStore implements Store {
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
     this.#mustBeOpen()
     const bytes = new Uint8Array(entry) // kept for those who wait; a `slice` of a Buffer would be the caller's own memory
-    const nonce = this.#clock.bits()
+    const nonce = this.#nonce ?? this.#clock.bits()
+    this.#nonce = undefined
     const values = [this.#name, after.index, signed(after.nonce), signed(nonce), bytes]
     this.#appending = true
     try {
-      const [[answer]] = (await this.#ask(`select ${this.#schema}.append($1, $2, $3, $4, $5)`, values, 'perhaps')) as [[string]]
+      const [[answer]] = (await this.#ask(`select ${this.#schema}.append($1, $2, $3, $4, $5)`, values, {
+        done: 'perhaps',
+        line: this.#bell!.line,
+      })) as [[string]]
+      this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
       const { kind, index, entries: missed } = unpacked(answer, after)
       const position = { index, nonce }
       if (kind === 'behind') return { kind, position }
@@ -263,14 +279,20 @@ export class PostgresStore implements Store {
     if (this.#snapshots === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
   }
 
-  /** `done`: whether it may have been carried out when no answer came. What only reads, or can be asked again, never was. */
-  async #ask(text: string, values: readonly Value[], done: 'never' | 'perhaps' = 'never'): Promise<readonly Row[]> {
+  async #ask(text: string, values: readonly Value[], { done = 'never', line }: AskOptions = {}): Promise<readonly Row[]> {
     try {
-      return await persistently(() => this.#driver!.run(text, values))
+      return await persistently(() => (line === undefined ? this.#driver!.run(text, values) : line(text, values)))
     } catch (error) {
       throw trouble(error, this.#place, done)
     }
   }
+}
+
+interface AskOptions {
+  /** Whether it may have been carried out when no answer came. What only reads, or can be asked again, never was. */
+  readonly done?: 'never' | 'perhaps'
+  /** The connection to ask on; any, unless said otherwise. */
+  readonly line?: Driver['run'] | undefined
 }
 
 /** Again, when it was only another transaction that stood in the way. */

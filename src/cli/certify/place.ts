@@ -206,7 +206,7 @@ async function redis(url: string, prefix: string): Promise<Place> {
 async function postgres(url: string, prefix: string, clock: Clock): Promise<Place> {
   const [{ PostgresStore }, { PgDriver, pgPool }] = await Promise.all([
     import('../../store/postgres.ts'),
-    import('../../store/postgres-driver.ts'),
+    import('../../store/postgres-pg.ts'),
   ])
   const next = numbered(prefix)
   new PostgresStore({ url }) // a URL that cannot be used is told here
