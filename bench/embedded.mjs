@@ -15,7 +15,7 @@ const inMemory = () => Replica.open(new MemoryStore({ own: { name: 'bench' } }),
 const inFile = name => Replica.open(new FileStore({ path: join(scratch, name), own: { name: 'bench' } }), { owned: true })
 
 async function onMemory(report) {
-  const pairs = await using(inMemory(), replica => throughput(pair(replica), { inFlight: 1_000 }))
+  const pairs = await using(inMemory(), replica => throughput(pair(replica), { inFlight: 1_000, warmUp: 3 }))
   const map = new Map()
   const bare = rate(i => {
     const name = `lane/${i % 1_000}/${i % 16}`

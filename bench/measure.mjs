@@ -1,8 +1,6 @@
 import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 
 /** Files of this run; removed at its end. */
 export const scratch = mkdtempSync(join(tmpdir(), 'leasehold-bench-'))
@@ -13,7 +11,7 @@ export function seconds() {
 }
 
 /** Operations a second of `each`, called with 0, 1, 2, …, with so many under way at a time, for about so long. */
-export async function throughput(each, { inFlight, forSeconds = 3, warmUp = 0.5 }) {
+export async function throughput(each, { inFlight, forSeconds = 3, warmUp = 1 }) {
   const until = (end, count) =>
     Promise.all(
       Array.from({ length: inFlight }, async (_, lane) => {
@@ -44,14 +42,6 @@ export function rate(each, { forSeconds = 1 } = {}) {
 
 export function percentile(sorted, p) {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))]
-}
-
-/** What is in use when everything that can go has gone, in bytes. */
-export function heapInUse() {
-  setFlagsFromString('--expose_gc')
-  const collect = runInNewContext('gc')
-  for (let i = 0; i < 3; i++) collect()
-  return process.memoryUsage().heapUsed
 }
 
 /** `await using`, which Node has only from 24 on. Timers of a replica keep no process alive, so something else must. */

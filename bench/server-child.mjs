@@ -3,11 +3,13 @@ import { Replica } from '../dist/replica/replica.js'
 import { httpDoor } from '../dist/server/http/http-door.js'
 import { serve } from '../dist/server/serve.js'
 import { FileStore } from '../dist/store/file.js'
+import { heapInUse } from './heap.mjs'
 
 const [path, port = '0'] = process.argv.slice(2)
 const lessor = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
 const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpDoor(), figures: () => lessor.figures })
 process.on('message', message => {
+  if (message === 'in use') process.send(heapInUse())
   if (message === 'figures')
     process.send({
       cpu: process.cpuUsage(),

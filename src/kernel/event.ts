@@ -47,8 +47,8 @@ export interface Event {
 /** Whether a watch wants it. */
 export type Wanted = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
 
-/** Answers carry at most so many revisions; whoever is further behind asks again from where that ended. */
-const MOST_REVISIONS = 1_024
+/** Answers carry at most so many revisions; whoever is further behind asks again from where that ended. One who never reads keeps an answer. */
+const MOST_REVISIONS = 128
 
 /**
  * The last events, so that a watch can go on after revision r, or learn that it must begin anew.
