@@ -1,0 +1,11 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+
+/** What is in use when everything that can go has gone, in bytes. */
+export function heapInUse() {
+  setFlagsFromString('--expose_gc')
+  const collect = runInNewContext('gc')
+  for (let i = 0; i < 3; i++) collect()
+  const { heapUsed, external } = process.memoryUsage()
+  return { heapUsed, external }
+}
