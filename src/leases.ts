@@ -21,7 +21,7 @@ import type { Loss, PastLease } from './holder/losses.ts'
 import { isPromise, Nesting } from './holder/nesting.ts'
 import { Operations } from './holder/operations.ts'
 import type { Pacemaker } from './holder/pacemaker.ts'
-import type { Command, PolicyRules } from './kernel/command.ts'
+import type { Command, PolicyRules, Want } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import { type Belief, Lease } from './lease.ts'
 import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from './lessor.ts'
@@ -137,6 +137,15 @@ export class Leases implements AsyncDisposable {
     options: Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'any' | 'priority' | 'steal' | 'recall'> = {},
   ): Promise<Lease> {
     return this.#beliefs.handle(await this.#obtain([], options, 0))
+  }
+
+  /**
+   * More to choose from, for an `acquire` with `any` that waits: `lease` is what its `onQueued` was told. It keeps its place, in the new queues
+   * too. False: it does not wait, or not any more.
+   */
+  async widen(lease: number, more: readonly Want[]): Promise<boolean> {
+    this.#mustBeOpen()
+    return this.#applicant.widen(lease, more)
   }
 
   /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */

@@ -47,10 +47,10 @@ test('one that rests stays set without keeping its process alive, and rings when
     const counting = Object.create(systemClock, { standing: { value: (ms, then) => (timers++, systemClock.standing(ms, then)) } })
     const alarm = new Alarm(counting, () => console.log('rang'))
     const now = systemClock.now()
-    for (let i = 0; i < 5; i++) { alarm.set(now + 150 + i); alarm.rest() }
+    for (let i = 0; i < 5; i++) { alarm.set(now + 1_500 + i); alarm.rest() }
     ${rest}
-    process.on('exit', () => console.log(timers, 'timer', Math.round(systemClock.now() - now) < 140 ? 'at once' : 'later'))`
+    process.on('exit', () => console.log(timers, 'timer', Math.round(systemClock.now() - now) < 1_400 ? 'at once' : 'later'))`
   const run = (rest: string) => spawnSync(process.execPath, ['--input-type=module', '-e', program(rest)], { encoding: 'utf8' }).stdout
   expect(run('')).toBe('1 timer at once\n')
-  expect(run('alarm.set(now + 151)')).toBe('rang\n1 timer later\n')
+  expect(run('alarm.set(now + 1_501)')).toBe('rang\n1 timer later\n')
 })

@@ -79,3 +79,124 @@ test('a member whose owner has died is offered no more', async () => {
   expect(await user.leases.pool('p').members()).toEqual([])
   lessor.answer()
 })
+
+test('a member that is offered while one waits is taken, at once and once', async () => {
+  const { leases, clock, log } = silentLessor({ holder: 'owner' })
+  const user = silentLessor({ holder: 'user', clock, log }).leases
+  const pool = leases.pool('p')
+  await pool.offer('a')
+  await using taken = await pool.take()
+  const waiting = user.pool('p').take()
+  await clock.settle()
+  await pool.offer('rack/b')
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/rack/b'])
+  expect(lease.held).toBe(true)
+  const { held, pending } = await user.query('p')
+  expect(held.map(({ resource, holder }) => [resource, holder])).toEqual([
+    ['p/a', 'owner'],
+    ['p/rack/b', 'user'],
+  ])
+  expect(pending).toEqual([])
+  expect(taken.held).toBe(true)
+})
+
+test('one that comes to match while others wait goes to who asked first, of those whom it matches', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  for (const name of ['a', 'b']) await pool.offer(name, { labels: { model: 'A100' } })
+  const other = await pool.offer('c', { labels: { model: 'H100' } })
+  await using _first = await pool.take(2, { match: { model: 'A100' } })
+  await using _second = await pool.take(1, { match: { model: 'H100' } })
+  const order: string[] = []
+  const wait = async (name: string, model: string) => {
+    const lease = await pool.take(1, { match: { model } })
+    order.push(`${name} ${lease.resources[0]}`)
+    return lease
+  }
+  const early = wait('early', 'A100')
+  await clock.settle()
+  const late = wait('late', 'A100')
+  await clock.settle()
+  void wait('another', 'H100')
+  await clock.settle()
+  await pool.offer('d', { labels: { model: 'A100' } })
+  await clock.settle()
+  expect(order).toEqual(['early p/d'])
+  await pool.relabel(other, 'c', { model: 'A100' })
+  await clock.settle()
+  await (await early).release()
+  expect((await late).resources).toEqual(['p/d'])
+  await expect(pool.relabel(other, 'nobody', {})).rejects.toMatchObject({ code: 'NOT_FOUND' })
+})
+
+test('members that are offered one by one make up what one waits for; units that do not fit are not among them', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  for (const name of ['a', 'b']) await pool.offer(name, { units: 4 })
+  const full = await pool.take(2)
+  const waiting = pool.take(2, { units: 3 })
+  await clock.settle()
+  await pool.offer('small', { units: 2 })
+  await pool.offer('c', { units: 4 })
+  await clock.settle()
+  expect((await leases.query('p/small')).pending).toEqual([])
+  expect((await leases.query('p/c')).pending).toHaveLength(1)
+  await pool.offer('d', { units: 3 })
+  await using lease = await waiting
+  expect([...lease.resources].sort()).toEqual(['p/c', 'p/d'])
+  await full.release()
+})
+
+test('a wait that is called off leaves nothing behind, also among the members that came later', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  await pool.offer('a')
+  const holder = await pool.take()
+  const before = clock.waiting
+  const stop = new AbortController()
+  const waiting = pool.take(1, { signal: stop.signal })
+  await clock.settle()
+  await using other = await leases.acquire('p/b')
+  await pool.offer('b')
+  await clock.settle()
+  expect((await leases.query('p/b')).pending).toHaveLength(1)
+  stop.abort(new Error('enough'))
+  await expect(waiting).rejects.toThrow('enough')
+  await clock.settle()
+  expect((await leases.query('p')).pending).toEqual([])
+  await other.release()
+  await clock.settle()
+  expect((await leases.query('p')).held).toHaveLength(1)
+  await pool.offer('c')
+  await clock.settle()
+  expect((await leases.query('p')).held).toHaveLength(1)
+  expect(clock.waiting).toBeLessThanOrEqual(before + 2)
+  await holder.release()
+})
+
+test('who lost its place asks again for all that it had come to wait for', async () => {
+  const { leases, clock, log } = silentLessor({ holder: 'owner' })
+  const user = silentLessor({ holder: 'user', clock, log })
+  const pool = leases.pool('p')
+  await pool.offer('a')
+  await using _a = await leases.acquire('p/a')
+  const c = await leases.acquire('p/c')
+  const waiting = user.leases.pool('p').take(1, { ttl: 1_000 })
+  await clock.settle()
+  await pool.offer('c')
+  await clock.settle()
+  const [place] = (await leases.query('p/c')).pending
+  expect(place).toMatchObject({ holder: 'user' })
+  user.lessor.stopAnswering()
+  await clock.advance(1_500)
+  expect((await leases.query('p')).pending).toEqual([])
+  user.lessor.answer()
+  await clock.advance(2_000)
+  const [anew] = (await leases.query('p/c')).pending
+  expect(anew).toMatchObject({ holder: 'user' })
+  expect(anew!.lease).toBeGreaterThan(place!.lease)
+  await c.release()
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/c'])
+})

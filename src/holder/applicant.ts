@@ -1,6 +1,7 @@
 /** Asks for leases: queues, waits, and hands out what can be believed in. Whatever ends a call, nothing is left behind. */
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
+import type { Want } from '../kernel/command.ts'
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
 import { Belief, type Sent } from '../lease.ts'
 import { type AcquireOptions, type Asked, form, namesOf } from './asked.ts'
@@ -148,6 +149,21 @@ export class Applicant {
     asking.onStop = () => beliefs.leave(heir)
     beliefs.leave(belief)
     return (await beliefs.confirm(heir, told)) ? heir : undefined
+  }
+
+  /** More to choose from, for one that waits. False: it does not wait, or not any more. */
+  async widen(lease: number, more: readonly Want[]): Promise<boolean> {
+    const { beliefs, operations } = this.#options
+    const waiter = beliefs.waiters.get(lease)
+    if (waiter === undefined) return false
+    const { asked } = waiter
+    const outcome = await operations.decide({ kind: 'widen', lease, wants: more })
+    if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
+    if (outcome.kind !== 'done') throw refused(outcome)
+    const known = new Set(namesOf(asked))
+    asked.command = { ...asked.command, wants: [...asked.command.wants, ...more.filter(({ resource }) => !known.has(resource))] }
+    if (beliefs.waiters.get(lease) === waiter) beliefs.hearing.attendAnew(waiter, outcome.revision)
+    return true
   }
 
   handOut(belief: Belief, maxHold: number): Belief {

@@ -43,6 +43,8 @@ export interface AcquireOptions {
   readonly recall?: boolean
   /** Leases that are kept meanwhile, for finding deadlocks. Left out: those whose `request` callback this is called in. */
   readonly holding?: readonly Lease[]
+  /** Told the number of the lease that waits, when it has queued; another when its place was lost and it had to queue anew. */
+  readonly onQueued?: (lease: number) => void
   /** Told the place in the queue, 0 being next, whenever it changes. */
   readonly onWait?: (place: { readonly lease: number; readonly position: number }) => void
   /**
@@ -57,21 +59,23 @@ export interface AcquireOptions {
 /** What concerns this process alone. */
 export interface Settings extends BeliefOptions {
   readonly maxHold: number
+  readonly onQueued: AcquireOptions['onQueued']
   readonly onWait: AcquireOptions['onWait']
 }
 
 export interface Asked extends Settings {
-  readonly command: Acquire
+  /** Another when it is widened: who has to ask again asks for all of it. */
+  command: Acquire
 }
 
 const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies Strategy[])
 
 export function settingsOf(
-  options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onWait' | 'onLost'>,
+  options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onQueued' | 'onWait' | 'onLost'>,
   holder: string,
   ttl: number,
 ): Settings {
-  const { renew = 'half', maxStall, parent, onWait, onLost } = options
+  const { renew = 'half', maxStall, parent, onQueued, onWait, onLost } = options
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
   return {
@@ -82,6 +86,7 @@ export function settingsOf(
     maxHold: maxHoldOf(options),
     maxStall: maxStall === undefined ? undefined : milliseconds(maxStall, 'maxStall'),
     parent: parent instanceof Lease ? beliefOf(parent) : undefined,
+    onQueued,
     onWait,
     onLost,
   }

@@ -88,6 +88,13 @@ export class Hearing {
     this.#placed(waiter, position)
   }
 
+  /** It waits for more than before, since `revision`. */
+  attendAnew({ belief, asked }: Waiter, revision: number): void {
+    this.unlisten(belief)
+    belief.news = this.#news.follow(commonPrefix(namesOf(asked)), revision)
+    void this.check(belief) // it may have been granted in that very revision
+  }
+
   /** All of them belong to one revision; those outside what is watched are read. */
   #granted(belief: Belief, events: readonly Event[]): void {
     const waiter = this.#beliefs.waiters.get(belief.id)
@@ -119,11 +126,14 @@ export class Hearing {
 
   #placed(waiter: Waiter, position: number): void {
     if (position === waiter.position) return
-    waiter.position = position
     const { asked, belief } = waiter
-    publish('queued', () => ({ ask: asked.ask, lease: belief.id, resources: namesOf(asked), position }))
+    const { id: lease } = belief
+    const first = waiter.position < 0
+    waiter.position = position
+    publish('queued', () => ({ ask: asked.ask, lease, resources: namesOf(asked), position }))
     try {
-      asked.onWait?.({ lease: belief.id, position })
+      if (first) asked.onQueued?.(lease)
+      asked.onWait?.({ lease, position })
     } catch (error) {
       this.#beliefs.leave(belief)
       waiter.fail(error)

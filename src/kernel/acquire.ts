@@ -30,7 +30,7 @@ import {
 const PRIORITY = 1e9
 const NOTHING: readonly never[] = []
 
-function normal(want: Want): Wanted {
+export function normal(want: Want): Wanted {
   return { resource: want.resource, units: want.units ?? 1, shared: want.shared ?? false }
 }
 
@@ -106,7 +106,7 @@ function outside(state: State, ttl: number, name: string): string | undefined {
   return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
 }
 
-function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refused | undefined {
+export function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refused | undefined {
   for (const { resource } of wants) {
     const prefix = ruledBy(state, resource, 'quota')
     if (prefix === undefined) continue
@@ -120,7 +120,7 @@ function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refu
   return undefined
 }
 
-function wantsUnder(lease: Lease, prefix: string): boolean {
+export function wantsUnder(lease: Lease, prefix: string): boolean {
   return (
     lease.grants.some(given => under(prefix, given.resource.name)) ||
     (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false)

@@ -14,6 +14,7 @@ import { release, releaseRefusal } from './release.ts'
 import { renew } from './renew.ts'
 import { RULES, type State } from './state.ts'
 import { aged, agedTogether, due, run, tick } from './time.ts'
+import { widen } from './widen.ts'
 
 /** Applies one command. The revision grows by one exactly when someone who watches could see a difference. */
 export function apply(state: State, proposal: Proposal, effects: Effects): Outcome {
@@ -32,6 +33,8 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
   switch (command.kind) {
     case 'acquire':
       return acquire(state, effects, { command, key })
+    case 'widen':
+      return widen(state, effects, command, key)
     case 'renew':
       return renew(state, effects, command, key)
     case 'release':

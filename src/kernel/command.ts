@@ -56,6 +56,13 @@ export interface Acquire {
   readonly recall?: boolean
 }
 
+/** More to choose from, for a lease that waits for any so many of what it wants. It keeps its place, in the new queues too. */
+export interface Widen {
+  readonly kind: 'widen'
+  readonly lease: number
+  readonly wants: readonly Want[]
+}
+
 /** Never brings back what ended; the outcome says which are gone. */
 export interface Renew {
   readonly kind: 'renew'
@@ -264,6 +271,7 @@ export interface Move {
 
 export type Command =
   | Acquire
+  | Widen
   | Renew
   | Release
   | Due

@@ -1,6 +1,6 @@
 /** Commands and outcomes as bytes. What is left out of a command takes no room: a mask says which of the optional fields follow. */
 import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
-import { type Acquire, type Command, type PolicyRules, type Proposal, type Revoke, VERBS } from './command.ts'
+import { type Acquire, type Command, type PolicyRules, type Proposal, type Revoke, VERBS, type Want } from './command.ts'
 import type { Outcome, RefusalCode, Refused } from './outcome.ts'
 
 /** The place in this list is the number in the log: append only. */
@@ -26,6 +26,7 @@ const KINDS = [
   'upgrade',
   'generation',
   'move',
+  'widen',
 ] as const satisfies readonly Command['kind'][]
 const KIND_NUMBER = new Map<Command['kind'], number>(KINDS.map((kind, i) => [kind, i]))
 const WITH_KEY = 32
@@ -119,6 +120,9 @@ function writeCommand(to: Writer, command: Command): void {
       to.text(command.resource)
       to.uint(command.after ?? 0)
       return to.text(command.by ?? '')
+    case 'widen':
+      to.uint(command.lease)
+      return writeWants(to, command.wants)
     case 'recall':
       to.text(command.resource)
       return to.text(command.by ?? '')
@@ -180,6 +184,8 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
       return withNumber({ kind, lease: from.uint(), to: from.text(), ...(from.bool() && { stopped: true }) }, 'incarnation', from.uint())
     case 'break':
       return withText(withNumber({ kind, resource: from.text() }, 'after', from.uint()), 'by', from.text())
+    case 'widen':
+      return { kind, lease: from.uint(), wants: readWants(from) }
     case 'recall':
       return withText({ kind, resource: from.text() }, 'by', from.text())
     case 'policy': {
@@ -277,16 +283,28 @@ function acquireMask(command: Acquire): number {
   )
 }
 
+function writeWants(to: Writer, wants: readonly Want[]): void {
+  to.uint(wants.length)
+  for (const { resource, units = 1, shared = false } of wants) {
+    to.text(resource)
+    to.uint(shared ? 0 : units)
+  }
+}
+
+function readWants(from: Reader): readonly Want[] {
+  return from.list(() => {
+    const resource = from.text()
+    const units = from.uint()
+    return units === 0 ? { resource, units: 1, shared: true } : { resource, units, shared: false }
+  })
+}
+
 function writeAcquire(to: Writer, command: Acquire): void {
   const mask = acquireMask(command)
   to.uint(mask)
   to.text(command.holder)
   to.uint(command.ttl)
-  to.uint(command.wants.length)
-  for (const { resource, units = 1, shared = false } of command.wants) {
-    to.text(resource)
-    to.uint(shared ? 0 : units)
-  }
+  writeWants(to, command.wants)
   if (mask & INCARNATION) to.uint(command.incarnation!)
   if (mask & ANY) to.uint(command.any!)
   if (mask & PRIORITY) to.int(command.priority!)
@@ -308,11 +326,7 @@ function readAcquire(from: Reader): Acquire {
   if (mask > ALL_BITS) throw new FromTheFuture('an acquisition with fields not known here')
   const holder = from.text()
   const ttl = from.uint()
-  const wants = from.list(() => {
-    const resource = from.text()
-    const units = from.uint()
-    return units === 0 ? { resource, units: 1, shared: true } : { resource, units, shared: false }
-  })
+  const wants = readWants(from)
   // Which fields there are depends on the mask, and few have any: the plain ones get a shape of their own.
   if (mask === 0) return { kind: 'acquire', holder, ttl, wants }
   return {

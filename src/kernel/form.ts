@@ -89,13 +89,15 @@ const target: Check = value => {
 
 const kind: Check = () => undefined
 
+const wants = list(fields({ resource: text, 'units?': positive, 'shared?': yesNo }), MOST_WANTS)
+
 const FORMS: Readonly<Record<Command['kind'], Check>> = {
   acquire: fields({
     kind,
     holder: text,
     'incarnation?': positive,
     ttl: number,
-    wants: list(fields({ resource: text, 'units?': positive, 'shared?': yesNo }), MOST_WANTS),
+    wants,
     'any?': positive,
     'wait?': yesNo,
     'priority?': signed,
@@ -108,6 +110,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
     'steal?': choice(['after', 'force']),
     'recall?': yesNo,
   }),
+  widen: fields({ kind, lease: number, wants }),
   renew: fields({ kind, leases: list(number), 'waiting?': yesNo }),
   release: fields({ kind, lease: number, 'resource?': someText }),
   due: fields({ kind, timer: number, epoch: number }),

@@ -2,12 +2,19 @@
  * Things of which one takes as many as one needs: GPUs, licences, test machines.
  *
  * A member is offered for as long as its offer is held, with labels to choose by and, if it can be shared out, units. Whoever takes waits
- * in one fair queue for any so many of those that match when it asks; members that are offered later are not among them.
+ * in one fair queue for any so many of those that match. Members that come to match while it waits are among them, from then on: it stands
+ * in their queues where it would have stood from the start.
+ *
+ * Not promised: that what was granted still matches. A member that is offered no more, or relabelled, is not taken from those who wait for it.
  */
+import { pause } from '../clock.ts'
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
+
+/** Between two tries to follow what is offered, while the lessor does not answer. */
+const RETRY = 500
 
 export type Labels = Readonly<Record<string, string>>
 
@@ -43,41 +50,92 @@ export class Pool {
   async offer(member: string, { labels = {}, units = 1, ttl }: { labels?: Labels; units?: number; ttl?: Duration } = {}): Promise<Lease> {
     // Before it is seen: whoever takes it must find its capacity in force.
     if (units !== 1) await this.#leases.policy(`${this.#name}/${member}`, { capacity: units })
-    const value = JSON.stringify({ labels, units })
-    return this.#leases.open({ entries: { [`pool/${this.#name}/${member}`]: value }, ...(ttl !== undefined && { ttl }) })
+    return this.#leases.open({ entries: { [this.#key(member)]: written({ labels, units }) }, ...(ttl !== undefined && { ttl }) })
+  }
+
+  /** Other labels for a member that `offer` has offered. */
+  async relabel(offer: Lease, member: string, labels: Labels): Promise<void> {
+    const { value } = await this.#leases.read({ kind: 'entries', prefix: this.#key(member) }, { consistent: true })
+    const entry = value.find(({ key }) => key === this.#key(member))
+    if (entry === undefined) throw new LeaseError('NOT_FOUND', `${member} is not offered in the pool ${this.#name}`, { facts: { member } })
+    await offer.put(this.#key(member), written({ labels, units: read(entry.value).units }))
   }
 
   /** Those that match, taken or not. */
   async members(match: Labels = {}): Promise<readonly Member[]> {
+    return (await this.#offered(match)).members
+  }
+
+  async #offered(match: Labels): Promise<{ readonly revision: number; readonly members: readonly Member[] }> {
     const wanted = Object.entries({ ...this.#match, ...match })
-    const { value } = await this.#leases.read({ kind: 'entries', prefix: `pool/${this.#name}` }, { consistent: true })
-    return value
+    const { revision, value } = await this.#leases.read({ kind: 'entries', prefix: `pool/${this.#name}` }, { consistent: true })
+    const members = value
       .map(({ key, value }) => {
-        const member = key.slice(`pool/${this.#name}/`.length)
-        const { labels, units } = JSON.parse(value) as { labels: Labels; units: number }
-        return { member, resource: `${this.#name}/${member}`, labels, units }
+        const member = key.slice(this.#key('').length)
+        return { member, resource: `${this.#name}/${member}`, ...read(value) }
       })
       .filter(({ labels }) => wanted.every(([name, value]) => labels[name] === value))
+    return { revision, members }
+  }
+
+  #key(member: string): string {
+    return `pool/${this.#name}/${member}`
   }
 
   /** Any `count` of those that match, all at once. Its `resources` say which. */
   async take(count = 1, options: TakeOptions = {}): Promise<Lease> {
-    const { units, match, expect, ...asked } = options
-    const members = await this.members(match)
-    const fitting = members.filter(member => units === undefined || member.units >= units)
-    if (fitting.length < count)
-      throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${fitting.length} members that match, ${count} were asked for`, {
-        facts: { pool: this.#name, members: fitting.length, count },
+    const { units, match = {}, expect, ...asked } = options
+    const fitting = async () => {
+      const { revision, members } = await this.#offered(match)
+      return { revision, members: members.filter(member => units === undefined || member.units >= units) }
+    }
+    const { revision, members } = await fitting()
+    if (members.length < count)
+      throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${members.length} members that match, ${count} were asked for`, {
+        facts: { pool: this.#name, members: members.length, count },
       })
-    return this.#leases.acquire(
-      fitting.map(({ resource }) => resource),
-      {
-        ...asked,
-        any: count,
-        units: Object.fromEntries(fitting.map(member => [member.resource, units ?? member.units])),
-        ...(expect !== undefined && { labels: { expect: String(milliseconds(expect, 'expect')) } }),
-      },
-    )
+    const unitsOf = (member: Member) => units ?? member.units
+    const done = new AbortController()
+    let following: Following | undefined
+    try {
+      return await this.#leases.acquire(
+        members.map(({ resource }) => resource),
+        {
+          ...asked,
+          any: count,
+          units: Object.fromEntries(members.map(member => [member.resource, unitsOf(member)])),
+          ...(expect !== undefined && { labels: { expect: String(milliseconds(expect, 'expect')) } }),
+          onQueued: lease => {
+            following ??= this.#follow(revision, done.signal, async waiting => {
+              const wants = (await fitting()).members.map(member => ({ resource: member.resource, units: unitsOf(member) }))
+              await this.#leases.widen(waiting, wants)
+            })
+            following.lease = lease
+          },
+        },
+      )
+    } finally {
+      done.abort()
+    }
+  }
+
+  /** Whatever is offered from `after` on is offered to whoever waits as well. */
+  #follow(after: number, signal: AbortSignal, widen: (lease: number) => Promise<void>): Following {
+    const following: Following = { lease: 0 }
+    void (async () => {
+      while (!signal.aborted) {
+        try {
+          for await (const [event] of this.#leases.watch(`pool/${this.#name}`, { after, types: ['put'], signal })) {
+            await widen(following.lease)
+            after = event!.revision
+          }
+        } catch (error) {
+          if (isRefusal(error)) return // it goes on waiting for what it waits for
+        }
+        if (!signal.aborted) await pause(this.#leases.clock, RETRY, signal).catch(() => {})
+      }
+    })()
+    return following
   }
 
   /** Undefined when fewer are free. */
@@ -89,4 +147,28 @@ export class Pool {
       throw error
     }
   }
+}
+
+/** Asked again it would be refused again. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof LeaseError && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN'
+}
+
+/** The wait that is followed for: another when its place was lost. */
+interface Following {
+  lease: number
+}
+
+interface Offered {
+  readonly labels: Labels
+  readonly units: number
+}
+
+function written(offered: Offered): string {
+  return JSON.stringify(offered)
+}
+
+function read(value: string): Offered {
+  const { labels, units } = JSON.parse(value) as Offered
+  return { labels, units }
 }

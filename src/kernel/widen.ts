@@ -1,0 +1,56 @@
+/** Widening: whoever waits for any so many may name more to choose from, and keeps its place. */
+import { normal, overQuota, wantsUnder } from './acquire.ts'
+import { MOST_WANTS, type Widen } from './command.ts'
+import { type Effects, emit } from './effects.ts'
+import { badName } from './name.ts'
+import { done, type Outcome } from './outcome.ts'
+import { allowed, mayTouch, rule, ruledBy } from './policy.ts'
+import { positionOf, pressHolders, type Wanted } from './queue.ts'
+import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+import { findLease, type Lease, rareOf, resourceOf, type State, touch, WAITING } from './state.ts'
+
+/** What it waits for already is passed over, so asking again is harmless; and nothing is left to choose from once it was granted. */
+export function widen(state: State, effects: Effects, { lease: id, wants }: Widen, key: number): Outcome {
+  const lease = findLease(state, id)
+  if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
+  if (lease.status !== WAITING) return done()
+  const { any, wants: known } = rareOf(lease)
+  if (any === 0) return invalid(state, `lease ${id} waits for all that it wants: more would be another request`)
+  const named = new Set(known.map(want => want.resource))
+  const fresh = wants.map(normal).filter(({ resource }) => !named.has(resource) && named.add(resource))
+  if (named.size > MOST_WANTS) return invalid(state, `a lease takes a list of at most ${MOST_WANTS} resources`)
+  for (const want of fresh) {
+    const refused = refusal(state, lease, want)
+    if (refused !== undefined) return refused
+  }
+  if (fresh.length === 0) return done()
+  touch(state, lease)
+  rareOf(lease).wants = [...known, ...fresh]
+  const { freed } = state
+  for (const want of fresh) {
+    const resource = resourceOf(state, want.resource)
+    if (resource.queue.length === 0) resource.queue = [lease]
+    else resource.queue.splice(positionOf(resource, lease), 0, lease)
+    emit(state, effects, 'queued', lease, { resource: want.resource })
+    pressHolders(state, effects, resource)
+    freed.add(resource)
+  }
+  settle(state, effects, freed)
+  return done()
+}
+
+function refusal(state: State, lease: Lease, want: Wanted): Outcome | undefined {
+  const name = want.resource
+  const bad = badName(name)
+  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
+  if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, `acquire ${name}`)
+  const capacity = rule(state, name, 'capacity')
+  if (want.units > capacity) return invalid(state, `${name} has ${capacity} units in all, ${want.units} can never be granted`)
+  const most = rule(state, name, 'waiters')
+  if ((state.resources.get(name)?.queue.length ?? 0) >= most)
+    return refuse(state, 'LIMIT', `${most} already wait for ${name}, as many as are allowed`, { resource: name, limit: most })
+  const prefix = ruledBy(state, name, 'quota')
+  // It counts for the quota once.
+  return prefix === undefined || wantsUnder(lease, prefix) ? undefined : overQuota(state, lease.holder.name, [want])
+}
