@@ -24,6 +24,8 @@ export interface Options {
   readonly args?: readonly string[]
   /** Added to our own environment. */
   readonly env?: Readonly<Record<string, string>>
+  /** Postgres: begin as a standby of the one on this port. */
+  readonly standbyOf?: number
 }
 
 /** One process of an engine. Everything but `etcd3` has just one. */
@@ -76,11 +78,11 @@ export class EngineUnavailable extends Error {
 }
 
 /** Starts one and waits until it answers. Leaving the block ends it and removes its folder. */
-export async function engine(kind: Kind, { args = [], env = {} }: Options = {}): Promise<Engine> {
+export async function engine(kind: Kind, { args = [], env = {}, standbyOf }: Options = {}): Promise<Engine> {
   await provide(recipes[kind])
   // Between finding a free port and the engine taking it, someone else may: then it does not come up, and other ports are tried.
   for (let attempt = 1; ; attempt++) {
-    const started = await launch(kind, args, env)
+    const started = await launch(kind, args, env, standbyOf)
     try {
       await started.ready()
       return started
@@ -140,7 +142,7 @@ interface Recipe extends Needed {
   /** Postgres refuses to be root. */
   readonly unprivileged?: true
   url(ports: readonly number[]): string
-  prepare?(folder: string, user: User | undefined): Promise<void>
+  prepare?(folder: string, user: User | undefined, standbyOf: number | undefined): Promise<void>
   command(member: {
     readonly index: number
     readonly folder: string
@@ -194,10 +196,14 @@ const recipes: Record<Kind, Recipe> = {
     patience: 10_000,
     unprivileged: true,
     url: ([port]) => `postgres://postgres@127.0.0.1:${port}/postgres`,
-    async prepare(folder, user) {
-      const args = ['-D', join(folder, 'data'), '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync']
-      const { code, output } = await finished(find('initdb')!, args, { cwd: folder, user })
-      if (code !== 0) throw new Error(`initdb failed: ${output}`)
+    async prepare(folder, user, standbyOf) {
+      const data = ['-D', join(folder, 'data'), '-U', 'postgres', '--no-sync']
+      const [program, ...args] =
+        standbyOf === undefined
+          ? ['initdb', ...data, '-A', 'trust', '-E', 'UTF8', '--locale=C']
+          : ['pg_basebackup', ...data, '-R', '-c', 'fast', '-h', '127.0.0.1', '-p', String(standbyOf)]
+      const { code, output } = await finished(find(program!)!, args, { cwd: folder, user })
+      if (code !== 0) throw new Error(`${program} failed: ${output}`)
     },
     command: ({ folder, ports }) => [
       ...[find('postgres')!, '-D', join(folder, 'data'), '-p', String(ports[0])],
@@ -357,7 +363,7 @@ class Process implements Member {
   }
 }
 
-async function launch(kind: Kind, args: readonly string[], env: NonNullable<Options['env']>): Promise<Engine> {
+async function launch(kind: Kind, args: readonly string[], env: NonNullable<Options['env']>, standbyOf?: number): Promise<Engine> {
   const recipe = recipes[kind]
   const user = recipe.unprivileged && process.getuid?.() === 0 ? unprivilegedUser() : undefined
   const folder = await mkdtemp(join(tmpdir(), `leasehold-${kind}-`))
@@ -411,7 +417,7 @@ async function launch(kind: Kind, args: readonly string[], env: NonNullable<Opti
   }
   try {
     if (user) await chown(folder, user.uid, user.gid)
-    await recipe.prepare?.(folder, user)
+    await recipe.prepare?.(folder, user, standbyOf)
     const [ports, peers] = [await freePorts(recipe.size), await freePorts(recipe.size)]
     for (const [index, port] of ports.entries()) {
       const command = [...recipe.command({ index, folder, ports, peers }), ...args]

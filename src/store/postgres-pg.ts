@@ -1,4 +1,5 @@
 /** The driver `pg`. */
+import type { PoolClient } from 'pg'
 import { LeaseError } from '../errors.ts'
 import {
   bufferOf,
@@ -67,9 +68,21 @@ export async function pgPool(url: string, { patience }: Pick<Settings, 'patience
     keepAlive: true,
     allowExitOnIdle: true,
     application_name: 'leasehold',
+    verify: refuseStandby,
   })
   pool.on('error', () => {}) // an idle connection was lost: the next one is made when it is needed
   return pool
+}
+
+/** A standby tells how the log ended a while ago. No server becomes one under an open connection. */
+function refuseStandby(client: PoolClient, done: (error?: Error) => void): void {
+  const ignore = () => {} // nobody else listens yet, and an event nobody listens to would end the process
+  client.on('error', ignore)
+  client.query<[boolean]>({ text: 'select pg_is_in_recovery()', rowMode: 'array' }, (error: Error | null, result) => {
+    client.removeListener('error', ignore)
+    if (error) done(error)
+    else done(result.rows[0]![0] ? Object.assign(new Error('this is a standby'), { code: '25006' }) : undefined)
+  })
 }
 
 export class PgDriver implements Driver {

@@ -171,6 +171,8 @@ declare
   why text;
   following text;
 begin
+  -- Else what was a primary once, or is not one yet, would tell how the log ends.
+  if pg_is_in_recovery() then raise exception 'this is a standby' using errcode = 'read_only_sql_transaction'; end if;
   select * into l from ${s}.log where name = log_name;
   if not found then return 'diverged the log is gone'; end if;
   why := ${s}.missing(l, after, after_nonce);

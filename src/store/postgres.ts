@@ -10,6 +10,7 @@ import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from 
 import { unpacked } from './postgres-answer.ts'
 import { Bell } from './postgres-bell.ts'
 import type { Driver, Row, Value } from './postgres-driver.ts'
+import { Hosts, hostsOf } from './postgres-hosts.ts'
 import { type PostgresJs, PostgresJsDriver } from './postgres-js.ts'
 import { signed, unsigned } from './postgres-nonce.ts'
 import { PgDriver, type PgPool, pgPool } from './postgres-pg.ts'
@@ -25,7 +26,7 @@ const MOST_BYTES = 1_048_576
 const ATTEMPTS = 20
 
 export interface PostgresStoreOptions {
-  /** `postgres://user:password@host/database`, with `?name=` and `?schema=` as below. Needs the package `pg`. */
+  /** `postgres://user:password@host/database`, with `?name=` and `?schema=` as below. Several hosts: `one:5432,two:5432`. Needs the package `pg`. */
   readonly url?: string
   /** A `Pool` of `pg` that is there already. It stays open when the store is closed. */
   readonly pool?: PgPool
@@ -65,13 +66,14 @@ export class PostgresStore implements Store {
 
   constructor(options: PostgresStoreOptions) {
     const { url, clock = systemClock, patience = 5_000 } = options
-    const asked = url === undefined ? undefined : parsed(url)
+    const urls = url === undefined ? [] : hostsOf(url).map(parsed)
+    const asked = urls[0]
     this.#options = options
     this.#clock = clock
     this.#patience = patience
     this.#name = options.name ?? asked?.searchParams.get('name') ?? 'leasehold'
     this.#schema = options.schema ?? asked?.searchParams.get('schema') ?? 'leasehold'
-    this.#place = asked === undefined ? 'postgres' : `postgres://${asked.host}${asked.pathname}`
+    this.#place = asked === undefined ? 'postgres' : `postgres://${urls.map(({ host }) => host).join()}${asked.pathname}`
     if (!isPlain(this.#schema))
       throw new LeaseError('INVALID', `${this.#schema} cannot be the schema: use lower-case letters, digits and _`, {
         facts: { schema: this.#schema },
@@ -121,7 +123,10 @@ export class PostgresStore implements Store {
     const { url, pool, sql } = this.#options
     const settings = { clock: this.#clock, patience: this.#patience }
     if (sql !== undefined) return new PostgresJsDriver(sql, settings)
-    return new PgDriver(pool ?? (await pgPool(bare(url!), settings)), { ...settings, own: pool === undefined })
+    if (pool !== undefined) return new PgDriver(pool, { ...settings, own: false })
+    const pools = await Promise.all(hostsOf(url!).map(one => pgPool(bare(one), settings)))
+    const drivers = pools.map(one => new PgDriver(one, { ...settings, own: true }))
+    return drivers.length === 1 ? drivers[0]! : new Hosts(drivers)
   }
 
   /** Tables of our version. Only whoever finds none needs the right to make them. */

@@ -204,10 +204,12 @@ async function redis(url: string, prefix: string): Promise<Place> {
 // postgres://
 
 async function postgres(url: string, prefix: string, clock: Clock): Promise<Place> {
-  const [{ PostgresStore }, { PgDriver, pgPool }] = await Promise.all([
+  const [{ PostgresStore }, { PgDriver, pgPool }, { hostsOf }] = await Promise.all([
     import('../../store/postgres.ts'),
     import('../../store/postgres-pg.ts'),
+    import('../../store/postgres-hosts.ts'),
   ])
+  if (hostsOf(url).length > 1) throw new LeaseError('INVALID', 'one server is certified at a time: name one host, the primary')
   const next = numbered(prefix)
   new PostgresStore({ url }) // a URL that cannot be used is told here
   const bare = new URL(url)
