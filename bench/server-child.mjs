@@ -1,4 +1,5 @@
 // One server on a file, as `leasehold serve` runs it; for measuring and for tests. `node bench/server-child.mjs FILE [PORT]`
+import { Following } from '../dist/following.js'
 import { Replica } from '../dist/replica/replica.js'
 import { httpDoor } from '../dist/server/http/http-door.js'
 import { serve } from '../dist/server/serve.js'
@@ -6,16 +7,17 @@ import { FileStore } from '../dist/store/file.js'
 import { heapInUse } from './heap.mjs'
 
 const [path, port = '0'] = process.argv.slice(2)
-const lessor = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
-const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpDoor(), figures: () => lessor.figures })
+const replica = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
+const lessor = new Following(replica, { open: () => Promise.reject(new Error('nobody moves here')) })
+const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpDoor(), figures: () => replica.figures })
 process.on('message', message => {
   if (message === 'in use') process.send(heapInUse())
   if (message === 'figures')
     process.send({
       cpu: process.cpuUsage(),
       memory: process.memoryUsage(),
-      timing: lessor.timing,
-      seen: lessor.seen,
+      timing: replica.timing,
+      seen: replica.seen,
       connections: server.connections,
     })
 })

@@ -9,7 +9,7 @@ import { LeaseError } from './errors.ts'
 import type { Command } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from './lessor.ts'
+import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from './lessor.ts'
 import type { Profile } from './store.ts'
 
 export interface FollowingOptions {
@@ -55,6 +55,12 @@ export class Following implements Lessor {
   propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
     const here = this.#here
     return here.propose(command, options).then(outcome => (isElsewhere(outcome) ? this.#again(here, outcome, command, options) : outcome))
+  }
+
+  submit(command: Command, options: ProposeOptions, told: Told): void {
+    const here = this.#here
+    if (here.submit === undefined) return tell(told, this.propose(command, options))
+    here.submit(command, options, new Unless(told, outcome => this.#again(here, outcome, command, options)))
   }
 
   async #again(from: Lessor, refused: Outcome, command: Command, options: ProposeOptions): Promise<Outcome> {
@@ -163,4 +169,24 @@ function isElsewhere(outcome: Outcome): outcome is Extract<Outcome, { readonly k
     outcome.code === 'UNAVAILABLE' &&
     (outcome.facts.moved !== undefined || outcome.facts.moving !== undefined)
   )
+}
+
+/** Passes on what it is told, unless the leases have moved: then they are asked where they are. */
+class Unless implements Told {
+  readonly #told: Told
+  readonly #again: (outcome: Outcome) => Promise<Outcome>
+
+  constructor(told: Told, again: (outcome: Outcome) => Promise<Outcome>) {
+    this.#told = told
+    this.#again = again
+  }
+
+  settle(outcome: Outcome): void {
+    if (isElsewhere(outcome)) tell(this.#told, this.#again(outcome))
+    else this.#told.settle(outcome)
+  }
+
+  fail(error: unknown): void {
+    this.#told.fail(error)
+  }
 }

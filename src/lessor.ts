@@ -177,6 +177,12 @@ export interface View<K extends Query['kind'] = Query['kind']> {
   readonly value: Answers[K]
 }
 
+/** Who is told what became of a proposal: exactly one of these is called, once, and perhaps before `submit` returns. */
+export interface Told {
+  settle(outcome: Outcome): void
+  fail(error: unknown): void
+}
+
 export interface Lessor extends AsyncDisposable {
   readonly profile: Profile
   /** Fires when this lessor will never answer again, with the reason: closed, disowned, diverged. */
@@ -187,6 +193,8 @@ export interface Lessor extends AsyncDisposable {
    * to the lessor from here on: it must not be changed.
    */
   propose(command: Command, options?: ProposeOptions): Promise<Outcome>
+  /** As `propose`, without a promise: a server answers so many that promises would be most of its garbage. Left out where that saves nothing. */
+  submit?(command: Command, options: ProposeOptions, told: Told): void
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
   /** One array per revision. A gap is told by an array with one event of type `resync`: read anew, then go on from its revision. */
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]>
@@ -196,4 +204,12 @@ export interface Lessor extends AsyncDisposable {
    * Left out where it cannot be had. Stopping early, by `signal` or by leaving the loop, leaves nothing behind.
    */
   backup?(options?: { readonly signal?: AbortSignal }): AsyncIterable<Uint8Array>
+}
+
+/** Tells what a promise brings. */
+export function tell(told: Told, answer: Promise<Outcome>): void {
+  answer.then(
+    outcome => told.settle(outcome),
+    error => told.fail(error),
+  )
 }

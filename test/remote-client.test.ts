@@ -4,7 +4,7 @@ import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { systemClock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
-import type { Lessor } from '../src/lessor.ts'
+import type { Lessor, Told } from '../src/lessor.ts'
 import { connect, open } from '../src/open.ts'
 import { hashOf } from '../src/server/secret.ts'
 import { RemoteLessor } from '../src/wire/resp-client.ts'
@@ -149,14 +149,14 @@ test('a server that says nothing any more is left for the next one, before a thi
   const first = lessor.server!
   const stalled = [here, other].find(({ port }) => first.endsWith(`:${port}`))!
   // It reads, and answers nobody: as a stopped process does, whose kernel still takes what is sent.
-  const asked: ((error: LeaseError) => void)[] = []
-  stalled.server.desk.propose = () => new Promise((_, reject) => asked.push(reject))
+  const asked: Told[] = []
+  stalled.server.desk.submit = (_caller, _command, _asked, told) => void asked.push(told)
   const began = systemClock.now()
   const renewed = await lessor.propose({ kind: 'renew', leases: [5] })
   expect(renewed.kind).toBe('renewed')
   expect(lessor.server).not.toBe(first)
   expect(systemClock.now() - began).toBeLessThan(ttl / 6 + ttl / 6) // half of it for a busy machine
-  for (const fail of asked) fail(new LeaseError('UNKNOWN', 'nobody knows'))
+  for (const told of asked) told.fail(new LeaseError('UNKNOWN', 'nobody knows'))
 })
 
 test('a backup comes whole over the wire, to whom administers everything', async () => {

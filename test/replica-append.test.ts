@@ -1,6 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
+import { LeaseError } from '../src/errors.ts'
 import { WINDOW } from '../src/kernel/batch.ts'
+import type { Command } from '../src/kernel/command.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import type { ProposeOptions } from '../src/lessor.ts'
 import { MemoryStore } from '../src/store/memory.ts'
 import { acquire, fate, granted, Line, leases, Rig, until } from './replica/rig.ts'
 
@@ -317,4 +321,39 @@ describe('refusals', () => {
     await rig.clock.advance(3_000)
     expect(answer.value?.kind).toBe('granted')
   })
+})
+
+test('whoever is told without a promise is told the same, once, whatever became of it', async () => {
+  const rig = new Rig()
+  const replica = await rig.open({ owned: true })
+  const ask = (command: Command, options: ProposeOptions = {}) =>
+    new Promise<{ readonly outcome?: Outcome; readonly code?: string }>(resolve => {
+      let calls = 0
+      const once = (answer: { readonly outcome?: Outcome; readonly code?: string }) => {
+        expect(++calls).toBe(1)
+        resolve(answer)
+      }
+      replica.submit(command, options, {
+        settle: outcome => once({ outcome }),
+        fail: error => once({ code: (error as LeaseError).code }),
+      })
+    })
+  const { outcome } = await ask(acquire('ann', 'a'))
+  const { lease } = granted(outcome!)
+  const written = replica.seen.appends
+  expect(await ask(acquire('bob', 'a'))).toMatchObject({ outcome: { kind: 'refused', code: 'HELD' } })
+  expect(replica.seen.appends).toBe(written) // what is certain to be refused is not written
+  expect(await ask({ kind: 'nonsense' } as never)).toMatchObject({ outcome: { kind: 'refused', code: 'INVALID' } })
+  expect(await ask({ kind: 'renew', leases: [lease, 5] })).toMatchObject({ outcome: { kind: 'renewed', ttls: [10_000, -1] } })
+  expect(replica.seen.appends).toBe(written + 1) // the first renewal is
+  expect(await ask({ kind: 'renew', leases: [lease] })).toMatchObject({ outcome: { kind: 'renewed', ttls: [10_000] } })
+  expect(replica.seen).toMatchObject({ appends: written + 1, memoryRenewals: 2 })
+  const op = { session: 's', seq: 1, acked: 0 }
+  const first = await ask(acquire('ann', 'b'), { op })
+  expect(await ask(acquire('ann', 'b'), { op: { ...op, again: true } })).toEqual(first)
+  await expect(ask(acquire('ann', 'c'), { signal: AbortSignal.abort(new LeaseError('UNAVAILABLE', 'over')) })).resolves.toEqual({
+    code: 'UNAVAILABLE',
+  })
+  await replica[Symbol.asyncDispose]()
+  expect(await ask(acquire('ann', 'd'))).toEqual({ code: 'UNAVAILABLE' })
 })

@@ -149,7 +149,7 @@ test('once there is a key everyone needs one, also those who were let in before'
   expect(audited).toHaveLength(1)
   expect(() => desk.gate.identify(undefined)).toThrow(expect.objectContaining({ code: 'UNAUTHENTICATED' }))
   expect(() => desk.gate.identify('guess')).toThrow(expect.objectContaining({ code: 'UNAUTHENTICATED' }))
-  expect(() => desk.propose(before, acquire('ann', 'a'))).toThrow(expect.objectContaining({ code: 'UNAUTHENTICATED' }))
+  await expect(desk.propose(before, acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
   await expect(desk.read(before, { kind: 'summary' })).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
   await lessor.propose({ kind: 'unkey', id: (created as { id: number }).id })
   await turn()

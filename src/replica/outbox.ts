@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/batch.ts'
 import type { Proposal } from '../kernel/command.ts'
-import type { Outcome } from '../kernel/outcome.ts'
+import type { Told } from '../lessor.ts'
 import type { Appended } from '../store.ts'
 import { isTransient, pauseUnless } from './patience.ts'
 
@@ -21,8 +21,7 @@ const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.PO
 
 export interface Waiting {
   readonly proposal: Proposal
-  readonly settle: (outcome: Outcome) => void
-  readonly fail: (error: unknown) => void
+  readonly told: Told
   /** Wants to know what became of it, however long that takes. */
   readonly patient: boolean
 }
@@ -99,7 +98,7 @@ export class Outbox {
   }
 
   put(waiting: Waiting): void {
-    if (this.#closing.aborted) return waiting.fail(this.#closing.reason)
+    if (this.#closing.aborted) return waiting.told.fail(this.#closing.reason)
     if (this.#next.bytes > ENTRY_BYTES) {
       this.#backlog.push({ writer: this.#next, waiting: this.#nextWaiting })
       this.#next = new BatchWriter()
@@ -219,7 +218,7 @@ export class Outbox {
     if (flight === undefined || flight.seq !== seq || flight.settled) return false
     flight.settled = true
     if (applied.kind === 'applied') {
-      for (let i = 0; i < flight.waiting.length; i++) flight.waiting[i]!.settle(applied.outcomes[i]!)
+      for (let i = 0; i < flight.waiting.length; i++) flight.waiting[i]!.told.settle(applied.outcomes[i]!)
       return true
     }
     if (applied.kind === 'void') this.seen.voided++
@@ -237,7 +236,7 @@ export class Outbox {
 
   #reject(flight: Flight, error: unknown): void {
     flight.settled = true
-    for (const { fail } of flight.waiting) fail(error)
+    for (const { told } of flight.waiting) told.fail(error)
   }
 
   /**
@@ -250,9 +249,9 @@ export class Outbox {
       'UNKNOWN',
       `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
     )
-    if (!flight.settled) for (const { fail, patient } of flight.waiting) if (!patient) fail(unknown)
+    if (!flight.settled) for (const { told, patient } of flight.waiting) if (!patient) told.fail(unknown)
     const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
-    for (const { fail } of this.#takeUnsent()) fail(unsent)
+    for (const { told } of this.#takeUnsent()) told.fail(unsent)
   }
 
   #takeUnsent(): readonly Waiting[] {
@@ -269,15 +268,18 @@ export class Outbox {
     const last = waiting?.at(-1)
     if (waiting === undefined || last === undefined) return
     await new Promise<void>(resolve => {
+      const { told } = last
       waiting[waiting.length - 1] = {
         ...last,
-        settle: outcome => {
-          last.settle(outcome)
-          resolve()
-        },
-        fail: error => {
-          last.fail(error)
-          resolve()
+        told: {
+          settle: outcome => {
+            told.settle(outcome)
+            resolve()
+          },
+          fail: error => {
+            told.fail(error)
+            resolve()
+          },
         },
       }
     })
@@ -291,6 +293,6 @@ export class Outbox {
       const unknown = new LeaseError('UNKNOWN', `the replica stopped while this was under way: ${error.message}`, { cause: error })
       this.#reject(this.#flight, lost || underWay ? unknown : error)
     }
-    for (const { fail } of this.#takeUnsent()) fail(error)
+    for (const { told } of this.#takeUnsent()) told.fail(error)
   }
 }

@@ -9,17 +9,17 @@ import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/batch.ts'
-import type { Command, Proposal } from '../kernel/command.ts'
+import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import type { Event, EventType, Wanted } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
 import { under } from '../kernel/name.ts'
-import { GONE, type Outcome, type Renewed } from '../kernel/outcome.ts'
+import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { mayTouch } from '../kernel/policy.ts'
 import { MOST_RENEWALS } from '../kernel/renew.ts'
 import { ages } from '../kernel/service.ts'
 import { stateHash } from '../kernel/snapshot.ts'
 import { findLease, RULES, type State } from '../kernel/state.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from '../lessor.ts'
 import type { Appended, Profile, Store } from '../store.ts'
 import { written } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
@@ -42,6 +42,13 @@ export interface ReplicaOptions {
   readonly snapshotBytes?: number
   /** Events kept for watches that resume. */
   readonly events?: number
+}
+
+/** Renewals of which some were kept in memory: 0 stands for those that must be written. */
+interface Partly {
+  readonly kind: 'partly'
+  readonly ttls: readonly number[]
+  readonly logged: readonly number[]
 }
 
 const RETRY_FIRST = 10
@@ -101,7 +108,7 @@ export class Replica implements Lessor {
       clock,
       // Only what is certain is told: while a `due` can still reach the log, its lease must not be renewed in memory.
       propose: (command, settled) =>
-        this.#outbox.put({ proposal: { command }, settle: settled, fail: () => settled(undefined), patient: true }),
+        this.#outbox.put({ proposal: { command }, told: { settle: settled, fail: () => settled(undefined) }, patient: true }),
       drain: () => this.#drain(),
       turn: () => this.#turn(),
     })
@@ -296,29 +303,45 @@ export class Replica implements Lessor {
     }
   }
 
+  submit(command: Command, options: ProposeOptions, told: Told): void {
+    const { op, key = 0, signal } = options
+    if (signal !== undefined) return tell(told, this.propose(command, options))
+    try {
+      const known = this.#withoutLog(command, key, op)
+      if (known === undefined) {
+        const proposal = op === undefined ? { command, key } : { command, key, op }
+        if (op?.again !== true && this.#looksRefused(command)) tell(told, this.#submitUnlessRefused(proposal, undefined))
+        else this.#outbox.put({ proposal, told, patient: false })
+      } else if (known.kind === 'partly') tell(told, this.#renewRest(known, key, undefined))
+      else told.settle(known)
+    } catch (error) {
+      told.fail(error)
+    }
+  }
+
   /** Not async itself: the usual way is one promise from here to the answer. */
   #propose(command: Command, { op, key = 0, signal }: ProposeOptions): Promise<Outcome> {
     signal?.throwIfAborted()
-    this.#mustBeOpen()
-    const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
-    if (wrong !== undefined)
-      return Promise.resolve({ kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} })
-    if (
-      command.kind === 'renew' &&
-      this.#state.moved === undefined &&
-      command.waiting !== true &&
-      this.#owned &&
-      op === undefined &&
-      command.leases.length <= MOST_RENEWALS
-    )
-      return this.#renew(command.leases, key, signal)
+    const known = this.#withoutLog(command, key, op)
+    if (known?.kind === 'partly') return this.#renewRest(known, key, signal)
+    if (known !== undefined) return Promise.resolve(known)
     const proposal: Proposal = op === undefined ? { command, key } : { command, key, op }
     const answer = op?.again !== true && this.#looksRefused(command) ? this.#submitUnlessRefused(proposal, signal) : this.#submit(proposal)
     return orAborted(answer, signal)
   }
 
+  /** What is not one of our commands, and renewals that an owner keeps in memory where the time law allows it. Undefined: the log decides. */
+  #withoutLog(command: Command, key: number, op: Operation | undefined): Refused | Renewed | Partly | undefined {
+    this.#mustBeOpen()
+    const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
+    if (wrong !== undefined) return { kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} }
+    if (command.kind !== 'renew' || command.waiting === true || !this.#owned || op !== undefined) return undefined
+    if (this.#state.moved !== undefined || command.leases.length > MOST_RENEWALS) return undefined
+    return this.#renewInMemory(command.leases, key)
+  }
+
   #submit(proposal: Proposal): Promise<Outcome> {
-    return new Promise((settle, fail) => this.#outbox.put({ proposal, settle, fail, patient: false }))
+    return new Promise((settle, fail) => this.#outbox.put({ proposal, told: { settle, fail }, patient: false }))
   }
 
   async #submitUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {
@@ -341,8 +364,7 @@ export class Replica implements Lessor {
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'this replica is closing')
   }
 
-  /** An owner keeps renewals in memory where the time law allows it; the rest goes through the log. */
-  async #renew(leases: readonly number[], key: number, signal: AbortSignal | undefined): Promise<Outcome> {
+  #renewInMemory(leases: readonly number[], key: number): Renewed | Partly {
     const ttls: number[] = []
     const logged: number[] = []
     const now = this.#keeper.now()
@@ -356,7 +378,10 @@ export class Replica implements Lessor {
       }
     }
     this.#memoryRenewals += leases.length - logged.length
-    if (logged.length === 0) return { kind: 'renewed', revision: this.#state.revision, ttls }
+    return logged.length === 0 ? { kind: 'renewed', revision: this.#state.revision, ttls } : { kind: 'partly', ttls, logged }
+  }
+
+  async #renewRest({ ttls, logged }: Partly, key: number, signal: AbortSignal | undefined): Promise<Outcome> {
     const outcome = await orAborted(this.#submit({ command: { kind: 'renew', leases: logged }, key }), signal)
     if (outcome.kind !== 'renewed') return outcome
     const written = outcome.ttls.values()

@@ -9,7 +9,7 @@ import { LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
-import type { Lessor, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from '../lessor.ts'
 import { type Caller, Gate } from './gate.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { Waiting } from './waiting.ts'
@@ -40,6 +40,7 @@ export interface DeskOptions {
 const AUDITED: ReadonlySet<Command['kind']> = new Set(['revoke', 'break', 'policy', 'key', 'unkey', 'transfer', 'upgrade', 'generation'])
 const UNCOUNTED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
 const SECOND = 1_000
+export const NOTHING_MORE: Asked = {}
 
 export class Desk implements AsyncDisposable {
   readonly lessor: Lessor
@@ -78,20 +79,30 @@ export class Desk implements AsyncDisposable {
     return open
   }
 
-  /** Not async itself: most requests come this way, and one promise is enough for them. Throws at once what is not let in. */
-  propose(caller: Caller, command: Command, asked: Asked = {}): Promise<Outcome> {
+  propose(caller: Caller, command: Command, asked: Asked = NOTHING_MORE): Promise<Outcome> {
+    return new Promise((settle, fail) => this.submit(caller, command, asked, { settle, fail }))
+  }
+
+  /** Most requests come this way. Never throws: what is not let in is told, too. */
+  submit(caller: Caller, command: Command, asked: Asked, told: Told): void {
+    try {
+      const { lessor } = this
+      const options = this.#admit(caller, command, asked)
+      if (!AUDITED.has(command?.kind) && lessor.submit !== undefined) return lessor.submit(command, options, told)
+      const outcome = lessor.propose(command, options)
+      tell(told, AUDITED.has(command?.kind) ? this.#audited(caller, command, outcome) : outcome)
+    } catch (error) {
+      told.fail(error)
+    }
+  }
+
+  #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: Asked): ProposeOptions {
     this.gate.admit(caller)
     // What has not even a kind is the lessor's to refuse.
-    const kind = command?.kind
-    if (!UNCOUNTED.has(kind)) this.#count(caller)
-    const { op, signal, key = caller.key } = asked
+    if (!UNCOUNTED.has(command?.kind)) this.#count(caller)
     if (key !== caller.key && caller.operator !== true)
       throw new LeaseError('FORBIDDEN', `${caller.name} may not speak for another key`, { facts: { key } })
-    const outcome = this.lessor.propose(
-      command,
-      op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) },
-    )
-    return AUDITED.has(kind) ? this.#audited(caller, command, outcome) : outcome
+    return op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) }
   }
 
   async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>): Promise<Outcome> {

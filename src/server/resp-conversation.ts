@@ -5,11 +5,12 @@
 import { LeaseError } from '../errors.ts'
 import { Reader, Writer } from '../kernel/bytes.ts'
 import type { Command } from '../kernel/command.ts'
-import type { Query } from '../lessor.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import type { Query, Told } from '../lessor.ts'
 import { type Answer, type Question, readQuestion, writeAnswer } from '../wire/messages.ts'
 import { queryFrom } from '../wire/query.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
-import type { Asked } from './desk.ts'
+import { NOTHING_MORE } from './desk.ts'
 import type { RespSession } from './resp-session.ts'
 import type { Tally } from './tally.ts'
 
@@ -77,25 +78,15 @@ export class Conversation {
 
   #propose({ id, proposal: { command, op, key } }: Of<'propose'>): void {
     const { caller, door } = this.#session
-    const tally = this.#tallyOf(command.kind)
     this.#owed++
-    const failed = (thrown: unknown) => {
-      this.#owed--
-      const error = asLeaseError(thrown)
-      tally.count(error.code)
-      this.#say({ kind: 'failed', id, error })
-    }
-    try {
-      const asked: Asked | undefined = op === undefined && !key ? undefined : { ...(op && { op }), ...(key && { key }) }
-      door.context.desk.propose(caller, command, asked).then(outcome => {
-        this.#owed--
-        if (outcome.kind === 'refused') tally.count(outcome.code)
-        else tally.ok++
-        this.#say({ kind: 'outcome', id, outcome })
-      }, failed)
-    } catch (error) {
-      failed(error)
-    }
+    const asked = op === undefined && !key ? NOTHING_MORE : { ...(op && { op }), ...(key && { key }) }
+    door.context.desk.submit(caller, command, asked, new Owed(this, id, this.#tallyOf(command.kind)))
+  }
+
+  /** What was proposed has been answered. */
+  answer(answer: Extract<Answer, { readonly kind: 'outcome' | 'failed' }>): void {
+    this.#owed--
+    this.#say(answer)
   }
 
   #tallyOf(kind: Command['kind']): Tally {
@@ -190,6 +181,31 @@ export class Conversation {
     if (this.#answers.length > LARGE) this.#answers = new Writer()
     else this.#answers.length = 0
     if (this.#reads.length > 0) this.goOn()
+  }
+}
+
+/** The place of one answer. */
+class Owed implements Told {
+  readonly #conversation: Conversation
+  readonly #id: number
+  readonly #tally: Tally
+
+  constructor(conversation: Conversation, id: number, tally: Tally) {
+    this.#conversation = conversation
+    this.#id = id
+    this.#tally = tally
+  }
+
+  settle(outcome: Outcome): void {
+    if (outcome.kind === 'refused') this.#tally.count(outcome.code)
+    else this.#tally.ok++
+    this.#conversation.answer({ kind: 'outcome', id: this.#id, outcome })
+  }
+
+  fail(thrown: unknown): void {
+    const error = asLeaseError(thrown)
+    this.#tally.count(error.code)
+    this.#conversation.answer({ kind: 'failed', id: this.#id, error })
   }
 }
 

@@ -11,7 +11,7 @@ import type { Outcome, Refused } from '../kernel/outcome.ts'
 import { CommandParser, ProtocolError } from '../wire/resp.ts'
 import type { Link, LinkEnd } from '../wire/resp-link.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
-import type { Asked } from './desk.ts'
+import { type Asked, NOTHING_MORE } from './desk.ts'
 import type { DoorContext } from './door.ts'
 import { anyone, type Caller } from './gate.ts'
 import type { RespCommand } from './resp-command.ts'
@@ -281,11 +281,9 @@ export class RespSession implements LinkEnd {
     answer.then(slot.settle, slot.fail)
   }
 
-  /** The most frequent of all: one promise from here to the answer. */
-  propose(command: Command, encode: Encode<Outcome>, asked?: Asked): void {
-    const answer = this.door.context.desk.propose(this.caller, command, asked)
-    const slot = this.#slot(encode as Encode<unknown>)
-    answer.then(slot.settle, slot.fail)
+  /** The most frequent of all: no promise from here to the answer. */
+  propose(command: Command, encode: Encode<Outcome>, asked: Asked = NOTHING_MORE): void {
+    this.door.context.desk.submit(this.caller, command, asked, this.#slot(encode as Encode<unknown>))
   }
 
   /** As `later`, and nothing that follows on this connection is looked at before it is known. */
