@@ -13,6 +13,7 @@ import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
   FROZEN,
+  type Freed,
   findLease,
   type Lease,
   LIVE,
@@ -315,7 +316,7 @@ function keepRare(state: State, lease: Lease, command: Acquire, { parent, wants,
   Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels, parent })
 }
 
-function steal(state: State, effects: Effects, thief: Lease, wants: readonly Wanted[], force: boolean, freed: Set<Resource>): void {
+function steal(state: State, effects: Effects, thief: Lease, wants: readonly Wanted[], force: boolean, freed: Freed): void {
   for (const want of wants) {
     const resource = state.resources.get(want.resource)!
     freed.add(resource)

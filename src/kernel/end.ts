@@ -14,12 +14,12 @@ import {
   dropEntry,
   dropLease,
   FROZEN,
+  type Freed,
   findLease,
   type Grant,
   type Lease,
   LIVE,
   NO_GRANTS,
-  type Resource,
   rareOf,
   SLOTS,
   type Slot,
@@ -63,7 +63,7 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
   past.push(record)
 }
 
-function removeGrant(grant: Grant, freed: Set<Resource>): void {
+function removeGrant(grant: Grant, freed: Freed): void {
   const { resource } = grant
   if (resource.grants.length === 1) resource.grants = NO_GRANTS
   else resource.grants.splice(resource.grants.indexOf(grant), 1)
@@ -101,7 +101,7 @@ function strip(state: State, effects: Effects, lease: Lease, cause: string): voi
 }
 
 /** A waiter leaves: nothing was granted, so nothing is frozen. */
-export function withdraw(state: State, effects: Effects, lease: Lease, cause: string, freed: Set<Resource>): void {
+export function withdraw(state: State, effects: Effects, lease: Lease, cause: string, freed: Freed): void {
   touch(state, lease)
   for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
   leaveQueues(state, lease, freed)
@@ -114,7 +114,7 @@ export function withdraw(state: State, effects: Effects, lease: Lease, cause: st
  * Ends a lease and all its descendants in this revision, however deep they hang: a walk and not a recursion, since how deep the stack of
  * calls may grow is not the same on every replica. The caller settles what was freed.
  */
-export function end(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Set<Resource>): void {
+export function end(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Freed): void {
   // Gone already, along with an ancestor that was to be ended as well.
   if (findLease(state, lease.id) !== lease) return
   if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
@@ -127,14 +127,14 @@ export function end(state: State, effects: Effects, lease: Lease, ending: Ending
   }
 }
 
-function endOne(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Set<Resource>): void {
+function endOne(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Freed): void {
   if (lease.status === FROZEN) {
     if (ending.stopped) thaw(state, effects, lease, freed)
   } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
   else endHeld(state, effects, lease, ending, freed)
 }
 
-function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: Ending, freed: Set<Resource>): void {
+function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: Ending, freed: Freed): void {
   touch(state, lease)
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
@@ -158,7 +158,7 @@ function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by
   effects.timer(lease, TERM)
 }
 
-function dropGrants(lease: Lease, freed: Set<Resource>): void {
+function dropGrants(lease: Lease, freed: Freed): void {
   for (const grant of lease.grants) removeGrant(grant, freed)
   lease.grants = NO_GRANTS
 }
@@ -170,7 +170,7 @@ function lockDelay(state: State, lease: Lease): number {
 }
 
 /** The holder has stopped believing, or was forced: its frozen units are free. */
-export function thaw(state: State, effects: Effects, lease: Lease, freed: Set<Resource>): void {
+export function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void {
   touch(state, lease)
   state.counts.frozen--
   emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
@@ -180,7 +180,7 @@ export function thaw(state: State, effects: Effects, lease: Lease, freed: Set<Re
 }
 
 /** One grant of a lease that goes on living: only its holder may give it back, so nothing is frozen. */
-export function releaseGrant(state: State, effects: Effects, lease: Lease, grant: Grant, freed: Set<Resource>): void {
+export function releaseGrant(state: State, effects: Effects, lease: Lease, grant: Grant, freed: Freed): void {
   touch(state, lease)
   const frozen = lease.status === FROZEN
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })

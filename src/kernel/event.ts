@@ -69,9 +69,10 @@ export class RecentEvents {
     this.#limit = limit
   }
 
-  /** All events of one revision. */
-  push(events: readonly Event[]): void {
-    for (const event of events) {
+  /** All events of one revision: those from `first` on. */
+  push(events: readonly Event[], first = 0): void {
+    for (let i = first; i < events.length; i++) {
+      const event = events[i]!
       if (this.#ring.length < this.#limit) {
         this.#ring.push(new Kept(event))
         continue

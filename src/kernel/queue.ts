@@ -3,7 +3,7 @@ import type { Want } from './command.ts'
 import type { Effects } from './effects.ts'
 import { emit, emitForGrant, startTimer } from './effects.ts'
 import { rule } from './policy.ts'
-import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from './state.ts'
+import { CAP, FROZEN, type Freed, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from './state.ts'
 
 export type Wanted = Required<Want>
 
@@ -113,7 +113,7 @@ export function pressHolders(state: State, effects: Effects, resource: Resource)
 }
 
 /** Takes it out of every queue; what it stood in the way of is looked at by `settle`. */
-export function leaveQueues(state: State, lease: Lease, freed: Set<Resource>): void {
+export function leaveQueues(state: State, lease: Lease, freed: Freed): void {
   state.counts.waiting--
   for (const want of lease.rare!.wants) {
     const resource = state.resources.get(want.resource)!

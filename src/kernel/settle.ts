@@ -2,18 +2,18 @@ import type { Effects } from './effects.ts'
 import { withdraw } from './end.ts'
 import { allowed, rule } from './policy.ts'
 import { choose, grant, leaveQueues } from './queue.ts'
-import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
+import { dropIfIdle, type Freed, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
 
 /** Gives what is free to the next live, still entitled waiters, in the same revision in which it became free. */
-export function settle(state: State, effects: Effects, freed: Set<Resource>): void {
-  for (const resource of freed) {
-    freed.delete(resource) // and may be added again by what follows
+export function settle(state: State, effects: Effects, freed: Freed): void {
+  // What follows may add it again.
+  for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
     if (resource.queue.length > 0) settleOne(state, effects, resource, freed)
     dropIfIdle(state, resource)
   }
 }
 
-function settleOne(state: State, effects: Effects, resource: Resource, freed: Set<Resource>): void {
+function settleOne(state: State, effects: Effects, resource: Resource, freed: Freed): void {
   const overtaking = rule(state, resource.name, 'queue') === 'fit'
   let at = 0
   while (at < resource.queue.length) {

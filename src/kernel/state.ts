@@ -112,6 +112,37 @@ export interface Resource {
   sharers: number
   /** By rank, then by id: the same order in every queue, so that two who want the same two things never block each other. */
   queue: Lease[]
+  /** It stands in `freed`. */
+  freed: boolean
+}
+
+/** Each once, in the order they came. A set would do, and be most of the garbage of a release: one that empties and fills is made anew. */
+export class Freed {
+  readonly #list: (Resource | undefined)[] = []
+  #next = 0
+  #end = 0
+
+  add(resource: Resource): void {
+    if (resource.freed) return
+    resource.freed = true
+    this.#list[this.#end++] = resource
+  }
+
+  /** The next one, which may be added again; undefined when there is none. */
+  take(): Resource | undefined {
+    if (this.#next === this.#end) {
+      this.#next = this.#end = 0
+      return undefined
+    }
+    const resource = this.#list[this.#next]!
+    this.#list[this.#next++] = undefined
+    resource.freed = false
+    return resource
+  }
+
+  *[Symbol.iterator](): Generator<Resource, void, void> {
+    for (let i = this.#next; i < this.#end; i++) yield this.#list[i]!
+  }
 }
 
 export interface Attached {
@@ -222,8 +253,8 @@ export interface State {
   /** Who waits while keeping a lease: derived from `holding`, for finding cycles. */
   readonly keeping: Map<number, Lease[]>
   readonly counts: { waiting: number; suspect: number; frozen: number; answers: number }
-  /** What a command has freed and nobody has looked at yet. Empty between commands: a set of its own for each would be most of its garbage. */
-  readonly freed: Set<Resource>
+  /** What a command has freed and nobody has looked at yet. Empty between commands. */
+  readonly freed: Freed
   /** Set while a snapshot is being taken: sees each lease before it changes or goes. Never part of the state. */
   saving: { before(lease: Lease): void } | undefined
 }
@@ -266,7 +297,7 @@ export function found(wall = 0): State {
     sessions: new Map(),
     keeping: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0, answers: 0 },
-    freed: new Set(),
+    freed: new Freed(),
     saving: undefined,
   }
   foundAt(state, wall)
@@ -389,7 +420,7 @@ export function withGrant(grants: Grant[], grant: Grant): Grant[] {
 export function resourceOf(state: State, name: string): Resource {
   let resource = state.resources.get(name)
   if (resource === undefined) {
-    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NOBODY }
+    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NOBODY, freed: false }
     state.resources.set(name, resource)
   }
   return resource

@@ -14,12 +14,12 @@ import { settle } from './settle.ts'
 import {
   BREAK,
   CAP,
+  type Freed,
   findLease,
   HOLD,
   type Lease,
   LIVE,
   QUIET,
-  type Resource,
   rareOf,
   SLOTS,
   type Slot,
@@ -60,7 +60,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   return done()
 }
 
-function termDue(state: State, effects: Effects, lease: Lease, freed: Set<Resource>): void {
+function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): void {
   const grace = lease.status === LIVE ? (lease.rare?.grace ?? 0) : 0
   const longer = grace === 0 ? slowed(state, lease) : 0
   if (grace === 0 && longer === 0) {

@@ -180,14 +180,14 @@ export class Follower {
     const keeper = this.#options.keeper()
     keeper.entering(age)
     const { events } = this.#effects
-    let changed = false
+    let told = 0
     const applied = applyBatch(this.#state, position.index, batch, this.#effects, () => {
-      if (events.length === 0) return
-      for (const { type } of events) this.happened[type]!++
-      this.#recent.push(events)
-      events.length = 0
-      changed = true
+      if (events.length === told) return
+      this.#recent.push(events, told)
+      for (; told < events.length; told++) this.happened[events[told]!.type]!++
     })
+    // Once for the whole entry: a list that is emptied loses its room.
+    events.length = 0
     this.#position = position
     this.#keepTrail()
     this.#sinceSnapshot.entries++
@@ -199,7 +199,7 @@ export class Follower {
       )
     const answered = batch.proposer === this.#options.proposer && this.#options.own(batch.seq, applied)
     if (!answered && own === undefined) keeper.learnTogether()
-    if (changed) this.wake()
+    if (told > 0) this.wake()
   }
 
   #keepTrail(): void {
