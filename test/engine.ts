@@ -182,7 +182,7 @@ const recipes: Record<Kind, Recipe> = {
     patience: 10_000,
     url: ([port]) => `redis://127.0.0.1:${port}`,
     command: ({ folder, ports }) => [
-      ...['redis-server', '--bind', '127.0.0.1', '--port', String(ports[0]), '--dir', folder],
+      ...[find('redis-server')!, '--bind', '127.0.0.1', '--port', String(ports[0]), '--dir', folder],
       ...['--appendonly', 'yes', '--appendfsync', 'always', '--save', ''],
     ],
     answers: port => exchange(port, 'PING\r\n', '+PONG'),
@@ -570,6 +570,7 @@ export function find(program: string): string | undefined {
   const versions = '/usr/lib/postgresql'
   const postgres = existsSync(versions) ? readdirSync(versions).sort((a, b) => Number(b) - Number(a)) : []
   const places = [
+    ...(process.env.ENGINES ?? '').split(delimiter).filter(place => place !== ''), // other versions, tried by hand
     ...postgres.map(version => join(versions, version, 'bin')),
     ...(process.env.PATH ?? '').split(delimiter),
     '/usr/sbin',

@@ -29,14 +29,16 @@ const REFUSALS: Readonly<Record<string, readonly [reason: string, words: string]
   ERR: ['failed', 'does not understand what it was asked: is it Redis 6.2 or later?'],
 }
 
-/** Inside a script it says ERR and means NOPERM, in words of its own: those of 6.2 and 7.0, then those of 7.2, Valkey and whatever came after. */
-const NOT_IN_A_SCRIPT = /\bNOPERM\b|user executing the script can't (run|access)|ACL failure in script/
+/** Where in a script it happened, which 6.2 says first. */
+const IN_A_SCRIPT = /^(?:ERR Error running script \(call to \S+\): )?(?:@user_script: ?\d+: )+-?/
+/** What a user may not do inside a script is told in words: those of 6.2 and 7.0, then those of whatever came after. */
+const NOT_ALLOWED_THERE = /user executing the script can't (run|access)|ACL failure in script/
 
 /** The word a server's refusal begins with; undefined for whatever else may go wrong on the way to it. */
 export function refusal(error: unknown): string | undefined {
   const message = (error as Error | undefined)?.message ?? ''
-  const word = /^([A-Z]+)\b/.exec(message)?.[1]
-  if (word === 'ERR' && NOT_IN_A_SCRIPT.test(message)) return 'NOPERM'
+  if (NOT_ALLOWED_THERE.test(message)) return 'NOPERM'
+  const word = /^([A-Z]+)\b/.exec(message.replace(IN_A_SCRIPT, ''))?.[1] ?? (IN_A_SCRIPT.test(message) ? 'ERR' : undefined)
   return word !== undefined && word in REFUSALS ? word : undefined
 }
 

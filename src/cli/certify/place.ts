@@ -166,12 +166,11 @@ async function redis(url: string, prefix: string): Promise<Place> {
 
   const loseTail = (name: string, count: number): Promise<void> =>
     asking(async tell => {
-      const key = `{${name}}:log`
-      const last = async (many: number) =>
-        ((await tell('XREVRANGE', key, '+', '-', 'COUNT', String(many))) as [Buffer][]).map(([id]) => id.toString())
-      await tell('XDEL', key, ...(await last(count)))
-      const [id] = await last(1)
-      await (id === undefined ? tell('DEL', key) : tell('XSETID', key, id))
+      // Written anew without it: XDEL and XSETID would leave behind that there was more, and newer ones refuse it.
+      const script = `local rows = redis.call('XRANGE', KEYS[1], '-', '+')
+        redis.call('UNLINK', KEYS[1])
+        for i = 1, #rows - ARGV[1] do redis.call('XADD', KEYS[1], rows[i][1], unpack(rows[i][2])) end`
+      await tell('EVAL', script, '1', `{${name}}:log`, String(count))
     })
 
   return {
