@@ -388,7 +388,7 @@ export class Lease implements AsyncDisposable {
   /**
    * Gives the grants to another holder, who gets new tokens, and resolves with the number of its lease. `incarnation`: that of the
    * process meant, as a queue or a registration shows it; left out, it is the one of that name that waits for it, and where none does,
-   * whoever has the name may `adopt` it. It is not held from the call on, and held again if it was refused; `signal` fires when it is
+   * whoever has the name may `adopt` it, with any key that may acquire it. It is not held from the call on, and held again if it was refused; `signal` fires when it is
    * gone. So end the work first: it cannot be told in time by a signal.
    */
   transfer(to: string, { incarnation }: { readonly incarnation?: number } = {}): Promise<number> {

@@ -181,3 +181,70 @@ describe('a key that was revoked', () => {
     expect(world.key('l', 'acquire:')).toBeGreaterThan(key)
   })
 })
+
+describe('a transfer to a name that no process is known by', () => {
+  const given = (stopped = true) => {
+    const world = new World()
+    const [giver, recipient, stranger] = [
+      world.key('giver', 'acquire:x'),
+      world.key('recipient', 'acquire:x'),
+      world.key('stranger', 'acquire:y', 'read:x'),
+    ]
+    const { lease } = world.acquire('a', 'x', { key: giver })
+    const outcome = world.do({ kind: 'transfer', lease, to: 'b', ...(stopped && { stopped }) }, { key: giver })
+    const heir = (outcome as { readonly id: number }).id
+    return { world, giver, recipient, stranger, heir, lease }
+  }
+
+  test('answers to the key that renews it first, of those that may acquire it, and to no other from then on', () => {
+    const { world, giver, recipient, stranger, heir } = given()
+    expect(world.renew(heir, stranger)).toBe(-1)
+    expect(world.renew(heir, recipient)).toBe(10_000)
+    expect(world.renew(heir, giver)).toBe(-1)
+    world.refused(world.release(heir, undefined, giver), 'GONE')
+    expect(world.release(heir, undefined, recipient)).toMatchObject({ kind: 'done' })
+    expect(world.revisionEvents.map(({ type }) => type)).toEqual(['released'])
+    expect([...world.state.madeWith]).toEqual([])
+  })
+
+  test('lets nobody do anything with it before that but an administrator, not even its giver', () => {
+    const { world, giver, recipient, heir } = given()
+    for (const key of [giver, recipient]) {
+      world.refused(world.release(heir, undefined, key), 'GONE')
+      world.refused(world.do({ kind: 'put', lease: heir, key: 'e', value: '' }, { key }), 'GONE')
+      world.refused(world.do({ kind: 'transfer', lease: heir, to: 'c', stopped: true }, { key }), 'GONE')
+    }
+    expect(world.holders('x')).toEqual(['b'])
+    expect(world.release(heir, undefined, world.key('admin', 'admin:'))).toMatchObject({ kind: 'done' })
+  })
+
+  test('is judged by the key that claimed it: revoked, it renews no more', () => {
+    const { world, recipient, heir } = given()
+    world.renew(heir, recipient)
+    world.do({ kind: 'unkey', id: recipient })
+    expect(world.renew(heir, recipient)).toBe(-1)
+  })
+
+  test('stands first in the queue where the giver did not stop, and is claimed while it waits', () => {
+    const { world, recipient, heir, lease } = given(false)
+    expect(world.waiters('x')).toEqual(['b'])
+    expect(world.renew(heir, recipient)).toBe(10_000)
+    world.release(lease)
+    expect(world.holders('x')).toEqual(['b'])
+    expect(world.renew(heir, recipient)).toBe(10_000)
+  })
+
+  test('is granted to nobody in particular when its time has come before anyone has claimed it', () => {
+    const { world, recipient, heir, lease } = given(false)
+    world.release(lease)
+    expect(world.holders('x')).toEqual(['b'])
+    expect(world.renew(heir, recipient)).toBe(10_000)
+  })
+
+  test("where there are no keys, is anyone's to renew, as everything is", () => {
+    const world = new World()
+    const { lease } = world.acquire('a', 'x')
+    const { id } = world.do({ kind: 'transfer', lease, to: 'b', stopped: true }) as { readonly id: number }
+    expect(world.state.leases.get(id - world.state.origin)!.key).toBe(0)
+  })
+})

@@ -17,19 +17,12 @@ export async function give(
   incarnation: number | undefined,
 ): Promise<number> {
   if (belief.stage !== 'held') throw belief.end
-  const [resource] = belief.resources
-  // Whoever waits under that name is the process that is meant.
-  if (incarnation === undefined && resource !== undefined) {
-    const asked = operations.lessor.read({ kind: 'resource', resource }, { consistent: true })
-    const { value } = await operations.within(belief.remaining(), asked)
-    incarnation = value.queue.find(({ holder }) => holder === to)?.incarnation
-    if (!belief.held) throw belief.end
-  }
   // From here on no answer to an older renewal gives belief back, and no renewal is sent until this is answered: it could overtake.
   const left = belief.remaining()
   belief.stage = 'leaving'
   belief.hollow = Number.POSITIVE_INFINITY
   beliefs.heartbeat.leave(belief)
+  // Who waits under that name is found where it is decided.
   const command: Command = { kind: 'transfer', lease: belief.id, to, stopped: true, ...(incarnation !== undefined && { incarnation }) }
   let outcome: Outcome
   try {

@@ -21,6 +21,7 @@ import {
   type State,
   TERM,
   touch,
+  UNCLAIMED,
   WAITING,
 } from './state.ts'
 
@@ -87,7 +88,9 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   // What is freed goes to the recipient: those who wait are looked at only afterwards.
   const { freed } = state
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
-  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, meant?.key ?? lease.key, lease.ttl, stopped ? LIVE : WAITING)
+  // Of a name alone nobody knows with which key it comes: not with the giver's, which has given it away.
+  const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : lease.key)
+  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, stopped ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
   effects.timer(heir, TERM)
   if (stopped) grant(state, effects, heir, wants)

@@ -1,7 +1,7 @@
 /** What a prefix says about the names under it. Each rule is taken from the longest prefix that has it. */
 import type { PolicyRules, Scope, Verb } from './command.ts'
 import { badPrefix, under } from './name.ts'
-import type { Lease, State } from './state.ts'
+import { type Lease, type State, UNCLAIMED } from './state.ts'
 
 export const TTL_MIN = 100
 export const TTL_MAX = 86_400_000
@@ -122,6 +122,15 @@ export function allowed(state: State, key: number, verb: Verb, name: string): bo
 /** Admin over everything. */
 export function isAdmin(state: State, key: number): boolean {
   return key === 0 || (state.keys.get(key)?.allow.some(scope => scope.verb === 'admin' && scope.prefix === '') ?? false)
+}
+
+/** As `mayTouch`; and one that nobody has claimed may be renewed, which claims it, by whoever may acquire all that it holds or waits for. */
+export function mayRenew(state: State, key: number, lease: Lease): boolean {
+  if (mayTouch(state, key, lease)) return true
+  if (lease.key !== UNCLAIMED) return false
+  const names =
+    lease.grants.length > 0 ? lease.grants.map(given => given.resource.name) : (lease.rare?.wants ?? []).map(want => want.resource)
+  return names.every(name => allowed(state, key, 'acquire', name))
 }
 
 /** Whether a key may act on a lease: the key that made it, unless that was revoked since, or an administrator's. */

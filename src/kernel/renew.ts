@@ -2,10 +2,10 @@
 import type { Renew } from './command.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { GONE, type Outcome } from './outcome.ts'
-import { mayTouch } from './policy.ts'
+import { mayRenew } from './policy.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
-import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, type State, SUSPECT, touch, WAITING } from './state.ts'
+import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, rekey, type State, SUSPECT, touch, UNCLAIMED, WAITING } from './state.ts'
 
 /** Renewals in one command. */
 export const MOST_RENEWALS = 10_000
@@ -17,7 +17,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
   for (const id of leases) {
     const lease = findLease(state, id)
     // A foreign lease is as good as gone: its existence is nobody else's business.
-    if (lease === undefined || lease.status === FROZEN || !mayTouch(state, key, lease)) {
+    if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) {
       ttls.push(GONE)
       continue
     }
@@ -26,6 +26,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
       continue
     }
     touch(state, lease)
+    if (lease.key === UNCLAIMED) rekey(state, lease, key)
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) lease.confirmed = true
     restartTerm(state, effects, lease, lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM))

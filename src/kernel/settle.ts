@@ -2,7 +2,7 @@ import type { Effects } from './effects.ts'
 import { withdraw } from './end.ts'
 import { allowed, rule } from './policy.ts'
 import { choose, grant, leaveQueues } from './queue.ts'
-import { dropIfIdle, type Freed, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
+import { dropIfIdle, type Freed, type Lease, type Resource, rareOf, type State, touch, UNCLAIMED } from './state.ts'
 
 /** Gives what is free to the next live, still entitled waiters, in the same revision in which it became free. */
 export function settle(state: State, effects: Effects, freed: Freed): void {
@@ -34,5 +34,7 @@ function settleOne(state: State, effects: Effects, resource: Resource, freed: Fr
 
 /** Rights may have gone since it queued. */
 function entitled(state: State, lease: Lease): boolean {
+  // Nobody's yet: whoever claims it has to be.
+  if (lease.key === UNCLAIMED) return true
   return lease.rare!.wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
 }

@@ -84,7 +84,7 @@ export interface Rare {
 export interface Lease {
   readonly id: number
   readonly holder: Holder
-  readonly key: number
+  key: number
   readonly ttl: number
   status: Status
   /** Renewed at least once since it was granted. */
@@ -395,14 +395,27 @@ export function addLease(state: State, lease: Lease): void {
   if (lease.key !== 0) state.madeWith.set(lease.key, (state.madeWith.get(lease.key) ?? 0) + 1)
 }
 
+/** The key of a lease that was transferred to a name which no process is known by: whoever renews it first has it (renew.ts). */
+export const UNCLAIMED = Number.MAX_SAFE_INTEGER
+
+/** From here on it answers to this key. The caller has touched it. */
+export function rekey(state: State, lease: Lease, key: number): void {
+  uncount(state, lease.key)
+  lease.key = key
+  if (key !== 0) state.madeWith.set(key, (state.madeWith.get(key) ?? 0) + 1)
+}
+
+function uncount(state: State, key: number): void {
+  if (key === 0) return
+  const left = state.madeWith.get(key)! - 1
+  if (left === 0) state.madeWith.delete(key)
+  else state.madeWith.set(key, left)
+}
+
 export function dropLease(state: State, lease: Lease): void {
   state.leases.delete(lease.id - state.origin)
   lease.holder.leases--
-  if (lease.key !== 0) {
-    const left = state.madeWith.get(lease.key)! - 1
-    if (left === 0) state.madeWith.delete(lease.key)
-    else state.madeWith.set(lease.key, left)
-  }
+  uncount(state, lease.key)
   if (lease.holder.leases === 0 && state.holders.get(lease.holder.name) === lease.holder) state.holders.delete(lease.holder.name)
 }
 

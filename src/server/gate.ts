@@ -11,6 +11,7 @@ import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { normalPrefix, under } from '../kernel/name.ts'
+import { UNCLAIMED } from '../kernel/state.ts'
 import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, View } from '../lessor.ts'
 
 /** `key` 0 is a caller without one: allowed everything while there are no keys, and nothing once there are. */
@@ -128,10 +129,12 @@ export class Gate implements AsyncDisposable {
 
   // What a caller is shown
 
-  /** A lease is shown to whom it answers to, and to whom may read all that it names. */
+  /** A lease is shown to whom it answers to, to whom may claim it, and to whom may read all that it names. */
   #shown(caller: Caller, lease: LeaseView): boolean {
     if (caller.key !== 0 && lease.key === caller.key) return true
-    const names = [...lease.grants, ...lease.wants].map(({ resource }) => resource).concat(lease.entries.map(({ key }) => key))
+    const held = [...lease.grants, ...lease.wants].map(({ resource }) => resource)
+    if (lease.key === UNCLAIMED && caller.key !== 0 && held.every(name => this.may(caller, 'acquire', name))) return true
+    const names = held.concat(lease.entries.map(({ key }) => key))
     return names.length === 0 ? this.may(caller, 'read', '') : names.every(name => this.may(caller, 'read', name))
   }
 
