@@ -34,6 +34,8 @@ const rooms: readonly Room[] = [
   { room: 'server/', may: ['dashboard/', 'recipe/registry/', 'kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'] },
   { room: 'dashboard/', may: ['wire/http-client.ts'] },
 
+  // The simulator runs servers, too; what is published for others' tests brings none along.
+  { room: 'testing/sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
   { room: 'otel.ts', may: ['type:holder/'] },
   { room: 'pacemaker-thread.ts', may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'pacemaker-worker.ts'] },

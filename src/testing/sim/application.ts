@@ -4,19 +4,15 @@
  */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Command } from '../../kernel/command.ts'
-import type { Event } from '../../kernel/event.ts'
-import type { Outcome } from '../../kernel/outcome.ts'
 import { beliefOf, type Lease } from '../../lease.ts'
 import { Leases } from '../../leases.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+import type { Lessor } from '../../lessor.ts'
 import type { Cache } from '../../recipe/cache.ts'
 import type { Term } from '../../recipe/election.ts'
-import type { Replica } from '../../replica/replica.ts'
 import type { Belief } from './beliefs.ts'
-import { type Host, pauseOn, type Site } from './party.ts'
+import { ObservedLessor } from './observed.ts'
+import { pauseOn, type Site } from './party.ts'
 import { BareSet, GuardedSet, LeaderLog, type Officer, Register } from './protected.ts'
-import { operationName } from './referee.ts'
 import type { Dice, Machine, World } from './world.ts'
 
 /** One of each, for everyone. */
@@ -36,26 +32,48 @@ export class Town {
 
 const TTLS = [300, 900, 2_000] as const
 
+export interface ApplicationOptions {
+  readonly machine: Machine
+  /** Where its leases live: near or far. Undefined, or a LeaseError, while that cannot be reached. */
+  readonly connect: () => Promise<Lessor | undefined>
+  /** Others like it, to whom it passes on what it has. */
+  readonly peers: readonly string[]
+  /** Watches everything through its lessor, for the referee to see. */
+  readonly watches: boolean
+}
+
+export function applicationOn(machine: Pick<Machine, 'name'>): string {
+  return `${machine.name}/app`
+}
+
 export class Application {
   readonly name: string
   readonly #site: Site
   readonly #town: Town
-  readonly #host: Host
+  readonly #connect: ApplicationOptions['connect']
+  readonly #peers: readonly string[]
+  readonly #watches: boolean
   readonly #machine: Machine
   readonly #clock: Clock
   readonly #dice: Dice
   readonly #life: number
   readonly #stop = new AbortController()
+  /** Never settles while this life lasts. */
+  readonly #killed: Promise<never>
 
-  constructor(site: Site, town: Town, host: Host) {
+  constructor(site: Site, town: Town, { machine, connect, peers, watches }: ApplicationOptions) {
     this.#site = site
     this.#town = town
-    this.#host = host
-    this.#machine = host.machine
-    this.#clock = host.machine.clock()
-    this.#dice = host.machine.dice
-    this.#life = host.machine.life
-    this.name = `${host.machine.name}/app`
+    this.#connect = connect
+    this.#peers = peers
+    this.#watches = watches
+    this.#machine = machine
+    this.#clock = machine.clock()
+    this.#dice = machine.dice
+    this.#life = machine.life
+    this.name = applicationOn(machine)
+    this.#killed = new Promise((_, reject) => machine.mourners.add(() => reject(new LeaseError('LOST', 'killed'))))
+    this.#killed.catch(() => {})
   }
 
   get #over(): boolean {
@@ -66,21 +84,33 @@ export class Application {
   async live(): Promise<void> {
     while (!this.#over) {
       await pauseOn(this.#clock, 20)
-      const { replica } = this.#host
-      if (replica === undefined || this.#over) continue
-      const leases = new Leases(new NearLessor(this.#site, this.#host, replica), { holder: this.name, clock: this.#clock, ttl: 900 })
+      const there = await this.#reach()
+      if (there === undefined || this.#over) continue
+      const lessor = new ObservedLessor(this.#site, this.#machine, there)
+      const leases = new Leases(lessor, { holder: this.name, clock: this.#clock, ttl: 900 })
       const ended = new AbortController()
       const end = () => ended.abort()
-      replica.signal.addEventListener('abort', end, { once: true })
+      lessor.signal.addEventListener('abort', end, { once: true })
       this.#stop.signal.addEventListener('abort', end, { once: true })
       await Promise.all([
         ...[1, 2, 3].map(() => this.#repeat(ended.signal, () => this.#lock(leases))),
         this.#repeat(ended.signal, () => this.#lead(leases, ended.signal)),
         this.#cache(leases, ended.signal),
+        this.#watches ? lessor.observe(ended.signal) : undefined,
       ])
-      replica.signal.removeEventListener('abort', end)
+      lessor.signal.removeEventListener('abort', end)
       this.#stop.signal.removeEventListener('abort', end)
       await leases[Symbol.asyncDispose]()
+      await there[Symbol.asyncDispose]()
+    }
+  }
+
+  async #reach(): Promise<Lessor | undefined> {
+    try {
+      return await this.#connect()
+    } catch (error) {
+      if (!(error instanceof LeaseError)) throw error
+      return undefined
     }
   }
 
@@ -113,7 +143,8 @@ export class Application {
     const ttl = dice.pick(TTLS)
     const bare = this.#town.bare[dice.whole(0, 3)]
     const name = bare === undefined ? 'set/guarded' : `set/bare/${this.#town.bare.indexOf(bare)}`
-    const work = (lease: Lease) => (bare === undefined ? this.#addGuarded(lease) : this.#addBare(lease, bare))
+    // A callback that never ends keeps Node watching every promise, also those of worlds that come after.
+    const work = (lease: Lease) => Promise.race([bare === undefined ? this.#addGuarded(lease) : this.#addBare(lease, bare), this.#killed])
     const way = dice.unit()
     if (way < 0.5) await leases.lock(name, { ttl, wait: dice.whole(200, 4_000) }).run(work)
     else if (way < 0.7) await leases.request(name, { ttl, ifAvailable: true }, async lease => void (lease && (await work(lease))))
@@ -127,7 +158,7 @@ export class Application {
       try {
         await work(lease)
         // Now and then passed on to one who may be there and may wait; else it lapses and goes to the next.
-        if (dice.chance(0.2) && lease.held) await lease.transfer(`host${dice.whole(0, 2)}/app`)
+        if (dice.chance(0.2) && lease.held) await lease.transfer(dice.pick(this.#peers))
       } finally {
         await lease.release()
       }
@@ -216,7 +247,7 @@ export class Application {
       this.#site.referee.believes(believed)
     }
     // The last of the work, after it was asked to end; or the leader resigns and clears its desk.
-    if (this.#dice.chance(0.3)) term.resign(this.#dice.chance(0.3) ? `host${this.#dice.whole(0, 2)}/app` : undefined)
+    if (this.#dice.chance(0.3)) term.resign(this.#dice.chance(0.3) ? this.#dice.pick(this.#peers) : undefined)
     await pauseOn(this.#clock, this.#dice.between(0, 100))
     office.ends(officer)
   }
@@ -280,67 +311,4 @@ class Believed implements Belief {
     const { life, stalledSince, lastStall, world } = this.#machine
     return life !== this.#life || stalledSince !== undefined || lastStall.to >= world.now || this.#lease.signal.aborted
   }
-}
-
-/** The replica of one's own process, watched by the referee. It ends with that replica, and never answers in a life that is over. */
-class NearLessor implements Lessor {
-  readonly #site: Site
-  readonly #host: Host
-  readonly #replica: Replica
-  readonly #life: number
-  readonly #firstSent = new Map<string, number>()
-
-  constructor(site: Site, host: Host, replica: Replica) {
-    this.#site = site
-    this.#host = host
-    this.#replica = replica
-    this.#life = host.machine.life
-  }
-
-  get profile() {
-    return this.#replica.profile
-  }
-
-  get signal() {
-    return this.#replica.signal
-  }
-
-  /** What is collected as garbage may still say farewell. */
-  get #dead(): boolean {
-    return this.#host.machine.life !== this.#life || this.#host.replica !== this.#replica
-  }
-
-  async propose(command: Command, { op, key = 0 }: ProposeOptions = {}): Promise<Outcome> {
-    if (this.#dead) return never()
-    const { referee, world } = this.#site
-    const name = op && operationName(key, op)
-    // Whoever asks again may be told what was answered to the first time, and counts from then.
-    const sent = (name === undefined ? undefined : this.#firstSent.get(name)) ?? world.now
-    if (name !== undefined) this.#firstSent.set(name, sent)
-    if (command.kind === 'release' || command.kind === 'transfer') referee.givenUp.add(command.lease)
-    try {
-      const outcome = await this.#host.propose(command, op, key)
-      if (outcome.kind === 'granted') referee.acknowledged(outcome.lease, sent, outcome.ttl)
-      if (outcome.kind === 'renewed' && command.kind === 'renew' && command.waiting !== true)
-        for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.acknowledged(lease, sent, outcome.ttls[i]!)
-      return outcome
-    } catch (error) {
-      if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE') referee.failed(name)
-      throw error
-    }
-  }
-
-  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
-    return this.#dead ? never() : this.#replica.read(query, options)
-  }
-
-  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
-    return this.#replica.watch(prefix, options)
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {}
-}
-
-function never<T>(): Promise<T> {
-  return new Promise(() => {})
 }

@@ -16,6 +16,8 @@ export interface Habits {
   readonly blind: boolean
   /** The key that it has at the moment, when it has one: `x`, `p` and `e` are allowed, and nothing else. */
   readonly ring?: { readonly key: number } | undefined
+  /** Never says which answers it has: the log keeps them all for it. */
+  readonly forgetful: boolean
   /** Sometimes asks for terms that nobody in a hurry would. */
   readonly long: boolean
 }
@@ -35,6 +37,8 @@ export class Holder {
   readonly #life: number
   readonly #session: string
   #seq = 0
+  /** Operations that were sent and not answered yet, oldest first. */
+  readonly #asking = new Set<number>()
   #key = 0
   #incarnation: number | undefined
   /** What it held last: work that is late comes with its token. */
@@ -77,12 +81,16 @@ export class Holder {
   /** Every change goes out under an operation id of its own. */
   async #propose(command: Command): Promise<Awaited<ReturnType<Door['propose']>>> {
     const seq = ++this.#seq
-    const op = { session: this.#session, seq, acked: 0 }
+    this.#asking.add(seq)
+    const [oldest] = this.#asking
+    const op = { session: this.#session, seq, acked: this.#habits.forgetful ? 0 : oldest! - 1 }
     try {
       return await this.#door.propose(command, command.kind === 'renew' ? undefined : op, this.#key)
     } catch (error) {
       if (error instanceof LeaseError && error.code === 'UNAVAILABLE') this.#site.referee.failed(operationName(this.#key, op))
       throw error
+    } finally {
+      this.#asking.delete(seq)
     }
   }
 

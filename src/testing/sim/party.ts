@@ -2,8 +2,9 @@
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Command, Operation } from '../../kernel/command.ts'
+import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import type { LeaseView } from '../../lessor.ts'
+import type { LeaseView, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import { Replica, type Survivor } from '../../replica/replica.ts'
 import { operationName, type Referee } from './referee.ts'
 import { type WatchedLog, type Wire, WiredStore } from './wire.ts'
@@ -42,6 +43,8 @@ export class Host implements Door {
   #watchLosses = 0
   /** Renewals that reached this machine while it stood still, by lease. */
   readonly arrivedWhileStalled = new Map<number, number>()
+  /** Told of each replica that is open from now on. */
+  begins: (replica: Replica) => void = () => {}
 
   constructor(site: Site, machine: Machine, owned: boolean) {
     this.#site = site
@@ -74,10 +77,11 @@ export class Host implements Door {
         this.replica = replica
         site.referee.opened(machine.name, this.owned)
         this.#mind(replica, life)
+        this.begins(replica)
       } catch (error) {
         this.#judgeFailure(error)
         store.abandon()
-        await new Promise<void>(resolve => clock.after(50, resolve))
+        await new Promise<void>(resolve => clock.after(100, resolve))
       }
     }
     if (this.#starting === life) this.#starting = undefined
@@ -146,9 +150,8 @@ export class Host implements Door {
     await replica?.[Symbol.asyncDispose]()
   }
 
-  async propose(command: Command, op?: Operation, key = 0): Promise<Outcome> {
+  async propose(command: Command, op?: Operation, key = 0, replica = this.replica): Promise<Outcome> {
     const { referee } = this.#site
-    const { replica } = this
     if (replica === undefined) throw new LeaseError('UNAVAILABLE', 'not ready')
     const asked = referee.revision
     const losses = referee.losses
@@ -165,6 +168,40 @@ export class Host implements Door {
     if (this.replica === undefined) throw new LeaseError('UNAVAILABLE', 'not ready')
     return (await this.replica.read({ kind: 'lease', lease: id })).value
   }
+}
+
+/** One replica of a host, under the eyes of the referee: for a program in the same process, or for a server that stands on it. */
+export class HostLessor implements Lessor {
+  readonly #host: Host
+  readonly #replica: Replica
+
+  constructor(host: Host, replica: Replica) {
+    this.#host = host
+    this.#replica = replica
+  }
+
+  get profile() {
+    return this.#replica.profile
+  }
+
+  get signal() {
+    return this.#replica.signal
+  }
+
+  propose(command: Command, { op, key = 0 }: ProposeOptions = {}): Promise<Outcome> {
+    return this.#host.propose(command, op, key, this.#replica)
+  }
+
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.#replica.read(query, options)
+  }
+
+  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
+    return this.#replica.watch(prefix, options)
+  }
+
+  /** The replica is its host's. */
+  async [Symbol.asyncDispose](): Promise<void> {}
 }
 
 /** A client's way to servers: it asks another one when one is silent, and never takes silence for a no. */

@@ -6,13 +6,14 @@
  * itself a failure, so a mistake cannot quietly stop being planted.
  */
 import { spawn } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../clock.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
+import { WIRE_BUGS } from './planted-wire.ts'
 import { PROFILES, type ProfileName } from './run.ts'
 
 export interface Planted {
@@ -540,6 +541,7 @@ export const BUGS: readonly Planted[] = [
     expected: ['S1', 'S4'],
   },
   ...LIBRARY_BUGS,
+  ...WIRE_BUGS,
 ]
 
 export interface PlantedResult {
@@ -550,6 +552,8 @@ export interface PlantedResult {
   readonly instead: string
 }
 
+/** Where a mistake of the kernel, the replica or the store shows itself, unless it is said otherwise. */
+const EVERYWHERE = PROFILES.filter(profile => profile !== 'resp' && profile !== 'http')
 const SEEDS = 60
 const SECONDS = 90
 
@@ -600,7 +604,7 @@ async function find(bug: Planted): Promise<PlantedResult> {
 }
 
 /** Where to look: where it was seen, then a few seeds of each profile in turn, since a mistake hides from some and not from others. */
-function* places({ profiles = PROFILES, seen }: Planted): Generator<{ profile: ProfileName; from: number; seeds: number }> {
+function* places({ profiles = EVERYWHERE, seen }: Planted): Generator<{ profile: ProfileName; from: number; seeds: number }> {
   if (seen !== undefined) yield { profile: seen.profile, from: seen.seed, seeds: 1 }
   for (let from = 1; from <= SEEDS; from += 4) for (const profile of profiles) yield { profile, from, seeds: 4 }
 }
@@ -609,6 +613,9 @@ function* places({ profiles = PROFILES, seen }: Planted): Generator<{ profile: P
 export function plant({ file, find: text, put }: Planted, folder: string, built = fileURLToPath(new URL('../..', import.meta.url))): void {
   cpSync(built, join(folder, 'dist'), { recursive: true, filter: path => !/\.(map|d\.ts)$/.test(path) })
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
+  // A server needs its dependencies, wherever it stands.
+  const modules = join(built, '../node_modules')
+  if (existsSync(modules)) symlinkSync(modules, join(folder, 'node_modules'))
   const path = join(folder, 'dist', file)
   const pieces = readFileSync(path, 'utf8').split(text)
   if (pieces.length !== 2) throw new Error(`the text to break in ${file} is there ${pieces.length - 1} times, not once: ${text}`)

@@ -427,6 +427,18 @@ export class Referee {
       world.violate('S10', `refused as of revision ${outcome.revision}, when the log was at ${asked}`)
   }
 
+  /** The same outcome, as whoever asked heard it: near or far, through however many tries. */
+  told(outcome: Outcome, op: string | undefined, asked: number, losses: number): void {
+    this.answered(outcome, op, asked, losses)
+    if (losses !== this.losses || op === undefined) return
+    if (outcome.kind !== 'granted' && outcome.kind !== 'queued' && outcome.kind !== 'done') return
+    const known = this.#answers.get(op)
+    if (known === undefined) return this.#world.violate('S11', `${op} was answered ${outcome.kind}, and the log has no such operation`)
+    const { kind, lease } = JSON.parse(known) as Outcome & { readonly lease?: number }
+    if (kind !== outcome.kind || ('lease' in outcome && outcome.lease !== lease))
+      this.#world.violate('S11', `${op} was answered ${JSON.stringify(outcome)}, and in the log it is ${known}`)
+  }
+
   /** A lease was renewed by one who knew the log up to `known` when asked. */
   renewed(lease: number, known: number, losses: number): void {
     const ended = this.ended.get(lease)

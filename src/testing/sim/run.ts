@@ -2,14 +2,15 @@
 import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import { Application, Town } from './application.ts'
+import { Application, applicationOn, Town } from './application.ts'
+import type { Far } from './far.ts'
 import { Holder } from './holder.ts'
-import { Client, Host, type Site } from './party.ts'
+import { Client, Host, HostLessor, type Site } from './party.ts'
 import { Referee, RHO } from './referee.ts'
 import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, Violation, World } from './world.ts'
 
-export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm', 'library'] as const
+export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm', 'library', 'resp', 'http'] as const
 export type ProfileName = (typeof PROFILES)[number]
 
 export interface SeedResult {
@@ -55,6 +56,8 @@ export async function runSeed(seed: number, { profile, trace, commands = 2_000, 
   } catch (error) {
     if (!(error instanceof Violation)) throw error
     violation = { invariant: error.invariant, message: error.message }
+  } finally {
+    for (const machine of world.machines) machine.kill()
   }
   return {
     seed,
@@ -79,6 +82,8 @@ class Scene {
   readonly #clients: Machine[] = []
   #holders: Holder[] = []
   readonly #town: Town
+  /** The wires between real clients and real servers, where there are some. */
+  #far: Far | undefined
   #applications: Application[] = []
   /** The key that some of the holders share at the moment. */
   readonly #ring = { key: 0 }
@@ -110,8 +115,8 @@ class Scene {
       wire,
       ages: this.#dice.chance(0.5),
       push: this.#dice.chance(0.6),
-      // Whoever comes and goes all the time would spend its lives reading.
-      snapshotEntries: this.#dice.pick(profile === 'restless' || profile === 'moving' ? [40, 120, 300] : [40, 200, 1_000_000]),
+      // Whoever comes and goes would spend its lives reading.
+      snapshotEntries: this.#dice.pick(profile === 'restless' || profile === 'moving' ? [25, 60, 150] : [40, 150, 500]),
       incarnations: new Map(),
     }
     wire.begins = (machine, moment) => this.#mayDie(machine, moment)
@@ -122,11 +127,15 @@ class Scene {
   }
 
   async begin(): Promise<void> {
-    const names = { embedded: 3, servers: 2, owned: 1, restless: 3, moving: 3, calm: 2, library: 3 }[this.#profile]
+    const names = { embedded: 3, servers: 2, owned: 1, restless: 2, moving: 3, calm: 2, library: 3, resp: 2, http: 1 }[this.#profile]
+    const alone = this.#profile === 'owned' || (this.#profile === 'http' && this.#dice.chance(0.5))
     for (let i = 0; i < names; i++) {
-      const owned = this.#profile === 'owned' || (this.#profile === 'moving' && i !== 1)
+      const owned = alone || (this.#profile === 'moving' && i !== 1)
       this.#hosts.push(new Host(this.#site, this.#world.machine(`host${i}`, this.#rate()), owned))
     }
+    // Only here: a server brings along what the other worlds need not load.
+    if (this.#profile === 'resp' || this.#profile === 'http')
+      this.#far = new (await import('./far.ts')).Far(this.#profile, this.#site, this.#hosts)
     if (this.#profile === 'owned') this.referee.server = this.#hosts[0]
     void this.#hosts[0]!.start()
     await this.#world.run(this.#world.now + 100)
@@ -141,7 +150,12 @@ class Scene {
   }
 
   get #remote(): boolean {
-    return this.#profile === 'servers' || this.#profile === 'owned' || this.#profile === 'moving'
+    return this.#profile === 'servers' || this.#profile === 'owned' || this.#profile === 'moving' || this.#far !== undefined
+  }
+
+  /** Those who hold leases are programs with the real library. */
+  get #library(): boolean {
+    return this.#profile === 'library' || this.#far !== undefined
   }
 
   /** Through whoever is there; false while nobody is. */
@@ -187,21 +201,29 @@ class Scene {
 
   #settleHolders(machine: Machine): void {
     const host = this.#hosts.find(candidate => candidate.machine === machine)
-    if (this.#profile === 'library' && host !== undefined) {
-      const application = new Application(this.#site, this.#town, host)
-      this.#applications.push(application)
-      return void application.live()
-    }
+    if (this.#library) return this.#settleApplication(machine, host)
     const door = host ?? new Client(this.#site, machine, this.#hosts)
     const ttls = this.#profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
-    for (let i = 0; i < 4; i++) {
+    const holders = this.#profile === 'restless' || this.#profile === 'moving' ? 6 : 4
+    for (let i = 0; i < holders; i++) {
       const blind = this.#profile === 'owned' && i === 3
       const ring = i === 1 ? this.#ring : undefined
-      const holder = new Holder(this.#site, machine, door, `${machine.name}/${i}`, { ttls, blind, ring, long: this.#profile === 'calm' })
+      const habits = { ttls, blind, ring, forgetful: i === 0, long: this.#profile === 'calm' }
+      const holder = new Holder(this.#site, machine, door, `${machine.name}/${i}`, habits)
       this.#holders.push(holder)
       holder.peers = this.#holders
       void holder.live()
     }
+  }
+
+  #settleApplication(machine: Machine, host: Host | undefined): void {
+    const far = this.#far
+    const connect = async () =>
+      far !== undefined ? far.connect(machine) : host?.replica === undefined ? undefined : new HostLessor(host, host.replica)
+    const peers = (far === undefined ? this.#hosts.map(({ machine: its }) => its) : this.#clients).map(applicationOn)
+    const application = new Application(this.#site, this.#town, { machine, connect, peers, watches: far !== undefined })
+    this.#applications.push(application)
+    void application.live()
   }
 
   /** Operators revoke, break and pass on; policies and keys change. */
@@ -225,7 +247,7 @@ class Scene {
 
   #revoke(lease: number): void {
     // What a program did under a lease that was taken by force is its own: nobody promised it anything.
-    const force = this.#dice.chance(0.15) && this.#profile !== 'library'
+    const force = this.#dice.chance(0.15) && !this.#library
     if (force) this.#force(lease)
     void this.#ask({ kind: 'revoke', target: { lease }, force, by: 'operator' })
   }
@@ -281,6 +303,7 @@ class Scene {
       () => this.#slow(),
       () => this.#fillDisk(machine),
       () => this.#loseTail(),
+      ...(this.#far === undefined ? [] : [() => this.#breakCable(), () => this.#breakCable(), () => this.#stopServer()]),
     ]
     if (this.#profile === 'calm') dice.pick(gentle)()
     else if (this.#profile === 'restless')
@@ -338,6 +361,26 @@ class Scene {
     })
   }
 
+  #breakCable(): void {
+    const cables = [...this.#far!.network.cables]
+    if (cables.length === 0) return
+    this.#world.fault('a connection breaks')
+    this.#dice.pick(cables).breaks()
+  }
+
+  /** Restarted by someone who asked it nicely, for as long as they had patience. */
+  #stopServer(): void {
+    const host = this.#dice.pick(this.#hosts)
+    const { life } = host.machine
+    if (host.replica === undefined || this.referee.mourning) return
+    this.#world.fault(`${host.machine.name} is asked to stop`)
+    const over = () => {
+      if (host.machine.life === life) this.#crash(host.machine)
+    }
+    void this.#far!.stop(host).then(over)
+    this.#world.later(this.#dice.pick([200, 1_000]), over)
+  }
+
   #slow(): void {
     const { weather } = this.#site.wire
     const usual = weather.delay
@@ -353,8 +396,8 @@ class Scene {
     if (!machine.alive || (host !== undefined && this.referee.mourning)) return
     this.#world.fault(`${machine.name} is killed`)
     this.#holders = this.#holders.filter(holder => !holder.name.startsWith(`${machine.name}/`))
-    this.#applications = this.#applications.filter(({ name }) => name !== `${machine.name}/app`)
-    this.#town.office.forget(`${machine.name}/app`)
+    this.#applications = this.#applications.filter(({ name }) => name !== applicationOn(machine))
+    this.#town.office.forget(applicationOn(machine))
     if (host === undefined) machine.kill()
     else host.crash()
     if (this.#profile === 'moving' && host !== undefined) return // it comes back when it is its turn, or when nobody is there
@@ -378,16 +421,18 @@ class Scene {
       host => host.replica !== undefined && host.replica.index === length && host.machine.stalledSince === undefined,
     )
     const kept = log.snapshot?.position.index ?? 0
-    const count = Math.min(this.#dice.whole(1, 5), length - kept - 1)
-    if (!all || count < 1 || !this.#dice.chance(0.5)) return
+    const count = Math.min(this.#dice.whole(1, 8), length - kept - 1)
+    if (!all || count < 1 || !this.#dice.chance(0.7)) return
     this.#world.fault(`the log loses its last ${count} entries`)
     log.loseTail(count)
     this.referee.lose(count)
+    // Whoever finds the engine only later finds it grown again, and must not take it for what it knew.
+    if (this.#hosts.length > 1 && this.#dice.chance(0.5)) this.#cut(this.#dice.pick(this.#hosts).machine)
   }
 
   /** One file, in turns: owned by a server, then shared by a library, then owned again. */
   #move(): void {
-    this.#world.later(this.#dice.between(300, 2_500), () => {
+    this.#world.later(this.#dice.between(400, 4_000), () => {
       if (this.#over) return
       this.#move()
       if (this.#moving || this.referee.mourning) return
@@ -482,7 +527,7 @@ class Scene {
   /** No replica lives for a whole term, and what was abandoned ends all the same. */
   async #shortLives(): Promise<void> {
     const world = this.#world
-    for (let i = 0; i < 24; i++) {
+    for (let i = 0; i < 24 && this.referee.state.leases.size > 0; i++) {
       await world.run(world.now + 1_300)
       for (const host of this.#hosts) {
         if (host.machine.alive) host.crash()

@@ -58,7 +58,7 @@ export class Wire {
 export class WatchedLog extends MemoryLog {
   onAppend: (position: Position, bytes: Uint8Array, sentAt: number) => void = () => {}
   sentAt = 0
-  /** Readers at the engine who wait for more. */
+  /** Readers at the engine who wait for more. Nobody tells them that some of what they have is lost: whoever took over knows nothing of them. */
   readonly parked = new Set<() => void>()
 
   override append(bytes: Uint8Array, after: Position, epoch: number): Appended {
@@ -66,11 +66,6 @@ export class WatchedLog extends MemoryLog {
     if (appended.kind === 'appended' || appended.kind === 'behind') this.onAppend(appended.position, bytes, this.sentAt)
     for (const wake of [...this.parked]) wake()
     return appended
-  }
-
-  override loseTail(count: number): void {
-    super.loseTail(count)
-    for (const wake of [...this.parked]) wake()
   }
 }
 
@@ -144,15 +139,20 @@ export class WiredStore implements Store {
     })
   }
 
-  /** At the engine, until there is more or the reader has waited long enough. */
+  /**
+   * At the engine, until there is more or the reader has waited long enough. Where it must look by itself, it looks a little later: what it
+   * would have asked in vain meanwhile is not played.
+   */
   #park(then: () => void): void {
     const { parked } = this.#log
+    const { world } = this.#wire
     const wake = () => {
       parked.delete(wake)
       enough()
-      then()
+      if (this.#push) then()
+      else world.later(world.dice.between(0, POLL), then)
     }
-    const enough = this.#wire.world.later(PARKED, wake)
+    const enough = world.later(PARKED, wake)
     parked.add(wake)
   }
 
@@ -186,14 +186,13 @@ export class WiredStore implements Store {
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
-    const isNews = (read: Read) => wait === undefined || !this.#push || read.kind !== 'entries' || read.entries.length > 0
+    const isNews = (read: Read) => wait === undefined || read.kind !== 'entries' || read.entries.length > 0
     for (;;) {
       wait?.throwIfAborted()
       const read = await this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
       if (read.kind === 'entries' && read.entries.length > 0)
         return { kind: 'entries', entries: read.entries.map(entry => this.#aged(entry)) }
       if (wait === undefined || read.kind !== 'entries') return read
-      if (!this.#push) await new Promise<void>(resolve => this.#wire.world.later(POLL, resolve, this.#machine, false, this.#life))
     }
   }
 

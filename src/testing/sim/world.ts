@@ -197,6 +197,8 @@ export class Machine {
   appending = 0
   /** The last append failed: it may be about to be sent again, and others wait behind it. */
   troubled = false
+  /** Told when the present life is over. Whatever waits for ever in a life that is over is still waited for by Node, which makes it dear. */
+  readonly mourners = new Set<() => void>()
 
   constructor(world: World, name: string, rate: number) {
     this.world = world
@@ -281,6 +283,8 @@ export class Machine {
     this.stalledSince = undefined
     this.appending = 0
     this.troubled = false
+    for (const tell of this.mourners) tell()
+    this.mourners.clear()
   }
 
   revive(): void {

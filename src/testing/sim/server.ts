@@ -1,0 +1,52 @@
+/** A real server on a host's replica: its desk, its RESP and its HTTP, everything but the sockets. */
+import { LeaseError } from '../../errors.ts'
+import type { Replica } from '../../replica/replica.ts'
+import { Desk } from '../../server/desk.ts'
+import type { DoorContext } from '../../server/door.ts'
+import { Handler } from '../../server/http/handler.ts'
+import { DEFAULT_LIMITS } from '../../server/limits.ts'
+import { RespDoor } from '../../server/resp-door.ts'
+import { type Host, HostLessor } from './party.ts'
+
+const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
+
+export class Server {
+  readonly resp: RespDoor
+  readonly http: Handler
+  readonly replica: Replica
+  readonly #desk: Desk
+  readonly #closing: AbortController
+
+  private constructor(replica: Replica, desk: Desk, closing: AbortController, context: DoorContext) {
+    this.replica = replica
+    this.#desk = desk
+    this.#closing = closing
+    this.resp = new RespDoor(context)
+    this.http = new Handler(context)
+  }
+
+  /** `operator`: the secret that lets a client speak for the store itself. */
+  static async open(host: Host, replica: Replica, operator: string): Promise<Server> {
+    const clock = host.machine.clock()
+    const desk = await Desk.open({ lessor: new HostLessor(host, replica), clock, operator })
+    const closing = new AbortController()
+    const context = {
+      ...{ desk, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
+      figures: () => ({}),
+      connections: () => 0,
+    }
+    return new Server(replica, desk, closing, context)
+  }
+
+  /** Fires when it begins to stop. */
+  get closing(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  /** As a graceful stop does: what is under way is answered, watches and waits end. */
+  async close(): Promise<void> {
+    this.#closing.abort(new LeaseError('UNAVAILABLE', 'this server is stopping'))
+    await this.resp.close()
+    await this.#desk[Symbol.asyncDispose]()
+  }
+}
