@@ -1,5 +1,6 @@
 /**
- * A lessor that goes along when its leases move to another log.
+ * A lessor that goes along when its leases move to another log, and that goes on over the place itself when the server it was led to, which
+ * owned that place, has stopped.
  *
  * Not promised: that a watch sees every event of a move; it is told to begin anew (`resync`), as after any gap. Promised: what was asked is
  * decided in one place only, and one who asks on this lessor never learns that there were two.
@@ -16,11 +17,27 @@ export interface FollowingOptions {
   readonly clock?: Clock
   /** Opens the place that a log's leases have moved to. */
   readonly open: (url: string) => Promise<Lessor>
+  /** For one who was led to the server that owns its place: opens the place anew, whoever has it now. Throws while it cannot be had. */
+  readonly home?: () => Promise<Lessor>
+}
+
+/** Of a lessor that speaks to a server: which one, and undefined while there is none. */
+interface Remote extends Lessor {
+  readonly server: string | undefined
 }
 
 const RETRY = 50
 /** Leases on their way are waited for so long; a move is one write of a snapshot. */
 const PATIENCE = 30_000
+/** How often it is looked whether the server is there, and whether its place can be had. */
+const LOOK = 100
+const LOOK_HOME = 500
+/**
+ * A server that is started again finds its place in use by those who went home, and cannot own it. So it is given as long as the shortest
+ * lease allows: one is renewed at half of its ttl, and a sixth of it leaves time for the way and for a renewal.
+ */
+const LONGEST_ABSENCE = 10_000
+const SHARE = 6
 
 export class Following implements Lessor {
   readonly #clock: Clock
@@ -30,11 +47,15 @@ export class Following implements Lessor {
   /** Fires when `#here` is no longer where the leases are. */
   #left = new AbortController()
   #going: Promise<void> | undefined
+  readonly #home: FollowingOptions['home']
+  #shortest = Number.POSITIVE_INFINITY
+  #cancelLook: (() => void) | undefined
 
   /** The lessor is this one's from here on. */
-  constructor(here: Lessor, { clock = systemClock, open }: FollowingOptions) {
+  constructor(here: Lessor, { clock = systemClock, open, home }: FollowingOptions) {
     this.#clock = clock
     this.#open = open
+    this.#home = home
     this.#here = here
     this.#settle()
   }
@@ -54,7 +75,28 @@ export class Following implements Lessor {
 
   propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
     const here = this.#here
-    return here.propose(command, options).then(outcome => (isElsewhere(outcome) ? this.#again(here, outcome, command, options) : outcome))
+    const answer = here
+      .propose(command, options)
+      .then(outcome => (isElsewhere(outcome) ? this.#again(here, outcome, command, options) : outcome))
+    return this.#home === undefined ? answer : this.#atHome(here, answer, command, options)
+  }
+
+  /** What the server that has stopped left unanswered is asked again, where that is safe. */
+  async #atHome(from: Lessor, answer: Promise<Outcome>, command: Command, options: ProposeOptions): Promise<Outcome> {
+    try {
+      const outcome = await answer
+      this.#learn(outcome)
+      return outcome
+    } catch (error) {
+      if (this.#here === from || !(error instanceof LeaseError)) throw error
+      if (error.code === 'UNAVAILABLE' || command.kind === 'renew') return this.propose(command, options)
+      if (error.code !== 'UNKNOWN' || options.op === undefined) throw error
+      return this.propose(command, { ...options, op: { ...options.op, again: true } })
+    }
+  }
+
+  #learn(outcome: Outcome): void {
+    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortest = Math.min(this.#shortest, outcome.ttl)
   }
 
   submit(command: Command, options: ProposeOptions, told: Told): void {
@@ -78,7 +120,13 @@ export class Following implements Lessor {
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
-    return this.#here.read<K>(query, options)
+    const here = this.#here
+    const view = here.read<K>(query, options)
+    if (this.#home === undefined) return view
+    return view.catch(error => {
+      if (this.#here === here || (error as LeaseError).code !== 'UNAVAILABLE') throw error
+      return this.read<K>(query, options)
+    })
   }
 
   async *watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
@@ -113,6 +161,29 @@ export class Following implements Lessor {
     if (here.signal.aborted) ended()
     else here.signal.addEventListener('abort', ended, { once: true })
     void this.#listen(here)
+    if (this.#home !== undefined && isRemote(here)) this.#mind(here, this.#home)
+  }
+
+  /** A server that cannot be reached, and whose place nobody owns any more, has stopped for good. */
+  #mind(here: Remote, home: () => Promise<Lessor>): void {
+    let away: number | undefined
+    const look = async () => {
+      if (this.#here !== here || this.#ended.signal.aborted) return
+      const now = this.#clock.now()
+      away = here.server === undefined ? (away ?? now) : undefined
+      const late = away !== undefined && now - away >= Math.min(LONGEST_ABSENCE, this.#shortest / SHARE)
+      if (late) await this.#goHome(home, here)
+      this.#cancelLook = this.#clock.after(late ? LOOK_HOME : LOOK, look)
+    }
+    this.#cancelLook = this.#clock.after(LOOK, look)
+  }
+
+  async #goHome(home: () => Promise<Lessor>, from: Lessor): Promise<void> {
+    try {
+      await this.#moveTo(await home(), from)
+    } catch {
+      // It is owned, so there is a server; or it cannot be had at the moment.
+    }
   }
 
   /** Also those who ask nothing must go along: they watch. */
@@ -147,7 +218,11 @@ export class Following implements Lessor {
         facts: { moved: url },
       })
     }
-    if (this.#ended.signal.aborted) return there[Symbol.asyncDispose]()
+    await this.#moveTo(there, from)
+  }
+
+  async #moveTo(there: Lessor, from: Lessor): Promise<void> {
+    if (this.#ended.signal.aborted || this.#here !== from) return there[Symbol.asyncDispose]()
     const left = this.#left
     this.#here = there
     this.#left = new AbortController()
@@ -157,10 +232,15 @@ export class Following implements Lessor {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#cancelLook?.()
     this.#left.abort()
     await this.#here[Symbol.asyncDispose]()
     this.#ended.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
   }
+}
+
+function isRemote(lessor: Lessor): lessor is Remote {
+  return 'server' in lessor
 }
 
 function isElsewhere(outcome: Outcome): outcome is Extract<Outcome, { readonly kind: 'refused' }> {

@@ -34,7 +34,9 @@ export interface OpenOptions {
 export async function open(url: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
   const wire = wires[schemeOf(url) ?? '']
   if (wire !== undefined) return wire(url, options) // the server goes along when the leases move
-  return new Following(await openHere(url, options), { ...options, open: there => openHere(there, options) })
+  const here = await openHere(url, options)
+  const led = !(here instanceof Replica)
+  return new Following(here, { ...options, open: there => openHere(there, options), ...(led && { home: () => openHere(url, options) }) })
 }
 
 /** As `open`, for one who stays when the leases of a log move to another. */

@@ -1,9 +1,12 @@
 import { expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
+import { LeaseError } from '../src/errors.ts'
 import { Following } from '../src/following.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
 import { Leases } from '../src/leases.ts'
+import type { ProposeOptions } from '../src/lessor.ts'
 import { readBackup } from '../src/replica/backup.ts'
 import { Replica } from '../src/replica/replica.ts'
 import { settleIn } from '../src/replica/restore.ts'
@@ -125,4 +128,79 @@ test('leases are not moved into a log that holds others', async () => {
   expect((await mover.propose({ kind: 'move', stay: true })).kind).toBe('done')
   expect((await mover.propose(acquire('ann', 'a'))).kind).toBe('granted')
   void clock
+})
+
+/** One who was led to a server: a replica that can be cut off, and the place itself, which is owned until it is not. */
+function led() {
+  const clock = new ManualClock()
+  const log = new MemoryLog({ clock })
+  const replica = () => Replica.open(new MemoryStore({ log, clock }), { clock })
+  const place = { owned: true, tries: 0 }
+  const open = async () => {
+    const there = await replica()
+    let reached = true
+    let lost: ((reason: unknown) => void)[] = []
+    const server = {
+      get server() {
+        return reached ? 'a server' : undefined
+      },
+      profile: there.profile,
+      signal: there.signal,
+      propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+        if (reached) return there.propose(command, options)
+        return new Promise((_, reject) => lost.push(reject))
+      },
+      read: there.read.bind(there),
+      watch: there.watch.bind(there),
+      async [Symbol.asyncDispose]() {
+        for (const reject of lost.splice(0)) reject(new LeaseError('UNAVAILABLE', 'this server has stopped'))
+        await there[Symbol.asyncDispose]()
+      },
+    }
+    const cut = (cut: boolean) => {
+      reached = !cut
+      if (!cut) lost = []
+    }
+    const home = async () => {
+      place.tries++
+      if (place.owned) throw new LeaseError('UNAVAILABLE', 'it is owned')
+      return replica()
+    }
+    return { cut, server, following: new Following(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home }) }
+  }
+  return { clock, open, place }
+}
+
+test('a server that is away for less than a sixth of the shortest ttl is waited for', async () => {
+  const { clock, open, place } = led()
+  const { cut, server, following } = await open()
+  await using leases = new Leases(following, { clock, holder: 'ann' })
+  await using lease = await leases.acquire('a', { ttl: 12_000 })
+  cut(true)
+  place.owned = false
+  await clock.advance(1_900)
+  cut(false)
+  await clock.advance(5_000)
+  expect([place.tries, following.here === server, lease.held]).toEqual([0, true, true])
+})
+
+test('one that stays away while its place is owned may come back; then the place is gone on with, and what was asked is answered', async () => {
+  const { clock, open, place } = led()
+  const { cut, server, following } = await open()
+  await using leases = new Leases(following, { clock, holder: 'ann' })
+  await using lease = await leases.acquire('a', { ttl: 12_000 })
+  cut(true)
+  const asked = leases.acquire('b', { ttl: 12_000 })
+  await clock.advance(4_000)
+  expect(place.tries).toBeGreaterThan(1)
+  expect(following.here).toBe(server)
+  place.owned = false
+  await clock.advance(1_000)
+  expect(following.here).not.toBe(server)
+  await using other = await asked
+  expect(other.token).toBeGreaterThan(lease.token)
+  for (let i = 0; i < 30; i++) {
+    await clock.advance(1_000)
+    lease.assertHeld()
+  }
 })
