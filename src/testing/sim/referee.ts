@@ -9,7 +9,7 @@ import { badName } from '../../kernel/name.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import { rule } from '../../kernel/policy.ts'
 import { stateHash } from '../../kernel/snapshot.ts'
-import { FROZEN, findLease, found, type Lease, type State, WAITING } from '../../kernel/state.ts'
+import { FROZEN, findLease, found, type Lease, type State, UNCLAIMED, WAITING } from '../../kernel/state.ts'
 import type { Position } from '../../store.ts'
 import { type Belief, Beliefs } from './beliefs.ts'
 import { Waiters } from './waiters.ts'
@@ -80,6 +80,8 @@ export class Referee {
   readonly #registered = new Map<string, { readonly holder: string; readonly incarnation: number; readonly lease: number }>()
   readonly #fences = new Map<string, number>()
   readonly #scopes = new Map<number, readonly Scope[]>()
+  /** Given to a name that no process was known by. */
+  readonly #unclaimed = new Set<number>()
   readonly #users = new Map<string, boolean>()
   /** In a world without stalls and losses, how late a lapse may be. */
   lateness = Number.POSITIVE_INFINITY
@@ -182,6 +184,8 @@ export class Referee {
       this.#children.set(command.parent, (this.#children.get(command.parent) ?? new Set()).add(outcome.lease))
     if (command.kind === 'acquire' && command.steal === 'force')
       for (const { type, lease } of events) if (type === 'revoked' || type === 'thawed') this.forced.add(lease)
+    if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined)
+      if (findLease(this.#state, outcome.id)?.key === UNCLAIMED) this.#unclaimed.add(outcome.id)
     if (outcome.kind === 'fenced' && command.kind === 'fence')
       this.#fences.set(command.resource, Math.max(command.token, this.#fences.get(command.resource) ?? 0))
     if (command.kind === 'key' && outcome.kind === 'done' && outcome.id !== undefined) this.#scopes.set(outcome.id, command.allow)
@@ -214,6 +218,10 @@ export class Referee {
       this.#lastRenewal.set(id, this.#world.now)
       if (ttls[i]! > 0) this.#terms.set(id, ttls[i]!)
       const lease = findLease(this.#state, id)
+      if (ttls[i]! > 0 && lease !== undefined && this.#unclaimed.delete(id))
+        for (const { resource } of lease.grants)
+          if (!this.#entitled(lease, resource.name))
+            this.#world.violate('S7', `lease ${id} was claimed with key ${key}, which does not allow ${resource.name}`)
       if (ttls[i]! > 0 && key !== 0 && lease !== undefined && lease.key !== key)
         this.#world.violate('S7', `lease ${id} of key ${lease.key} was renewed with key ${key}`)
     }
@@ -245,7 +253,8 @@ export class Referee {
   }
 
   #entitled(lease: Lease, resource: string): boolean {
-    if (lease.key === 0) return true
+    // What was given to a name alone is nobody's until someone renews it.
+    if (lease.key === 0 || lease.key === UNCLAIMED) return true
     const scopes = this.#scopes.get(lease.key) ?? []
     return scopes.some(
       ({ verb, prefix }) => (verb === 'acquire' || verb === 'admin') && (prefix === '' || `${resource}/`.startsWith(`${prefix}/`)),
@@ -397,6 +406,7 @@ export class Referee {
     this.#children.clear()
     this.#fences.clear()
     this.#scopes.clear()
+    this.#unclaimed.clear()
     this.#waiters.forget()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
     for (const { index, bytes } of this.#entries) this.#apply(index, bytes, false)
