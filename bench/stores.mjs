@@ -114,8 +114,10 @@ function middle(list) {
   )
 }
 
+/** STORES=postgres,redis in the environment measures those alone. */
 export async function stores(report) {
-  for (const [name, start] of Object.entries(parts)) {
+  const chosen = process.env.STORES?.split(',') ?? Object.keys(parts)
+  for (const [name, start] of Object.entries(parts).filter(([name]) => chosen.includes(name))) {
     try {
       await using(start(), async engine => {
         await locks(report, name, engine)

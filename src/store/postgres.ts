@@ -14,10 +14,10 @@ import { Hosts, hostsOf } from './postgres-hosts.ts'
 import { type PostgresJs, PostgresJsDriver } from './postgres-js.ts'
 import { signed, unsigned } from './postgres-nonce.ts'
 import { PgDriver, type PgPool, pgPool } from './postgres-pg.ts'
-import { Run } from './postgres-run.ts'
 import { creation, isPlain, VERSION } from './postgres-schema.ts'
 import { Snapshots } from './postgres-snapshots.ts'
 import { isAbsent, isPassing, trouble } from './postgres-trouble.ts'
+import { Run } from './run.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
 const MOST_ENTRIES = 1_000

@@ -14,6 +14,7 @@ import { LeaseError } from '../errors.ts'
 import {
   type Appended,
   type Entry,
+  type NotThere,
   type Opened,
   type Position,
   type Profile,
@@ -24,16 +25,19 @@ import {
 } from '../store.ts'
 import { type AnyRedis, type Argument, dialCopyOf, dialUrl } from './redis-driver.ts'
 import { closed, Link } from './redis-link.ts'
-import { Place, parseUrl, standing, text } from './redis-place.ts'
+import { type Answer, Place, parseUrl, standing, text } from './redis-place.ts'
 import { profileOf, readSettings, UNREAD } from './redis-profile.ts'
 import { APPEND, READ } from './redis-script.ts'
 import { Snapshots } from './redis-snapshots.ts'
 import { isWrongType } from './redis-trouble.ts'
+import { Run } from './run.ts'
 
 /** A waiting read looks after so many ms whether the log is still there: Redis wakes nobody when a stream is deleted. */
 const LOOK_AGAIN = 1_000
 /** Entries that a waiting read brings at most. They may be large, and Redis cannot bound their bytes. */
 const MOST_AT_ONCE = 16
+/** Turns of the loop until whoever was served by an append has begun the next one. */
+const TURNS = 2
 
 export interface RedisStoreOptions {
   /** `redis://` or `rediss://`, with `?name=` if there is no `name`. Or: */
@@ -58,7 +62,10 @@ export class RedisStore implements Store {
   #state: 'new' | 'open' | 'closed' = 'new'
   /** The log contained these when we last heard of it, so a read that waits there need not ask first. */
   readonly #seen = { appended: START, read: START }
+  readonly #run = new Run()
   #news: Promise<readonly Row[]> | undefined
+  /** Resolves when the append that is under way has ended, however that was. */
+  #appending: Promise<unknown> | undefined
   /** Drawn in advance. */
   #nonce: bigint | undefined
 
@@ -90,10 +97,20 @@ export class RedisStore implements Store {
     return snapshot ? { head, snapshot } : { head }
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+  append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const appending = this.#append(entry, after)
+    const over = () => {
+      if (this.#appending === ended) this.#appending = undefined
+    }
+    const ended = appending.then(over, over)
+    this.#appending = ended
+    return appending
+  }
+
+  async #append(entry: Uint8Array, after: Position): Promise<Appended> {
     this.#assertOpen()
     const nonce = this.#nonce ?? this.#clock.bits()
-    const bytes = Buffer.from(entry.buffer, entry.byteOffset, entry.byteLength)
+    const bytes = Buffer.from(entry) // kept for those who wait, so it may not be the caller's own memory
     this.#nonce = undefined
     const args = [...standing(after), String(nonce), bytes, `${after.index + 1}-0`]
     const [word, ...facts] = await this.#place.run(APPEND, args, { ifLost: 'UNKNOWN' })
@@ -101,11 +118,12 @@ export class RedisStore implements Store {
     const [index, rows] = facts as [number, Buffer[]]
     const position = { index, nonce }
     if (word === 'behind') return { kind: 'behind', position }
-    if (word !== 'appended') return this.#place.notThere([word, ...facts], after)
+    if (word !== 'appended') return this.#notThere([word, ...facts], after)
     const missed = chained(after, rows)
     // It stands there all the same; whoever reads on will be told more.
     if (!missed) return { kind: 'behind', position }
     this.#seen.appended = position
+    this.#run.add(after, [...missed, { position, bytes, age: 0 }])
     return { kind: 'appended', position, missed }
   }
 
@@ -134,16 +152,19 @@ export class RedisStore implements Store {
 
   async #readNow(after: Position): Promise<Read> {
     const [word, ...facts] = await this.#place.run(READ, standing(after))
-    if (word !== 'entries') return this.#place.notThere([word, ...facts], after)
+    if (word !== 'entries') return this.#notThere([word, ...facts], after)
     const entries = chained(after, facts[0] as Buffer[])
-    if (!entries) return this.#place.notThere(['unchained'], after)
+    if (!entries) return this.#notThere(['unchained'], after)
     this.#seen.read = entries.at(-1)?.position ?? after
     return { kind: 'entries', entries }
   }
 
   async #readWaiting(after: Position, wait: AbortSignal): Promise<Read> {
     let sure = same(after, this.#seen.appended) || same(after, this.#seen.read)
+    await this.#ownNews()
     while (!wait.aborted) {
+      const known = this.#run.following(after)
+      if (known.length > 0) return { kind: 'entries', entries: known }
       if (!sure) {
         const read = await this.#readNow(after)
         if (read.kind !== 'entries' || read.entries.length > 0) return read
@@ -163,6 +184,20 @@ export class RedisStore implements Store {
       sure = false // nothing for a while, or nothing that follows where we stand: look what has become of the log
     }
     throw wait.reason
+  }
+
+  /**
+   * An append brings whatever there is, so nobody asks while one is under way, or is about to be: else each entry of ours would be sent back to
+   * us once more, and a busy process would read as much as it writes.
+   */
+  async #ownNews(): Promise<void> {
+    for (let turn = 0; turn < TURNS && this.#appending === undefined; turn++) await new Promise<void>(resolve => this.#clock.soon(resolve))
+    await this.#appending
+  }
+
+  #notThere(answer: Answer, after: Position): NotThere {
+    this.#run.clear()
+    return this.#place.notThere(answer, after)
   }
 
   /** What comes after `index`, or nothing after a while. One question for all who wait: whoever really waits does so at the end of the log. */
