@@ -51,12 +51,6 @@ interface Partly {
   readonly logged: readonly number[]
 }
 
-/** Both ends of the promise made last. A function of its own for each promise would be a quarter of what a proposal leaves to collect. */
-let held: Told
-const hold = (settle: Told['settle'], fail: Told['fail']) => {
-  held = { settle, fail }
-}
-
 const RETRY_FIRST = 10
 const RETRY_LAST = 1_000
 const TICK = 1_000
@@ -347,9 +341,7 @@ export class Replica implements Lessor {
   }
 
   #submit(proposal: Proposal): Promise<Outcome> {
-    const answer = new Promise<Outcome>(hold)
-    this.#outbox.put({ proposal, told: held, patient: false })
-    return answer
+    return new Promise((settle, fail) => this.#outbox.put({ proposal, told: { settle, fail }, patient: false }))
   }
 
   async #submitUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {
