@@ -223,6 +223,36 @@ describeEngine('redis', 'a store in Redis', () => {
     expect(await docs()).toContain(`-@all ${RIGHTS}\``)
   })
 
+  test('what we append ourselves is not sent back to us, and whoever waits has it all the same; what others append comes in between', async () => {
+    await using own = await engine('redis')
+    await using store = await opened({ url: own.url })
+    await using other = await opened({ url: own.url })
+    const seen: string[] = []
+    const stop = new AbortController()
+    const following = (async () => {
+      for (let at = START; ; ) {
+        const read = await store.read(at, { wait: stop.signal })
+        if (read.kind !== 'entries') throw new Error(read.kind)
+        for (const { position, bytes } of read.entries) {
+          seen.push(Buffer.from(bytes).toString())
+          at = position
+        }
+      }
+    })()
+    const ended = following.catch(error => error)
+    const asked = async () => Number(/cmdstat_xread:calls=(\d+)/.exec(String(await tell(own, 'INFO', 'commandstats')))?.[1] ?? 0)
+    let after = START
+    const words = Array.from({ length: 200 }, (_, i) => `entry ${i}`)
+    for (const word of words) after = await append(store, word, after)
+    await until(async () => seen.length === words.length)
+    expect(seen).toEqual(words)
+    expect(await asked()).toBeLessThan(50)
+    await append(other, 'from another', after)
+    await until(async () => seen.at(-1) === 'from another')
+    stop.abort(new Error('enough'))
+    expect(await ended).toMatchObject({ message: 'enough' })
+  })
+
   test('a refusal is known by its word, whichever version says it, and wherever in a script', () => {
     const called = 'ERR Error running script (call to f_76616a78bdc5542ee57c3aa0a31d56bc08e02bf7): @user_script:1: '
     const said: readonly (readonly [word: string | undefined, ...messages: string[]])[] = [
