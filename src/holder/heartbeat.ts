@@ -4,54 +4,22 @@
  */
 import type { Clock } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { type Belief, type Reading, type Sent, type Strategy, since } from '../lease.ts'
+import { type Belief, type Reading, type Sent, since } from '../lease.ts'
 import { Alarm } from './alarm.ts'
 import { publish } from './channels.ts'
+import { ClockWatch, LATE } from './clock-watch.ts'
+import { Group, type Kind, ROUND } from './group.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
 import type { Pacemaker } from './pacemaker.ts'
 
 /** Renewals that one message may carry. */
 const MOST = 10_000
-/** How often the clocks are looked at while anything is held. */
-const PULSE = 1_000
-/** The wall clock is stepped and slewed; more than this between two looks is a jump that someone must explain. */
-const JUMP = 500
-/** A timer that is so late means that the loop stood still, and that answers may be waiting to be read. */
-const LATE = 10
 /** What is left after rounding is nothing: a timer set for it would fire at the same moment again and again. */
 const INSTANT = 0.01
 /** Renewals of one group that may be without an answer at a time. */
 const MOST_UNDERWAY = 4
 /** Groups beyond this are not kept when they are empty. */
 const MOST_EMPTY = 64
-type Kind = 'waiting' | 'told' | 'stalled' | Strategy
-
-/** How often a group is renewed, as a part of its term; the others are not renewed by the clock. */
-const ROUND: Readonly<Partial<Record<Kind, number>>> = { waiting: 1 / 3, half: 1 / 2, continuous: 1 / 8, 'on-activity': 1 / 8 }
-
-class Group {
-  readonly kind: Kind
-  readonly term: number
-  /** How much of the term may be believed in. */
-  readonly valid: number
-  readonly members = new Set<Belief>()
-  /** The next renewal. */
-  beat = Number.POSITIVE_INFINITY
-  /** When the first of its members comes into jeopardy, or to its end. */
-  attention = Number.POSITIVE_INFINITY
-  readonly alarm: Alarm
-  underway = 0
-  failures = 0
-  /** The last request that was answered. */
-  answered = 0
-
-  constructor(kind: Kind, term: number, margin: number, alarm: (group: Group) => Alarm) {
-    this.alarm = alarm(this)
-    this.kind = kind
-    this.term = term
-    this.valid = term - term * margin
-  }
-}
 
 /** What the heartbeat is for: it measures and renews, and tells what it found. */
 interface Ward {
@@ -74,12 +42,7 @@ export class Heartbeat {
   readonly #groups = new Map<string, Group[]>()
   readonly #urgent = new Set<Belief>()
   #requests = 0
-  #pulse: (() => void) | undefined
-  /** By how much the uptime was ahead of the monotonic clock when last looked at: what the machine slept, and a constant. */
-  #slept = 0
-  /** The same of the wall clock and the uptime. */
-  #wall = 0
-  #stall = { at: Number.NEGATIVE_INFINITY, ms: 0 }
+  readonly #watch: ClockWatch
   /** Nothing will be answered any more. */
   #dead = false
   doubted = 0
@@ -91,23 +54,20 @@ export class Heartbeat {
     this.#clock = clock
     this.#margin = margin
     this.#ward = ward
+    const alive = () => this.members().next().done !== true
+    this.#watch = new ClockWatch(clock, {
+      get needed() {
+        return alive()
+      },
+      jumped: () => this.#doubt(),
+      slept: now => this.#overslept(now),
+    })
   }
 
   /** A request is about to leave. */
   sent(): Sent {
-    if (this.#pulse === undefined) this.#watchClocks()
-    const { now, uptime } = this.#glance()
+    const { now, uptime } = this.#watch.begin()
     return { number: ++this.#requests, now, uptime }
-  }
-
-  /**
-   * Reading the uptime costs more than all the rest of asking, so it is taken from the last look unless the wall clock hints at a sleep.
-   * For the moment of sending that errs on the safe side: too small an uptime makes us believe for shorter. `held` always looks.
-   */
-  #glance(): Reading {
-    const now = this.#clock.now()
-    if (Math.abs(this.#clock.wall() - now - this.#slept - this.#wall) > 2 * LATE) return this.look()
-    return { now, uptime: now + this.#slept }
   }
 
   get lastSent(): number {
@@ -125,7 +85,7 @@ export class Heartbeat {
   // Joining and leaving
 
   /** Takes the belief into the group where it belongs now, and says what is left of it. */
-  join(belief: Belief, { now, uptime } = this.#glance()): number {
+  join(belief: Belief, { now, uptime } = this.#watch.glance()): number {
     this.#part(belief)
     const kind = this.#kindOf(belief)
     if (kind === 'half' || kind === 'continuous') this.#spare(belief)
@@ -210,14 +170,10 @@ export class Heartbeat {
 
   #wake(group: Group, at: number): void {
     const late = this.#clock.now() - at
-    this.#noteStall(late)
+    this.#watch.noteStall(late)
     // Overdue timers fire before queued input is read: an answer may be waiting in the socket. Belief is over meanwhile, by the clocks.
     if (late > LATE && group.underway > 0) this.#clock.soon(() => this.#attend(group))
     else this.#attend(group)
-  }
-
-  #noteStall(late: number): void {
-    if (late > LATE) this.#stall = { at: this.#clock.now(), ms: late }
   }
 
   #attend(group: Group): void {
@@ -253,7 +209,8 @@ export class Heartbeat {
     const group = belief.group as Group | undefined
     const stalled = group?.kind === 'stalled'
     // Asked before overdue timers had a chance to fire: the stall is not noted yet.
-    if (group !== undefined) this.#noteStall(now - group.alarm.at)
+    if (group !== undefined) this.#watch.noteStall(now - group.alarm.at)
+    const { stall } = this.#watch
     this.leave(belief)
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
@@ -261,7 +218,7 @@ export class Heartbeat {
     else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
     else if (belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
     else if (belief.stage === 'held' && strategy === 'on-activity' && !belief.touched) this.#ward.expired(belief, 'inactive', ran)
-    else if (this.#stall.at > sent.now && this.#stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', this.#stall.ms)
+    else if (stall.at > sent.now && stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', stall.ms)
     else this.#ward.expired(belief, 'unreachable', ran)
   }
 
@@ -406,46 +363,21 @@ export class Heartbeat {
 
   // The clocks
 
-  #watchClocks(): void {
-    const uptime = this.#clock.uptime()
-    this.#slept = uptime - this.#clock.now()
-    this.#wall = this.#clock.wall() - uptime
-    this.#nextPulse()
-  }
-
-  /** Goes on for a beat when nothing is held any more: who asks again and again need not begin anew each time. */
-  #nextPulse(): void {
-    const due = this.#clock.now() + PULSE
-    this.#pulse = this.#clock.after(PULSE, () => {
-      this.#pulse = undefined
-      if (this.members().next().done === true) return
-      this.#noteStall(this.#clock.now() - due)
-      this.#nextPulse()
-      this.look()
-    })
-  }
-
   look(): Reading {
-    const now = this.#clock.now()
-    const uptime = this.#clock.uptime()
-    if (this.#pulse === undefined) return { now, uptime }
-    const slept = uptime - now - this.#slept
-    const wall = this.#clock.wall() - uptime
-    const jumped = wall - this.#wall
-    this.#wall = wall
-    this.#slept = uptime - now
-    if (Math.abs(jumped) > JUMP) {
-      // A restored snapshot of a machine looks like this: its other clocks stood still and do not know it.
-      this.doubted = this.#requests
-      for (const belief of this.members()) if (belief.stage === 'held') this.urge(belief)
-    }
-    if (Math.abs(slept) <= 2 * LATE) return { now, uptime }
+    return this.#watch.look()
+  }
+
+  #doubt(): void {
+    this.doubted = this.#requests
+    for (const belief of this.members()) if (belief.stage === 'held') this.urge(belief)
+  }
+
+  #overslept(now: number): void {
     for (const group of this.#all()) {
       this.#sweep(group, now)
       group.beat = ROUND[group.kind] === undefined ? group.beat : now
       if (group.members.size > 0) this.#schedule(group)
     }
-    return { now, uptime }
   }
 
   /** No renewal will be answered any more: everyone is in jeopardy, and is told. */
@@ -456,8 +388,7 @@ export class Heartbeat {
   }
 
   stop(): void {
-    this.#pulse?.()
-    this.#pulse = undefined
+    this.#watch.stop()
     for (const group of this.#all()) group.alarm.clear()
   }
 }
