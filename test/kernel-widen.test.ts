@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { StateLoader, saveState, stateHash } from '../src/kernel/snapshot.ts'
 import { World } from './kernel/world.ts'
 
 const any = (world: World, holder: string, names: readonly string[], count = 1, more = {}) =>
@@ -88,3 +89,22 @@ describe('a wait is not widened', () => {
     expect(world.do(wants('p/2'), { key: mine })).toMatchObject({ kind: 'done' })
   })
 })
+
+test('a snapshot under way has the wait as it was before it was widened, and one made afterwards as it is', () => {
+  const world = new World()
+  world.acquire('a', ['p/1', 'p/2'])
+  const lease = any(world, 'b', ['p/1'])
+  const before = stateHash(world.state)
+  const chunks = saveState(world.state)
+  const first = chunks.next().value as Uint8Array
+  widen(world, lease, 'p/2')
+  expect(loaded([first, ...chunks])).toBe(before)
+  expect(loaded([...saveState(world.state)])).toBe(stateHash(world.state))
+  expect(stateHash(world.state)).not.toBe(before)
+})
+
+function loaded(chunks: readonly Uint8Array[]): string {
+  const loader = new StateLoader()
+  for (const chunk of chunks) loader.add(chunk)
+  return stateHash(loader.finish())
+}
