@@ -16,12 +16,25 @@ function simulate(built: string, ...args: string[]): { readonly status: number |
   return { status, lines: stdout.trimEnd().split('\n'), stderr }
 }
 
-test.each(PROFILES)('a seed is long and bad enough, and the same world twice: %s', { timeout: MINUTE }, async profile => {
+// Another version of the rules is made of the build, and runs there.
+const here = PROFILES.filter(profile => profile !== 'rolling')
+
+test.each(here)('a seed is long and bad enough, and the same world twice: %s', { timeout: MINUTE }, async profile => {
   const first = await runSeed(7, { profile })
   expect(first.violation).toBeUndefined()
   expect(first.commands).toBeGreaterThanOrEqual(2_000)
   expect(first.faults).toBeGreaterThanOrEqual(20)
   expect(await runSeed(7, { profile })).toEqual(first)
+})
+
+test('two builds, one of which knows the next rules, share a log until those are raised; the same world twice', { timeout: MINUTE }, () => {
+  const [first, second] = [1, 2].map(() => simulate(dist, '--seed', '7', '--profile', 'rolling', '--trace'))
+  expect(first!.lines.at(-1)).toBe('1 passed, 0 failed')
+  const [, commands, faults] = /rolling, (\d+) commands, (\d+) faults/.exec(first!.lines[0]!)!
+  expect(Number(commands)).toBeGreaterThanOrEqual(2_000)
+  expect(Number(faults)).toBeGreaterThanOrEqual(20)
+  expect(first!.stderr).toContain('the rules are raised')
+  expect(second).toEqual(first)
 })
 
 test('another seed is another world', { timeout: MINUTE }, async () => {

@@ -11,6 +11,9 @@ import { PrefixTree } from './tree.ts'
 /** The rules this code knows. A state above it must not be touched. */
 export const RULES = 1
 
+/** The rules that every log begins with, whoever reads it: a command raises them. (Begun with those of its reader, one log would be two.) */
+const FIRST_RULES = 1
+
 /** Where the clocks of the year 2128 begin. */
 const ORIGIN_LIMIT = 5e14
 
@@ -262,7 +265,7 @@ export interface State {
 /** Before the first entry. */
 export function found(wall = 0): State {
   const state: State = {
-    rules: RULES,
+    rules: FIRST_RULES,
     index: 0,
     revision: 0,
     origin: 0,

@@ -5,7 +5,8 @@ import type { Command, Operation } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { LeaseView, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
-import { Replica, type Survivor } from '../../replica/replica.ts'
+import type { Replica, Survivor } from '../../replica/replica.ts'
+import { type Build, PRESENT } from './builds.ts'
 import { operationName, type Referee } from './referee.ts'
 import { type WatchedLog, type Wire, WiredStore } from './wire.ts'
 import type { Machine, World } from './world.ts'
@@ -34,6 +35,10 @@ export class Host implements Door {
   readonly machine: Machine
   readonly #site: Site
   owned: boolean
+  /** What its next process runs. */
+  build: Build = PRESENT
+  /** What the present one runs. */
+  #running: Build = PRESENT
   replica: Replica | undefined
   readonly #stores = new Set<WiredStore>()
   #survivor: Survivor | undefined
@@ -62,10 +67,11 @@ export class Host implements Door {
     const site = this.#site
     while (machine.alive && machine.life === life && this.replica === undefined) {
       const own = this.owned ? { name: machine.name } : undefined
+      this.#running = this.build
       const store = new WiredStore(site.log, site.wire, machine, { own, ages: site.ages, push: site.push })
       this.#stores.add(store)
       try {
-        const replica = await Replica.open(store, {
+        const replica = await this.#running.Replica.open(store, {
           clock,
           owned: this.owned,
           patience: 3_000,
@@ -75,6 +81,7 @@ export class Host implements Door {
         })
         this.#survivor = undefined
         this.replica = replica
+        site.referee.decided(machine.name, this.#running.rules, replica.index)
         site.referee.opened(machine.name, this.owned)
         this.#mind(replica, life)
         this.begins(replica)
@@ -93,7 +100,8 @@ export class Host implements Door {
     if (error.code === 'DIVERGED' && referee.losses === 0) world.violate('S22', error.message)
     // Whoever applied what was lost must not get as far as to write on what is there now.
     if (error.message.includes('decided otherwise')) world.violate('S24', error.message)
-    if (error.code === 'UNSUPPORTED') world.violate('S22', error.message)
+    // Whoever does not know the rules of the log stops, and only who does not know them.
+    if (error.code === 'UNSUPPORTED' && this.#running.rules >= referee.state.rules) world.violate('S22', error.message)
   }
 
   #mind(replica: Replica, life: number): void {
@@ -159,6 +167,7 @@ export class Host implements Door {
     const known = this.owned ? replica.index : referee.length
     const outcome = await replica.propose(command, op === undefined ? { key } : { op, key })
     referee.answered(outcome, op && operationName(key, op), asked, losses)
+    if (this.replica === replica) referee.decided(this.machine.name, this.#running.rules, replica.index)
     if (command.kind === 'renew' && outcome.kind === 'renewed')
       for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.renewed(lease, known, losses)
     return outcome

@@ -6,7 +6,7 @@
  * itself a failure, so a mistake cannot quietly stop being planted.
  */
 import { spawn } from 'node:child_process'
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -14,6 +14,7 @@ import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../clock.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
 import { WIRE_BUGS } from './planted-wire.ts'
+import { replaceOnce } from './replace-once.ts'
 import { PROFILES, type ProfileName } from './run.ts'
 
 export interface Planted {
@@ -446,6 +447,30 @@ export const BUGS: readonly Planted[] = [
     profiles: ['embedded', 'servers'],
   },
   {
+    name: 'a replica goes on under rules that it does not know',
+    file: 'replica/follower.js',
+    find: 'if (!understands(this.#state))',
+    put: 'if (false)',
+    expected: ['S22'],
+    profiles: ['rolling'],
+  },
+  {
+    name: 'a snapshot of rules that it does not know is loaded',
+    file: 'kernel/snapshot.js',
+    find: 'if (state.rules > RULES)',
+    put: 'if (false)',
+    expected: ['S22'],
+    profiles: ['rolling'],
+  },
+  {
+    name: 'a log begins with the rules of whoever reads it',
+    file: 'kernel/state.js',
+    find: 'rules: FIRST_RULES,',
+    put: 'rules: RULES,',
+    expected: ['S22'],
+    profiles: ['rolling'],
+  },
+  {
     name: 'a replica that skipped ahead tells its watchers of no gap (etcd 18089)',
     file: 'replica/follower.js',
     find: 'new RecentEvents(this.#state.revision',
@@ -553,7 +578,7 @@ export interface PlantedResult {
 }
 
 /** Where a mistake of the kernel, the replica or the store shows itself, unless it is said otherwise. */
-const EVERYWHERE = PROFILES.filter(profile => profile !== 'resp' && profile !== 'http')
+const EVERYWHERE = PROFILES.filter(profile => profile !== 'resp' && profile !== 'http' && profile !== 'rolling')
 const SEEDS = 60
 const SECONDS = 90
 
@@ -616,10 +641,7 @@ export function plant({ file, find: text, put }: Planted, folder: string, built 
   // A server needs its dependencies, wherever it stands.
   const modules = join(built, '../node_modules')
   if (existsSync(modules)) symlinkSync(modules, join(folder, 'node_modules'))
-  const path = join(folder, 'dist', file)
-  const pieces = readFileSync(path, 'utf8').split(text)
-  if (pieces.length !== 2) throw new Error(`the text to break in ${file} is there ${pieces.length - 1} times, not once: ${text}`)
-  writeFileSync(path, pieces.join(put))
+  replaceOnce(join(folder, 'dist', file), text, put)
 }
 
 interface Seen {

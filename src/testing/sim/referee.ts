@@ -83,6 +83,8 @@ export class Referee {
   /** Given to a name that no process was known by. */
   readonly #unclaimed = new Set<number>()
   readonly #users = new Map<string, boolean>()
+  /** The entry that raised the rules. */
+  #raisedAt = Number.POSITIVE_INFINITY
   /** In a world without stalls and losses, how late a lapse may be. */
   lateness = Number.POSITIVE_INFINITY
 
@@ -191,6 +193,7 @@ export class Referee {
     if (command.kind === 'key' && outcome.kind === 'done' && outcome.id !== undefined) this.#scopes.set(outcome.id, command.allow)
     if (command.kind === 'policy') this.#beliefs.allows(command.prefix, command.rules?.capacity ?? 1)
     if (command.kind === 'unkey') this.#scopes.delete(command.id)
+    if (command.kind === 'upgrade') this.#raisedAt = this.#state.index
     if (command.kind === 'break' && (command.after ?? 0) > 0) this.#announceBreak(command.resource, command.after!)
   }
 
@@ -407,6 +410,7 @@ export class Referee {
     this.#fences.clear()
     this.#scopes.clear()
     this.#unclaimed.clear()
+    this.#raisedAt = Number.POSITIVE_INFINITY
     this.#waiters.forget()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
     for (const { index, bytes } of this.#entries) this.#apply(index, bytes, false)
@@ -501,6 +505,14 @@ export class Referee {
   /** A holder, or one that was, shows a resource its token. Whether it got through. */
   writes(belief: Belief, resource: string, token: number): boolean {
     return this.#beliefs.writes(belief, resource, token)
+  }
+
+  // Who knows the rules
+
+  /** A replica has decided something, at this entry of the log. */
+  decided(name: string, rules: number, index: number): void {
+    if (rules < this.#state.rules && index > this.#raisedAt)
+      this.#world.violate('S22', `${name} knows rules up to ${rules}, and goes on after the log was raised to ${this.#state.rules}`)
   }
 
   // Who has the store

@@ -3,6 +3,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import { Application, applicationOn, Town } from './application.ts'
+import { type Build, nextBuild, PRESENT } from './builds.ts'
 import type { Far } from './far.ts'
 import { Holder } from './holder.ts'
 import { Client, Host, HostLessor, type Site } from './party.ts'
@@ -10,7 +11,7 @@ import { Referee, RHO } from './referee.ts'
 import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, Violation, World } from './world.ts'
 
-export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm', 'library', 'resp', 'http'] as const
+export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm', 'library', 'resp', 'http', 'rolling'] as const
 export type ProfileName = (typeof PROFILES)[number]
 
 export interface SeedResult {
@@ -44,7 +45,7 @@ const SCOPES = [
 export async function runSeed(seed: number, { profile, trace, commands = 2_000, faults = 20 }: SeedOptions = {}): Promise<SeedResult> {
   const world = new World(seed, trace)
   const chosen = profile ?? PROFILES[seed % PROFILES.length]!
-  const scene = new Scene(world, chosen)
+  const scene = new Scene(world, chosen, chosen === 'rolling' ? await nextBuild() : undefined)
   let violation: SeedResult['violation']
   try {
     await scene.begin()
@@ -82,6 +83,8 @@ class Scene {
   readonly #clients: Machine[] = []
   #holders: Holder[] = []
   readonly #town: Town
+  /** The build that knows more, where machines are upgraded one after another. */
+  readonly #next: Build | undefined
   /** The wires between real clients and real servers, where there are some. */
   #far: Far | undefined
   #applications: Application[] = []
@@ -92,11 +95,13 @@ class Scene {
   #over = false
   #moving = false
 
-  constructor(world: World, profile: ProfileName) {
+  constructor(world: World, profile: ProfileName, next: Build | undefined) {
     this.#world = world
     this.#dice = world.dice
     this.#profile = profile
-    this.referee = new Referee(world)
+    this.#next = next
+    // Who judges knows everything.
+    this.referee = new Referee(world, next === undefined ? {} : { apply: next.applyBatch })
     this.#town = new Town(world)
     const engine = world.machine('engine', this.#rate())
     const log = new WatchedLog({ clock: engine.clock() })
@@ -127,7 +132,9 @@ class Scene {
   }
 
   async begin(): Promise<void> {
-    const names = { embedded: 3, servers: 2, owned: 1, restless: 2, moving: 3, calm: 2, library: 3, resp: 2, http: 1 }[this.#profile]
+    const names = { embedded: 3, servers: 2, owned: 1, restless: 2, moving: 3, calm: 2, library: 3, resp: 2, http: 1, rolling: 3 }[
+      this.#profile
+    ]
     const alone = this.#profile === 'owned' || (this.#profile === 'http' && this.#dice.chance(0.5))
     for (let i = 0; i < names; i++) {
       const owned = alone || (this.#profile === 'moving' && i !== 1)
@@ -147,6 +154,28 @@ class Scene {
     this.#begun = true
     this.#operate()
     this.#break()
+    if (this.#next !== undefined) this.#raise(this.#next)
+  }
+
+  /** Now and then before all of them are upgraded: whoever is not has to stop, and comes back as one that is. */
+  #raise(next: Build): void {
+    this.#world.later(this.#dice.between(2_000, 15_000), () => {
+      if (this.#over || this.referee.state.rules === next.rules) return
+      this.#raise(next)
+      const host = this.#dice.pick(this.#hosts)
+      if (host.replica === undefined || this.referee.mourning) return
+      this.#world.fault(`the rules are raised through ${host.machine.name}`)
+      void host.propose({ kind: 'upgrade', rules: next.rules }).catch(error => {
+        if (!(error instanceof LeaseError)) throw error
+      })
+    })
+  }
+
+  /** One restart is an upgrade, another is not, and a third takes it back. */
+  #choose(host: Host): void {
+    if (this.#next === undefined) return
+    const must = this.#over || (this.referee.state.rules === this.#next.rules && this.#dice.chance(0.7))
+    host.build = must ? this.#next : this.#dice.pick([PRESENT, this.#next])
   }
 
   get #remote(): boolean {
@@ -221,7 +250,7 @@ class Scene {
     const connect = async () =>
       far !== undefined ? far.connect(machine) : host?.replica === undefined ? undefined : new HostLessor(host, host.replica)
     const peers = (far === undefined ? this.#hosts.map(({ machine: its }) => its) : this.#clients).map(applicationOn)
-    const application = new Application(this.#site, this.#town, { machine, connect, peers, watches: far !== undefined })
+    const application = new Application(this.#site, this.#town, { machine, connect, peers, watches: machine === this.#clients[0] })
     this.#applications.push(application)
     void application.live()
   }
@@ -411,7 +440,10 @@ class Scene {
     if (machine.alive) return
     machine.revive()
     const host = this.#hosts.find(candidate => candidate.machine === machine)
-    if (host !== undefined) void host.start()
+    if (host !== undefined) {
+      this.#choose(host)
+      void host.start()
+    }
     if ((host === undefined || !this.#remote) && !this.#over) this.#settleHolders(machine)
   }
 
@@ -486,6 +518,7 @@ class Scene {
     // What stands still or sleeps comes back; then nobody renews any more, and the dead come to life to see it.
     if (!shortLives) await world.run(world.now + 6_000)
     for (const machine of world.machines) if (!machine.alive && this.#profile !== 'moving') this.#revive(machine)
+    for (const host of this.#hosts) host.build = this.#next ?? PRESENT
     if (shortLives) await this.#shortLives()
     else {
       if (this.#profile === 'moving') this.#bringBack(0)

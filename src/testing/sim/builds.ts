@@ -1,0 +1,53 @@
+/**
+ * Two builds of the same code that know different rules: the one that runs here, and a copy whose rules go one version further. The copy is
+ * made by replacing text, like a planted mistake: the product carries no switch for rules that do not exist yet.
+ */
+import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { applyBatch } from '../../kernel/batch.ts'
+import { RULES } from '../../kernel/state.ts'
+import { Replica } from '../../replica/replica.ts'
+import { replaceOnce } from './replace-once.ts'
+
+export interface Build {
+  /** The highest version of the rules that it knows. */
+  readonly rules: number
+  readonly Replica: typeof Replica
+  readonly applyBatch: typeof applyBatch
+}
+
+export const PRESENT: Build = { rules: RULES, Replica, applyBatch }
+
+/** What the next version decides otherwise: tokens go on in steps of the version. Whoever does not know it has other tokens soon. */
+const NEXT = [
+  { file: 'kernel/state.js', find: `export const RULES = ${RULES};`, put: `export const RULES = ${RULES + 1};` },
+  { file: 'kernel/queue.js', find: 'token: state.nextToken++', put: 'token: (state.nextToken += state.rules) - state.rules' },
+]
+
+let next: Promise<Build> | undefined
+
+/** Made once for a process, and gone with it. */
+export function nextBuild(): Promise<Build> {
+  next ??= make()
+  return next
+}
+
+async function make(): Promise<Build> {
+  const built = fileURLToPath(new URL('../..', import.meta.url))
+  if (import.meta.url.endsWith('.ts'))
+    throw new Error('another version of the rules is made of the build: npm run build, then dist/testing/sim/main.js')
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-next-'))
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
+  for (const name of ['kernel', 'replica', ...readdirSync(built).filter(file => file.endsWith('.js'))])
+    cpSync(join(built, name), join(folder, name), { recursive: true, filter: path => !/\.(map|d\.ts)$/.test(path) })
+  writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
+  // One kind of error for both, or neither would know the other's.
+  writeFileSync(join(folder, 'errors.js'), `export * from '${pathToFileURL(join(built, 'errors.js'))}'`)
+  for (const { file, find, put } of NEXT) replaceOnce(join(folder, file), find, put)
+  const load = (file: string) => import(pathToFileURL(join(folder, file)).href)
+  const { Replica: NextReplica } = (await load('replica/replica.js')) as { Replica: typeof Replica }
+  const { applyBatch: nextApply } = (await load('kernel/batch.js')) as { applyBatch: typeof applyBatch }
+  return { rules: RULES + 1, Replica: NextReplica, applyBatch: nextApply }
+}
