@@ -47,6 +47,19 @@ everywhere('a member with units is shared out by weight', async ({ open }) => {
   await expect(machines.take(1, { units: 9 })).rejects.toMatchObject({ code: 'NOT_FOUND' })
 })
 
+everywhere('who waits is granted a member that another process offers meanwhile', async ({ open }) => {
+  await using owner = await open('owner')
+  await using user = await open('user')
+  await owner.pool('p').offer('a')
+  await using _taken = await owner.pool('p').take()
+  const waiting = user.pool('p').take(1, { wait: '20s' })
+  await expect.poll(async () => (await owner.query('p')).pending.length).toBe(1)
+  await owner.pool('p').offer('b')
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/b'])
+  expect((await owner.query('p')).pending).toEqual([])
+})
+
 test('those who wait are served in their order: whoever wants more is not overtaken', async () => {
   const { leases, clock } = silentLessor()
   const pool = leases.pool('p')
