@@ -8,7 +8,7 @@ import type { Acquire, Command, Operation, PolicyRules, Proposal } from '../src/
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome, Refused } from '../src/kernel/outcome.ts'
 import { StateLoader, saveState, stateHash } from '../src/kernel/snapshot.ts'
-import { BREAK, findLease, QUIET, type Slot, type State, TERM, timerId, timerOf } from '../src/kernel/state.ts'
+import { BREAK, findLease, QUIET, RULES, type Slot, type State, TERM, timerId, timerOf } from '../src/kernel/state.ts'
 import type { Belief } from '../src/testing/sim/beliefs.ts'
 import { Referee, RHO } from '../src/testing/sim/referee.ts'
 import { World } from '../src/testing/sim/world.ts'
@@ -537,6 +537,13 @@ judged(
   },
 )
 
+/** Passed on by its holder, with a key, to a name that no process is known by. */
+function given(c: Court, key: number): number {
+  const lease = c.acquire('a', 'x', {}, { key })
+  c.referee.givenUp.add(lease)
+  return (c.do({ kind: 'transfer', lease, to: 'heir', stopped: true }, { key }) as { id: number }).id
+}
+
 judged(
   'S7',
   {
@@ -560,8 +567,25 @@ judged(
       c.acquire('b', 'x')
       c.release(lease)
     },
+    'what was given to a name is claimed by a key that may have it': c => {
+      const [giver, taker] = [c.key('x'), c.key('x')]
+      expect(c.renew(given(c, giver), taker)).toMatchObject({ ttls: [1_000] })
+    },
+    'what was given to a name is claimed by nobody else': c => {
+      const [giver, stranger] = [c.key('x'), c.key('y')]
+      expect(c.renew(given(c, giver), stranger)).toMatchObject({ ttls: [-1] })
+    },
   },
   {
+    'what was given to a name is claimed by a key that may not have it': c => {
+      const [giver, stranger] = [c.key('x'), c.key('y')]
+      const lease = given(c, giver)
+      c.tamper = state => {
+        findLease(state, lease)!.key = stranger
+        return { kind: 'renewed', revision: 0, ttls: [1_000] }
+      }
+      c.renew(lease, stranger)
+    },
     'released by a stranger': c => void c.do({ kind: 'release', lease: c.acquire('a', 'x') }),
     'renewed with a foreign key': c => {
       const lease = c.acquire('a', 'x', {}, { key: c.key('x') })
@@ -794,8 +818,31 @@ judged(
       c.acquire('c', 'x')
       c.do(plain('a', 'x'), { op: op(1) })
     },
+    'whoever asked hears what stands in the log': c => {
+      const outcome = c.do(plain('a', 'x'), { op: op(1) })
+      c.referee.told(outcome, '0:s:1', 0, 0)
+    },
+    'a refusal that never came to the log': c => {
+      c.acquire('a', 'x')
+      c.referee.told({ kind: 'refused', revision: c.state.revision, code: 'HELD', message: '', facts: {} }, '0:s:1', 0, 0)
+    },
+    'whoever asked hears of what was lost meanwhile': c => {
+      c.acquire('b', 'y')
+      const outcome = c.do(plain('a', 'x'), { op: op(1) })
+      c.lose(1)
+      c.referee.told(outcome, '0:s:1', 0, 0)
+    },
   },
   {
+    'whoever asked hears of an operation that the log does not have': c => {
+      const outcome = c.do(plain('a', 'x'), { op: op(1) })
+      c.referee.told(outcome, '0:s:2', 0, 0)
+    },
+    "whoever asked hears another's answer": c => {
+      c.do(plain('a', 'x'), { op: op(1) })
+      const other = c.do(plain('a', 'y'), { op: op(2) })
+      c.referee.told(other, '0:s:1', 0, 0)
+    },
     'another answer': c => {
       c.do(plain('a', 'x'), { op: op(1) })
       c.tamper = (_, __, outcome) => ({ ...outcome, lease: 5 }) as Outcome
@@ -1204,6 +1251,21 @@ judged(
       const state = loader.finish()
       c.referee.sameState(machine, state.index, () => stateHash(state))
     },
+    'one that knows no newer rules stands where they were raised': c => {
+      c.do({ kind: 'upgrade', rules: RULES + 1 })
+      c.referee.decided('m', RULES, c.state.index)
+    },
+    'one that knows them goes on': c => {
+      c.do({ kind: 'upgrade', rules: RULES + 1 })
+      c.acquire('a', 'x')
+      c.referee.decided('m', RULES + 1, c.state.index)
+    },
+    'they were raised in what the log has lost': c => {
+      c.do({ kind: 'upgrade', rules: RULES + 1 })
+      c.lose(1)
+      c.acquire('a', 'x')
+      c.referee.decided('m', RULES, c.state.index)
+    },
     'one that saw the entries again after a loss': c => {
       c.acquire('a', 'x')
       const hash = c.referee.hash()
@@ -1213,6 +1275,11 @@ judged(
     },
   },
   {
+    'one that knows no newer rules goes on under them': c => {
+      c.do({ kind: 'upgrade', rules: RULES + 1 })
+      c.acquire('a', 'x')
+      c.referee.decided('m', RULES, c.state.index)
+    },
     'another state at the same entry': c => {
       c.acquire('a', 'x')
       c.referee.sameState(machine, 1, () => 'other')
