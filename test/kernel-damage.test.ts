@@ -20,8 +20,8 @@ function sample(seed: number, length = 60): { state: State; proposals: Proposal[
 }
 
 const header = { proposer: 12_345, seq: 7, applied: 3, trail: [1, 2], wall: 1_700_000_000_000 } as const
-const entry = encodeBatch({ ...header, proposals: sample(3).proposals.slice(0, 40) })
-const chunks = [...saveState(sample(5, 150).state)]
+const entry = encodeBatch({ ...header, proposals: sample(3).proposals.slice(0, 50) })
+const chunks = [...saveState(sample(5, 200).state)]
 
 /** Why it was not read; undefined when it was. Anything but the two is a crash. */
 function trouble(read: () => unknown): 'damaged' | 'future' | undefined {

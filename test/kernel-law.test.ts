@@ -289,8 +289,9 @@ describe('bytes', () => {
 
   /** What means the same left out as given: one unit, no grace, no priority. */
   function said({ command, key, op }: Proposal): unknown {
-    if (command.kind !== 'acquire') return { command, key, op }
+    if (command.kind !== 'acquire' && command.kind !== 'widen') return { command, key, op }
     const wants = command.wants.map(({ resource, units = 1, shared = false }) => ({ resource, units, shared }))
+    if (command.kind === 'widen') return { command: { ...command, wants }, key, op }
     return { command: { priority: 0, grace: 0, ...command, wants }, key, op }
   }
 })

@@ -2,7 +2,7 @@
  * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
-import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Operation, VERBS } from './command.ts'
+import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Operation, VERBS, type Want } from './command.ts'
 import { NAME_BYTES, utf8Length } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
@@ -89,7 +89,17 @@ const target: Check = value => {
 
 const kind: Check = () => undefined
 
-const wants = list(fields({ resource: text, 'units?': positive, 'shared?': yesNo }), MOST_WANTS)
+const named = fields({ resource: text, 'units?': positive, 'shared?': yesNo })
+
+/** A log has room for one of both: what its proposer would refuse, everyone else would read as one unit and grant. */
+const want: Check = value => {
+  const wrong = named(value)
+  if (wrong !== undefined) return wrong
+  const { resource, units = 1, shared } = value as Want
+  return shared === true && units !== 1 ? `is a shared grant of ${resource}, which takes no units: leave units out` : undefined
+}
+
+const wants = list(want, MOST_WANTS)
 
 const FORMS: Readonly<Record<Command['kind'], Check>> = {
   acquire: fields({

@@ -19,6 +19,8 @@ export interface StreamOptions {
   readonly resources?: readonly string[]
   /** Bytes of the values put, so that snapshots have several chunks. */
   readonly bulk?: number
+  /** Left out of the log that was written down before there was such a command. */
+  readonly widening?: boolean
 }
 
 const RESOURCES = ['a', 'a/b', 'a/b/c', 'p', 'p/1', 'q', 'q/1/2'] as const
@@ -29,13 +31,15 @@ export class Stream {
   readonly #calm: boolean
   readonly #resources: readonly string[]
   readonly #value: string
+  readonly #widening: boolean
   #operations = 0
 
-  constructor(seed: number, { calm = false, resources = RESOURCES, bulk = 0 }: StreamOptions = {}) {
+  constructor(seed: number, { calm = false, resources = RESOURCES, bulk = 0, widening = true }: StreamOptions = {}) {
     this.#random = random(seed)
     this.#calm = calm
     this.#resources = resources
     this.#value = 'v'.repeat(bulk)
+    this.#widening = widening
   }
 
   next(state: State): Proposal {
@@ -75,6 +79,7 @@ export class Stream {
     const resource = this.#one(this.#resources)
     const dice = this.#random(100)
     if (state.moved !== undefined && this.#chance(3)) return { kind: 'move', stay: true }
+    if (this.#widening && this.#chance(25)) return this.#widen(state)
     if (dice < 34) return this.#chance(3) ? this.#register() : this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
     if (dice < 58) return this.#release(state, resource)
@@ -91,6 +96,18 @@ export class Stream {
     if (dice < 94) return { kind: 'fence', resource, token: state.origin + 1 + this.#random(state.nextToken - state.origin) }
     if (dice < 96) return { kind: 'tick', n: state.tick + (this.#chance(4) ? 2 : 1), elapsed: this.#random(9_000) }
     return this.#calm ? { kind: 'recall', resource } : this.#govern(state)
+  }
+
+  /** Mostly of one that waits for any of several. */
+  #widen(state: State): Command {
+    const waiting = [...state.leases.values()].filter(({ rare }) => (rare?.any ?? 0) > 0)
+    const lease = waiting.length > 0 && !this.#chance(6) ? this.#one(waiting).id : this.#id(state)
+    const units = this.#chance(3) ? { units: 1 + this.#random(3) } : this.#chance(3) ? { shared: true } : {}
+    return {
+      kind: 'widen',
+      lease,
+      wants: [this.#one(this.#resources), this.#one(this.#resources)].map(resource => ({ resource, ...units })),
+    }
   }
 
   #release(state: State, resource: string): Command {
