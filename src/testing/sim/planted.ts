@@ -655,7 +655,19 @@ function runUntilViolation(
   { profile, from, seeds, seconds }: { readonly profile: string; readonly from: number; readonly seeds: number; readonly seconds: number },
 ): Promise<Seen | undefined> {
   return new Promise(resolve => {
-    const args = [main, '--json', '--first', '--seeds', String(seeds), '--from', String(from), '--profile', profile]
+    const args = [
+      '--min-semi-space-size=32',
+      '--max-semi-space-size=64',
+      main,
+      '--json',
+      '--first',
+      '--seeds',
+      String(seeds),
+      '--from',
+      String(from),
+      '--profile',
+      profile,
+    ]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     const stop = systemClock.after(seconds * 1_000, () => child.kill('SIGKILL'), { ref: true })
     let last = ''
