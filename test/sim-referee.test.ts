@@ -327,6 +327,15 @@ judged(
 judged(
   'S4',
   {
+    'a number that was granted in what is lost, and to another before anyone noticed': c => {
+      c.acquire('first', 'y')
+      const lost = c.acquire('a', 'x', { ttl: 4_000 })
+      c.referee.acknowledged(lost, 0, 4_000)
+      c.lose(1)
+      expect(c.acquire('b', 'x', { ttl: 300 })).toBe(lost)
+      c.now = 400
+      c.due(lost)
+    },
     'it lapses in the very instant': c => {
       const lease = c.acquire('a', 'x')
       c.referee.acknowledged(lease, 0, 1_000)

@@ -7,12 +7,11 @@ const http = ['http'] as const
 export const WIRE_BUGS: readonly Planted[] = [
   {
     name: 'what was on a connection that broke is asked again without its operation (jetcd)',
-    file: 'wire/resp-ask.js',
-    find: 'proposal: { ...proposal, op: { ...this.#op, again: true } }',
-    put: 'proposal: { command: proposal.command, key: proposal.key }',
+    file: 'wire/resp-client.js',
+    find: 'connection.ask(ask.question);',
+    put: 'connection.ask(ask.tries === 0 || !ask.question.proposal ? ask.question : { ...ask.question, proposal: { ...ask.question.proposal, op: undefined } });',
     expected: ['S11'],
     profiles: resp,
-    seen: { profile: 'resp', seed: 7 },
   },
   {
     name: 'what was on a connection that broke counts as certainly not done',

@@ -277,7 +277,9 @@ export class Referee {
         this.#waiters.wasQueued(lease) ? 'S14' : 'S25',
         `lease ${lease} was granted ${resource}, and its key does not allow that`,
       )
-    // Before survivors have spoken, a late copy of a lost entry may grant again what it had granted; nobody is told of that.
+    // Before survivors have spoken, a late entry may grant again what a lost one had granted, under the same number; nobody is told of that, and
+    // who was told of the lost one has its quiet.
+    if (this.mourning && this.#granted.has(lease)) this.#acks.delete(lease)
     if (token <= this.#lastToken && !this.mourning) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
     this.#lastToken = Math.max(this.#lastToken, token)
     this.#granted.set(lease, [...(this.#granted.get(lease) ?? []), token])
