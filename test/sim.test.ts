@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { BUGS, plant } from '../src/testing/sim/planted.ts'
-import { PROFILES, runSeed } from '../src/testing/sim/run.ts'
+import { MIX, PROFILES, runSeed } from '../src/testing/sim/run.ts'
 
 const MINUTE = 60_000
 const dist = fileURLToPath(new URL('../dist', import.meta.url))
@@ -38,7 +38,7 @@ test('two builds, one of which knows the next rules, share a log until those are
 })
 
 test('another seed is another world', { timeout: MINUTE }, async () => {
-  const [a, b] = [await runSeed(1, { commands: 200 }), await runSeed(1 + PROFILES.length, { commands: 200 })]
+  const [a, b] = [await runSeed(1, { commands: 200 }), await runSeed(1 + MIX.length, { commands: 200 })]
   expect(a.profile).toBe(b.profile)
   expect(a.digest).not.toBe(b.digest)
 })

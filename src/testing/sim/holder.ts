@@ -2,6 +2,7 @@
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Acquire, Command } from '../../kernel/command.ts'
+import { UNCLAIMED } from '../../kernel/state.ts'
 import type { Belief } from './beliefs.ts'
 import { type Door, pauseOn, type Site } from './party.ts'
 import { operationName } from './referee.ts'
@@ -143,7 +144,8 @@ export class Holder {
     const leases = [...this.#site.referee.state.leases.values()]
     if (this.#key === 0 || leases.length === 0) return
     const { id, key } = this.#dice.pick(leases)
-    if (key === this.#key) return
+    // What nobody has claimed yet may be had by whoever comes first.
+    if (key === this.#key || key === UNCLAIMED) return
     await this.#propose({ kind: 'renew', leases: [id] }).catch(ignoreLeaseErrors)
     await this.#propose({ kind: 'release', lease: id }).catch(ignoreLeaseErrors)
   }
