@@ -136,11 +136,30 @@ describe('an owner taken for dead', () => {
 })
 
 describe('snapshots', () => {
+  test('a large state is not copied over and over: as much is written between two as one takes', async () => {
+    const rig = new Rig()
+    await using replica = await rig.open({ snapshotBytes: 1_000, snapshotEntries: 20 })
+    const ids: number[] = []
+    for (let i = 0; i < 20; i++) {
+      const all = await Promise.all(Array.from({ length: 100 }, (_, j) => replica.propose(acquire('ann', `a/${i}/${j}`))))
+      ids.push(...all.map(outcome => granted(outcome).lease))
+      await rig.clock.settle()
+    }
+    const before = replica.seen.snapshots
+    for (let i = 0; i < 200; i++) {
+      await replica.propose({ kind: 'renew', leases: ids.slice(0, 1_000) })
+      await rig.clock.settle()
+    }
+    const made = replica.seen.snapshots - before
+    expect(made).toBeGreaterThan(0)
+    expect(made).toBeLessThan(6)
+  })
+
   test('are taken in slices while commands go on, and lead to the same state', async () => {
     const rig = new Rig()
     await using replica = await rig.open({ snapshotEntries: 40 })
     await Promise.all(Array.from({ length: 5_000 }, (_, i) => replica.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 }))))
-    for (let i = 0; i < 100; i++) {
+    for (let i = 0; i < 400; i++) {
       await replica.propose({
         kind: 'release',
         lease: (await replica.read({ kind: 'resource', resource: `a/${i * 7}` })).value.grants[0]!.lease,

@@ -20,6 +20,10 @@ import type { Timekeeper } from './timekeeper.ts'
 /** How far the counters had come, and how long anyone may believe in what was lost. */
 export type Survivor = Omit<Generation, 'kind'>
 
+/** What a lease takes in a snapshot, and what an entry costs a store beside its bytes. */
+const LEASE_BYTES = 64
+const ENTRY_BYTES = 1_024
+
 export interface FollowerOptions {
   readonly clock: Clock
   readonly proposer: number
@@ -272,19 +276,26 @@ export class Follower {
   // Snapshots
 
   snapshotDue(entries: number, bytes: number): boolean {
-    return this.#sinceSnapshot.entries >= entries || this.#sinceSnapshot.bytes >= bytes
+    const { entries: written, bytes: size } = this.#sinceSnapshot
+    return written >= Math.max(entries, this.#weight / ENTRY_BYTES) || size >= Math.max(bytes, this.#weight)
   }
 
-  /** Takes one in slices, while entries go on being applied. Replicas reach the mark together; the store keeps the first. */
+  /** About how many bytes a snapshot takes. As much is written between two of them: a large state would else be copied over and over. */
+  get #weight(): number {
+    const { leases, entries } = this.#state
+    return LEASE_BYTES * (leases.size + entries.size)
+  }
+
   /** Whether another replica has lately made one: then ours is not due yet. */
   async snapshotThere(entries: number): Promise<boolean> {
     const newest = await this.#store.newest().catch(() => undefined) // whether the store can be reached shows when one is made
     const since = this.#state.index - (newest?.position.index ?? 0)
-    if (newest === undefined || since >= entries / 2) return false
+    if (newest === undefined || since >= Math.max(entries, this.#weight / ENTRY_BYTES) / 2) return false
     this.#sinceSnapshot = { entries: Math.max(0, since), bytes: 0 }
     return true
   }
 
+  /** Takes one in slices, while entries go on being applied. Replicas reach the mark together; the store keeps the first. */
   async snapshot(): Promise<void> {
     const at = this.#position
     this.#sinceSnapshot = { entries: 0, bytes: 0 }
