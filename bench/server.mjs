@@ -15,7 +15,7 @@ const run = promisify(execFile)
 const program = new URL('./server-child.mjs', import.meta.url)
 
 async function leasehold(name) {
-  const child = fork(program, [join(scratch, `${name}.db`)])
+  const child = fork(program, [join(scratch, `${name}.db`)], { execArgv: ['--max-semi-space-size=64'] }) // as `npm start`
   const [{ port }] = await once(child, 'message')
   const ask = async what => {
     child.send(what)

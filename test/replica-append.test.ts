@@ -38,28 +38,6 @@ describe('group commit', () => {
     expect((await rig.entries()).map(({ proposals }) => proposals.length)).toEqual([1, 50])
   })
 
-  test('a turn that takes longer than an append does not keep the log waiting for its end', async () => {
-    const rig = new Rig()
-    const line = new Line()
-    await using replica = await rig.open({ line })
-    line.ways.append.push(...Array.from({ length: 16 }, () => 1)) // there and back: 2 ms
-    const first = replica.propose(acquire('ann', 'a'))
-    await rig.clock.advance(5)
-    await first
-    const busy = async (ms: number, name: string) => {
-      const ask = (from: number) => Array.from({ length: 100 }, (_, i) => replica.propose(acquire('ann', `${name}/${from + i}`)))
-      const before = ask(0)
-      rig.clock.stall(ms)
-      const all = Promise.all([...before, ...ask(100)])
-      await rig.clock.advance(10)
-      await all
-    }
-    await busy(1, 'short')
-    expect((await rig.entries()).map(({ proposals }) => proposals.length)).toEqual([1, 200])
-    await busy(3, 'long')
-    expect((await rig.entries()).map(({ proposals }) => proposals.length)).toEqual([1, 200, 128, 72])
-  })
-
   test('an entry does not grow far beyond 512 KiB, and the order is kept over several', async () => {
     const rig = new Rig()
     const line = new Line()

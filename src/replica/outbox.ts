@@ -12,8 +12,6 @@ import { isTransient, pauseUnless } from './patience.ts'
 
 /** An entry is at most so large: etcd takes 1.5 MiB, and a smaller one is durable sooner. */
 const ENTRY_BYTES = 512 * 1_024
-/** Of so many it is worth asking how long collecting them took. */
-const SOME = 64
 const RETRY_FIRST = 10
 const RETRY_LAST = 1_000
 /** Upper bounds in ms of what `took` counts. */
@@ -72,10 +70,6 @@ export class Outbox {
   #flight: Flight | undefined
   #pumping = false
   #pumpSoon = false
-  /** Since when the entry that nobody has begun to write is being collected. */
-  #collecting = 0
-  /** How long the quickest of the last appends took, in ms: the others also waited for us. */
-  #usual = Number.POSITIVE_INFINITY
   /** For metrics and tests. */
   readonly seen = { appends: 0, commands: 0, resent: 0, voided: 0 }
   /** How many appends were acknowledged within each bound and not within the one before, and how many ms all of them took. */
@@ -106,14 +100,9 @@ export class Outbox {
     }
     this.#next.add(waiting.proposal)
     this.#nextWaiting.push(waiting)
-    if (this.#pumping) return
-    if (this.#pumpSoon) {
-      if (this.#nextWaiting.length % SOME === 0 && this.#clock.now() - this.#collecting > this.#usual) void this.#pump()
-      return
-    }
-    // Everything asked for within this turn goes into one entry, unless collecting it takes longer than writing does.
+    if (this.#pumping || this.#pumpSoon) return
+    // Everything asked for within this turn goes into one entry. (To begin earlier, in a turn longer than an append, was tried: it gained nothing.)
     this.#pumpSoon = true
-    this.#collecting = this.#clock.now()
     this.#clock.soon(() => {
       this.#pumpSoon = false
       void this.#pump()
@@ -202,7 +191,6 @@ export class Outbox {
 
   #count(ms: number): void {
     this.took.ms += ms
-    this.#usual = Math.min(ms, this.#usual * 1.05)
     for (const bucket of this.took.within)
       if (ms <= bucket[0]) {
         bucket[1]++
