@@ -169,10 +169,10 @@ async function benchmarked(report, server, other) {
       return figure
     }
   const name = 'k/__rand_int__/__rand_int__'
-  await ask(server.port, 200_000, 'LEASE.ACQUIRE', name, 'TTL', '1000')() // still being compiled
+  await ask(server.port, 100_000, 'LEASE.ACQUIRE', name, 'TTL', '600000')() // still being compiled
   const [acquired, set] = await inTurns(
-    ask(server.port, 40_000, 'LEASE.ACQUIRE', name, 'TTL', '30000'),
-    ask(other.port, 40_000, 'SET', name, 'x', 'NX', 'PX', '30000'),
+    ask(server.port, 40_000, 'LEASE.ACQUIRE', name, 'TTL', '600000'),
+    ask(other.port, 40_000, 'SET', name, 'x', 'NX', 'PX', '600000'),
   )
   report('server: redis-benchmark -c 50 -P 16 LEASE.ACQUIRE', acquired, 'requests/s', {
     target: 'level',

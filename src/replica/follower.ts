@@ -49,7 +49,7 @@ export class Follower {
   #trailsFrom = 0
   #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
   #reloading: Promise<void> | undefined
-  readonly #onChange = new Set<() => void>()
+  readonly #onChange = new Set<News>()
   #sinceSnapshot = { entries: 0, bytes: 0 }
   /** For metrics and tests. */
   readonly seen = { snapshots: 0, reloads: 0 }
@@ -253,24 +253,21 @@ export class Follower {
     return begun
   }
 
-  /** Resolves when something was applied that a watcher could see, or when either signal fires. */
-  changed(signal: AbortSignal): Promise<void> {
-    const { closing } = this.#options
-    return new Promise(resolve => {
-      const wake = () => {
-        this.#onChange.delete(wake)
-        signal.removeEventListener('abort', wake)
-        closing.removeEventListener('abort', wake)
-        resolve()
-      }
-      this.#onChange.add(wake)
-      signal.addEventListener('abort', wake, { once: true })
-      closing.addEventListener('abort', wake, { once: true })
+  /** For one who watches, until `signal` or the end of this replica: listened to once, since every change comes by here. */
+  news(signal: AbortSignal): News {
+    const news = new News(() => {
+      this.#onChange.delete(news)
+      for (const over of [signal, closing]) over.removeEventListener('abort', wake)
     })
+    const wake = () => news.wake()
+    const { closing } = this.#options
+    for (const over of [signal, closing]) over.addEventListener('abort', wake, { once: true })
+    this.#onChange.add(news)
+    return news
   }
 
   wake(): void {
-    for (const wake of this.#onChange) wake()
+    for (const news of this.#onChange) news.wake()
   }
 
   // Snapshots
@@ -339,6 +336,32 @@ export class Follower {
       }
     }
     return { slices: slices(), end: () => void chunks.return() }
+  }
+}
+
+/** Whether something was applied that a watcher could see. */
+export class News implements Disposable {
+  readonly #stop: () => void
+  #wake: (() => void) | undefined
+
+  constructor(stop: () => void) {
+    this.#stop = stop
+  }
+
+  /** Resolves with the next change after this call, or when it is all over. */
+  next(): Promise<void> {
+    return new Promise(resolve => {
+      this.#wake = resolve
+    })
+  }
+
+  wake(): void {
+    this.#wake?.()
+    this.#wake = undefined
+  }
+
+  [Symbol.dispose](): void {
+    this.#stop()
   }
 }
 

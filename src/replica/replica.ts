@@ -422,6 +422,7 @@ export class Replica implements Lessor {
     if (after !== undefined && after > this.#state.revision) await this.#atTheEnd()
     let revision = after ?? this.#state.revision
     const wanted = wantedBy(prefix, types)
+    using news = this.#follower.news(signal)
     while (!signal.aborted) {
       this.#mustBeOpen()
       const missed = this.#follower.after(revision, wanted)
@@ -434,7 +435,7 @@ export class Replica implements Lessor {
         yield events
         if (signal.aborted) return
       }
-      if (missed.upTo === revision) await this.#follower.changed(signal)
+      if (missed.upTo === revision) await news.next()
       revision = missed.upTo
     }
   }
