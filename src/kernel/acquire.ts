@@ -4,6 +4,7 @@ import { cycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { end } from './end.ts'
 import { attach, badAttachment, entryRefusal } from './entry.ts'
+import type { Freed } from './freed.ts'
 import { badName, badText, under } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
@@ -13,7 +14,6 @@ import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
   FROZEN,
-  type Freed,
   findLease,
   type Lease,
   LIVE,

@@ -6,6 +6,7 @@
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
 import type { EventType } from './event.ts'
+import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
 import { leaveQueues } from './queue.ts'
 import { countEntry, review } from './service.ts'
@@ -14,7 +15,6 @@ import {
   dropEntry,
   dropLease,
   FROZEN,
-  type Freed,
   findLease,
   type Grant,
   type Lease,

@@ -2,8 +2,9 @@
 import type { Want } from './command.ts'
 import type { Effects } from './effects.ts'
 import { emit, emitForGrant, startTimer } from './effects.ts'
+import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
-import { CAP, FROZEN, type Freed, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from './state.ts'
+import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from './state.ts'
 
 export type Wanted = Required<Want>
 

@@ -1,8 +1,9 @@
 import type { Effects } from './effects.ts'
 import { withdraw } from './end.ts'
+import type { Freed } from './freed.ts'
 import { allowed, rule } from './policy.ts'
 import { choose, grant, leaveQueues } from './queue.ts'
-import { dropIfIdle, type Freed, type Lease, type Resource, rareOf, type State, touch, UNCLAIMED } from './state.ts'
+import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch, UNCLAIMED } from './state.ts'
 
 /** Gives what is free to the next live, still entitled waiters, in the same revision in which it became free. */
 export function settle(state: State, effects: Effects, freed: Freed): void {

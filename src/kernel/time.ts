@@ -2,10 +2,12 @@
  * Time, as far as a log can know it: someone who counts proposes that a timer is due, or how old it is at least. The kernel accepts that only
  * for the epoch that still runs; it never measures anything itself.
  */
+
 import type { Aged, AgedTogether, Due, Tick } from './command.ts'
 import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
 import { end } from './end.ts'
 import { decayFlaps } from './flap.ts'
+import type { Freed } from './freed.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
 import { emitForAll } from './renew.ts'
@@ -14,7 +16,6 @@ import { settle } from './settle.ts'
 import {
   BREAK,
   CAP,
-  type Freed,
   findLease,
   HOLD,
   type Lease,

@@ -7,7 +7,7 @@
 import { setMaxListeners } from 'node:events'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import type { Outcome, Refused } from '../kernel/outcome.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import { CommandParser, ProtocolError } from '../wire/resp.ts'
 import type { Link, LinkEnd } from '../wire/resp-link.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
@@ -15,59 +15,9 @@ import { type Asked, NOTHING_MORE } from './desk.ts'
 import type { DoorContext } from './door.ts'
 import { anyone, type Caller } from './gate.ts'
 import type { RespCommand } from './resp-command.ts'
-import { asLeaseError, Conversation } from './resp-conversation.ts'
-import { writeError } from './resp-write.ts'
-import { type Tallies, Tally } from './tally.ts'
-
-export type Encode<T = never> = (to: RespWriter, value: T) => void
-
-/** The place of an answer among those before and after it. Used again and again: most connections ask the same all day. */
-class Slot {
-  ready = false
-  value: unknown = undefined
-  error: unknown = undefined
-  failed = false
-  encode: Encode<unknown> = none
-  tally: Tally = NOBODY
-  readonly settle: (value: unknown) => void
-  readonly fail: (error: unknown) => void
-
-  constructor(session: RespSession) {
-    this.settle = value => {
-      this.value = value
-      this.ready = true
-      session.dirty()
-    }
-    this.fail = error => {
-      this.error = error
-      this.failed = true
-      this.ready = true
-      session.dirty()
-    }
-  }
-
-  write(to: RespWriter): void {
-    if (this.failed) {
-      this.tally.count(asLeaseError(this.error).code)
-      writeError(to, this.error)
-    } else {
-      if (isRefused(this.value)) this.tally.count(this.value.code)
-      else this.tally.ok++
-      this.encode(to, this.value)
-    }
-    this.value = undefined
-    this.error = undefined
-    this.failed = false
-    this.ready = false
-  }
-}
-
-const none: Encode<unknown> = () => {}
-const NOBODY = new Tally('resp', '')
-
-function isRefused(value: unknown): value is Refused {
-  return typeof value === 'object' && value !== null && (value as Partial<Outcome>).kind === 'refused'
-}
+import { Conversation } from './resp-conversation.ts'
+import { type Encode, NOBODY, none, Slot } from './resp-slot.ts'
+import type { Tallies } from './tally.ts'
 
 /** Answers that one connection may be owed. */
 const MOST_OWED = 16_384
