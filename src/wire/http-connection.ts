@@ -4,6 +4,8 @@ import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
 
 /** A server answers sooner, if only that it does not know. */
 const PATIENCE = 35_000
+/** Why a call ends that has its answer. Left out, an exception with a stack would be made for each of them. */
+const OVER = new Error('it is over')
 
 export type Said = { readonly code: string; readonly message: string } & Facts
 
@@ -57,7 +59,7 @@ export class Connection {
     this.#calls.add(controller)
     return {
       signal: controller.signal,
-      end: reason => {
+      end: (reason = OVER) => {
         signal?.removeEventListener('abort', abort)
         this.#calls.delete(controller)
         controller.abort(reason)
