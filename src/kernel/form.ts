@@ -3,7 +3,7 @@
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
 import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Operation, VERBS, type Want } from './command.ts'
-import { NAME_BYTES, utf8Length } from './name.ts'
+import { fits, NAME_BYTES } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
 
@@ -25,8 +25,7 @@ const signed: Check = value => {
 
 const text: Check = value => {
   if (typeof value !== 'string') return `must be text, not ${describe(value)}`
-  const fits = value.length <= MOST_TEXT / 3 ? value.isWellFormed() : value.length <= MOST_TEXT && utf8Length(value) <= MOST_TEXT
-  return fits ? undefined : 'is too long, or not Unicode text'
+  return fits(value, MOST_TEXT) ? undefined : 'is too long, or not Unicode text'
 }
 
 /** As `positive`: a log writes an empty text for one left out. */
@@ -182,6 +181,6 @@ export function malformedAsker(key: number, op: Operation | undefined): string |
   if (!number(key)) return `${String(key)} is not the number of a key`
   if (op === undefined) return undefined
   const { session, seq, acked } = op
-  if (typeof session !== 'string' || utf8Length(session) > NAME_BYTES) return `a session's name is text of at most ${NAME_BYTES} bytes`
+  if (typeof session !== 'string' || !fits(session, NAME_BYTES)) return `a session's name is text of at most ${NAME_BYTES} bytes`
   return number(seq) && number(acked) ? undefined : `an operation is numbered by whole numbers, not ${String(seq)} after ${String(acked)}`
 }

@@ -22,12 +22,17 @@ export function utf8Length(text: string): number {
   return bytes
 }
 
+/** Whether it is at most so many bytes of UTF-8. Short ones, as most are, need not be counted. */
+export function fits(text: string, bytes: number): boolean {
+  if (text.length <= bytes / 3) return text.isWellFormed()
+  return text.length <= bytes && utf8Length(text) <= bytes
+}
+
 /** What is wrong with a name, or undefined. */
 export function badName(name: unknown): string | undefined {
   if (typeof name !== 'string') return 'must be text'
   if (name.length === 0) return 'is empty'
-  if (name.length > NAME_BYTES / 3 && utf8Length(name) > NAME_BYTES) return `is longer than ${NAME_BYTES} bytes of UTF-8`
-  if (!name.isWellFormed()) return `is longer than ${NAME_BYTES} bytes of UTF-8`
+  if (!fits(name, NAME_BYTES)) return `is longer than ${NAME_BYTES} bytes of UTF-8`
   let segment = 0
   for (let i = 0; i <= name.length; i++) {
     const code = i === name.length ? 0x2f : name.charCodeAt(i)
@@ -45,7 +50,7 @@ export function badName(name: unknown): string | undefined {
 /** What is wrong with a text that is shown to people but names nothing, or undefined. */
 export function badText(text: unknown, bytes: number): string | undefined {
   if (typeof text !== 'string') return 'must be text'
-  if (text.length > bytes || utf8Length(text) > bytes) return `is longer than ${bytes} bytes of UTF-8`
+  if (!fits(text, bytes)) return `is longer than ${bytes} bytes of UTF-8`
   return undefined
 }
 

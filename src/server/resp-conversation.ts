@@ -197,8 +197,7 @@ class Owed implements Told {
   }
 
   settle(outcome: Outcome): void {
-    if (outcome.kind === 'refused') this.#tally.count(outcome.code)
-    else this.#tally.ok++
+    this.#tally.count(outcome.kind === 'refused' ? outcome.code : undefined)
     this.#conversation.answer({ kind: 'outcome', id: this.#id, outcome })
   }
 

@@ -37,8 +37,7 @@ export class Slot {
       this.tally.count(asLeaseError(this.error).code)
       writeError(to, this.error)
     } else {
-      if (isRefused(this.value)) this.tally.count(this.value.code)
-      else this.tally.ok++
+      this.tally.count(isRefused(this.value) ? this.value.code : undefined)
       this.encode(to, this.value)
     }
     this.value = undefined

@@ -7,7 +7,7 @@ export class Tally {
   /** A route or a command of ours, never what somebody sent. */
   readonly asked: string
   /** By far the most frequent answer. */
-  ok = 0
+  #ok = 0
   readonly #others = new Map<string, number>()
 
   constructor(wire: Wire, asked: string) {
@@ -15,12 +15,13 @@ export class Tally {
     this.asked = asked
   }
 
-  count(code: string): void {
-    this.#others.set(code, (this.#others.get(code) ?? 0) + 1)
+  count(code = 'OK'): void {
+    if (code === 'OK') this.#ok++
+    else this.#others.set(code, (this.#others.get(code) ?? 0) + 1)
   }
 
   get counts(): readonly (readonly [code: string, count: number])[] {
-    return this.ok === 0 ? [...this.#others] : [['OK', this.ok], ...this.#others]
+    return this.#ok === 0 ? [...this.#others] : [['OK', this.#ok], ...this.#others]
   }
 }
 
