@@ -57,7 +57,7 @@ async function onFile(report) {
   await using(inFile('one.db'), async replica => {
     for (let turn = 0; turn < 4; turn++) {
       bare.push(bareCommits(engine, `bare-${turn}.db`))
-      ours.push(2 * (await throughput(pair(replica), { inFlight: 1, forSeconds: 1, warmUp: 0.1 })))
+      ours.push(2 * (await throughput(pair(replica), { inFlight: 1, forSeconds: 1, warmUp: 1 })))
     }
   })
   const middle = list =>

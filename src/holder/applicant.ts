@@ -8,7 +8,7 @@ import { type AcquireOptions, type Asked, form, namesOf } from './asked.ts'
 import { Asking } from './asking.ts'
 import type { Beliefs } from './beliefs.ts'
 import { publish } from './channels.ts'
-import type { Told, Waiter } from './hearing.ts'
+import type { Heard, Waiter } from './hearing.ts'
 import type { Identity } from './identity.ts'
 import type { Nesting } from './nesting.ts'
 import { type Operations, refused } from './operations.ts'
@@ -131,24 +131,24 @@ export class Applicant {
 
   async #queue(belief: Belief, { position, revision }: Queued, asked: Asked, asking: Asking<Belief>): Promise<Belief | undefined> {
     const { beliefs } = this.#options
-    const told = await new Promise<Told | undefined>((settle, fail) => {
+    const heard = await new Promise<Heard | undefined>((settle, fail) => {
       const waiter: Waiter = { belief, asked, position: -1, settle, fail }
       beliefs.waiters.set(belief.id, waiter)
       beliefs.heartbeat.join(belief)
       beliefs.hearing.attend(waiter, position, revision)
     })
     beliefs.waiters.delete(belief.id)
-    if (told === undefined) {
+    if (heard === undefined) {
       beliefs.leave(belief)
       return undefined
     }
-    if (told.lease === belief.id) return (await beliefs.confirm(belief, told)) ? belief : undefined
+    if (heard.lease === belief.id) return (await beliefs.confirm(belief, heard)) ? belief : undefined
     // It came by transfer: our own place in the queue is given back.
-    const heir = new Belief(beliefs.keeper, told.lease, 'told', belief.term, asked)
+    const heir = new Belief(beliefs.keeper, heard.lease, 'told', belief.term, asked)
     beliefs.add(heir)
     asking.onStop = () => beliefs.leave(heir)
     beliefs.leave(belief)
-    return (await beliefs.confirm(heir, told)) ? heir : undefined
+    return (await beliefs.confirm(heir, heard)) ? heir : undefined
   }
 
   /** More to choose from, for one that waits. False: it does not wait, or not any more. */

@@ -8,7 +8,7 @@ import type { PastGrant } from '../lessor.ts'
 import { publish } from './channels.ts'
 import { farewell } from './farewell.ts'
 import { give } from './handover.ts'
-import { Hearing, type Told, type Waiter } from './hearing.ts'
+import { Hearing, type Heard, type Waiter } from './hearing.ts'
 import { Heartbeat } from './heartbeat.ts'
 import type { Identity } from './identity.ts'
 import { Losses } from './losses.ts'
@@ -106,7 +106,7 @@ export class Beliefs implements Iterable<Belief> {
   // Renewing
 
   /** Belief begins with a renewal that leaves after the news. False: it was over before that. */
-  async confirm(belief: Belief, { resources, tokens }: Pick<Told, 'resources' | 'tokens'>): Promise<boolean> {
+  async confirm(belief: Belief, { resources, tokens }: Pick<Heard, 'resources' | 'tokens'>): Promise<boolean> {
     if (belief.stage === 'ended') return false // it was called off, or ran out, while the news was on its way
     belief.stage = 'told'
     belief.resources = resources

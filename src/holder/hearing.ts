@@ -13,7 +13,7 @@ import { type Operations, PATIENCE } from './operations.ts'
 const MOST_WATCHES = 32
 
 /** News of a grant. */
-export interface Told {
+export interface Heard {
   readonly lease: number
   readonly resources: readonly string[]
   readonly tokens: readonly number[]
@@ -24,7 +24,7 @@ export interface Waiter {
   readonly asked: Asked
   position: number
   /** Undefined: the place is lost, ask again. */
-  readonly settle: (told: Told | undefined) => void
+  readonly settle: (heard: Heard | undefined) => void
   readonly fail: (error: unknown) => void
 }
 
@@ -101,8 +101,8 @@ export class Hearing {
     if (waiter === undefined) return
     const { wants, any } = waiter.asked.command
     if (events.length < (any ?? wants.length)) return void this.check(belief)
-    const told = { lease: belief.id, resources: events.map(({ resource }) => resource!), tokens: events.map(({ token }) => token!) }
-    waiter.settle(told)
+    const heard = { lease: belief.id, resources: events.map(({ resource }) => resource!), tokens: events.map(({ token }) => token!) }
+    waiter.settle(heard)
   }
 
   /** A renewal, a resync or a late watch says that something happened: see what. The revision it was seen at, if it could be. */

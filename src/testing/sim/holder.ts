@@ -169,7 +169,7 @@ export class Holder {
     this.#learn(outcome.lease, outcome.incarnation)
     held.lease = outcome.lease
     if (outcome.kind === 'queued') {
-      if (!(await this.#waitFor(held, outcome.ttl))) return
+      if (!(await this.#waitFor(held, outcome.ttl, wish.any !== undefined))) return
     } else {
       referee.acknowledged(outcome.lease, sent.world, outcome.ttl)
       const wanted = new Map(wish.wants.map(want => [want.resource, want]))
@@ -191,7 +191,7 @@ export class Holder {
   }
 
   /** Keeps its place; believes only when a renewal that it sent after the news of its grant is acknowledged. */
-  async #waitFor(held: Held, term: number): Promise<boolean> {
+  async #waitFor(held: Held, term: number, choosing: boolean): Promise<boolean> {
     const { referee, world } = this.#site
     const patience = this.#dice.between(200, 4_000)
     const began = this.#clock.now()
@@ -217,6 +217,8 @@ export class Holder {
           return true
         }
         if (view.status !== 'waiting') return false
+        if (choosing && this.#dice.chance(0.1))
+          await this.#propose({ kind: 'widen', lease: held.lease, wants: [{ resource: `x/${this.#dice.whole(0, 3)}` }] })
         if (this.#clock.now() - renewed > term / 3) {
           renewed = this.#clock.now()
           await this.#propose({ kind: 'renew', leases: [held.lease], waiting: true })
@@ -363,7 +365,7 @@ export class Holder {
   async #inherit(lease: number): Promise<void> {
     const held = new Held(this.name, this.#clock)
     held.lease = lease
-    if (await this.#waitFor(held, 1_000)) await this.#hold(held)
+    if (await this.#waitFor(held, 1_000, false)) await this.#hold(held)
   }
 }
 

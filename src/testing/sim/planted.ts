@@ -77,6 +77,20 @@ export const BUGS: readonly Planted[] = [
     expected: ['S3'],
   },
   {
+    name: 'whoever is shown more to choose from stands last there',
+    file: 'kernel/widen.js',
+    find: 'resource.queue.splice(positionOf(resource, lease), 0, lease)',
+    put: 'resource.queue.push(lease)',
+    expected: ['S14'],
+  },
+  {
+    name: 'what is free is not given to whoever is shown it later',
+    file: 'kernel/widen.js',
+    find: 'freed.add(resource);',
+    put: '',
+    expected: ['L1'],
+  },
+  {
     name: 'a waiter whose own lease had died is granted (etcd 11456)',
     file: 'kernel/end.js',
     find: '    leaveQueues(state, lease, freed);',

@@ -39,6 +39,9 @@ export class Waiters {
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
     if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#ranks.set(outcome.id, FIRST)
+    const asked = command.kind === 'widen' && outcome.kind === 'done' ? this.#asked.get(command.lease) : undefined
+    if (command.kind === 'widen' && asked !== undefined)
+      this.#asked.set(command.lease, { ...asked, resources: [...asked.resources, ...command.wants.map(({ resource }) => resource)] })
   }
 
   judge(state: State, command: Command, outcome: Outcome, events: readonly Event[]): void {
@@ -55,6 +58,7 @@ export class Waiters {
       const there = state.resources.get(resource)
       if (there === undefined) continue
       this.judgeFree(state, there)
+      if (type === 'queued') this.#judgeOrder(there)
       // An heir takes the giver's place, not one in the queue.
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
@@ -66,6 +70,16 @@ export class Waiters {
     const expected = this.#ranks.get(id)
     if (rank !== undefined && expected !== undefined && rank !== expected)
       this.#violate('S14', `${id} waits with rank ${rank}, and by its priority it should be ${expected}`)
+  }
+
+  /** By rank, then by age: also whoever came to this queue later than to another. */
+  #judgeOrder({ name, queue }: Resource): void {
+    for (let i = 1; i < queue.length; i++) {
+      const [before, after] = [queue[i - 1]!, queue[i]!]
+      const [first, second] = [before, after].map(({ id, rare }) => this.#ranks.get(id) ?? rare!.rank) as [number, number]
+      if (first > second || (first === second && before.id > after.id))
+        this.#violate('S14', `${before.id} stands before ${after.id} in the queue for ${name}, and has waited less`)
+    }
   }
 
   /** Nobody overtakes where the discipline is first come, first served. */
@@ -83,7 +97,7 @@ export class Waiters {
     const asked = this.#asked.get(lease)
     if (asked === undefined) return
     const expected = asked.any === 0 ? asked.resources.length : asked.any
-    if (resources.length !== expected)
+    if (resources.length !== expected || resources.some(name => !asked.resources.includes(name)))
       this.#violate('S10', `lease ${lease} was granted ${resources.join(', ')}, which is not the ${expected} it asked for`)
   }
 
