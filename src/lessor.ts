@@ -35,13 +35,31 @@ export interface WatchOptions {
   readonly signal: AbortSignal
 }
 
+/** What of a list is looked for, and how much of it. Which are left out when there are more is not promised. */
+export interface Listing {
+  /** At most so many; the view says `more` when there are others. */
+  readonly limit?: number
+  /**
+   * Only what is under one of these prefixes, and nothing when there are none: what a key may see, said beforehand, so that the rest is not even
+   * looked at. A lease is within them when all that it names is. Left out: everything.
+   */
+  readonly within?: readonly string[]
+}
+
+/** Besides those within the prefixes: leases of this key, whatever they name, and leases that no key has claimed and this one may. */
+export interface Own {
+  readonly key: number
+  /** Prefixes that it may acquire under. */
+  readonly claims: readonly string[]
+}
+
 export type Query =
   | { readonly kind: 'summary' }
   | { readonly kind: 'lease'; readonly lease: number }
-  | { readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string }
+  | ({ readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string; readonly own?: Own } & Listing)
   | { readonly kind: 'resource'; readonly resource: string }
-  | { readonly kind: 'resources'; readonly prefix: string }
-  | { readonly kind: 'entries'; readonly prefix: string }
+  | ({ readonly kind: 'resources'; readonly prefix: string } & Listing)
+  | ({ readonly kind: 'entries'; readonly prefix: string } & Listing)
   | { readonly kind: 'services'; readonly service?: string }
   | { readonly kind: 'history'; readonly resource: string }
   | { readonly kind: 'policies' }
@@ -175,6 +193,8 @@ export interface View<K extends Query['kind'] = Query['kind']> {
   /** The state it was read from. */
   readonly revision: number
   readonly value: Answers[K]
+  /** There are others beyond the `limit` of the question. */
+  readonly more?: true
 }
 
 /** Who is told what became of a proposal: exactly one of these is called, once, and perhaps before `submit` returns. */

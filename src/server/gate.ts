@@ -140,7 +140,7 @@ export class Gate implements AsyncDisposable {
 
   /** The answer, without what the caller may not read. What is hidden looks as if it were not there. Throws where all of it is hidden. */
   filter<K extends Query['kind']>(caller: Caller, query: Extract<Query, { readonly kind: K }>, view: View<K>): View<K> {
-    return { revision: view.revision, value: this.#filtered(caller, query, view.value) } as View<K>
+    return { ...view, value: this.#filtered(caller, query, view.value) } as View<K>
   }
 
   #filtered(caller: Caller, query: Query, value: View['value']): View['value'] {

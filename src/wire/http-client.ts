@@ -152,8 +152,8 @@ export class HttpLessor implements Lessor {
     await this.#heard()
     const asked = { query, ...(consistent !== undefined && { consistent }), ...(atLeast !== undefined && { atLeast }) }
     const body = JSON.stringify(asked)
-    const { revision, value } = (await this.#connection.json('POST', '/v1/read', { body, signal })) as View<K>
-    return { revision, value }
+    const { revision, value, more } = (await this.#connection.json('POST', '/v1/read', { body, signal })) as View<K>
+    return { revision, value, ...(more === true && { more }) }
   }
 
   async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {

@@ -174,13 +174,19 @@ export const Propose = closed({
   proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), { maxItems: 1_000, description: 'Decided in this order.' }),
 })
 const query = <K extends string>(kind: K) => ({ kind: Type.Literal(kind) })
+const prefixes = (description: string) => Type.Array(text(''), { maxItems: 10_000, description })
+const listing = {
+  limit: optional(whole('At most so many.')),
+  within: optional(prefixes('Only what is under one of these.')),
+}
+const own = closed({ key: whole(), claims: prefixes('Under which it may claim what no key has.') })
 export const Query = Type.Union([
   closed(query('summary')),
   closed({ ...query('lease'), lease: id }),
-  closed({ ...query('leases'), holder: optional(text('')), prefix: optional(text('')) }),
+  closed({ ...query('leases'), holder: optional(text('')), prefix: optional(text('')), own: optional(own), ...listing }),
   closed({ ...query('resource'), resource: name }),
-  closed({ ...query('resources'), prefix: text('') }),
-  closed({ ...query('entries'), prefix: text('') }),
+  closed({ ...query('resources'), prefix: text(''), ...listing }),
+  closed({ ...query('entries'), prefix: text(''), ...listing }),
   closed({ ...query('services'), service: optional(text('')) }),
   closed({ ...query('history'), resource: name }),
   closed(query('policies')),
@@ -192,7 +198,13 @@ export const Read = closed({ query: Query, consistent: optional(Type.Boolean()),
 
 export const consistent = optional(yes("At the log's end, not merely at what has been applied here."))
 export const prefix = optional(text('By whole segments; left out: everything.'))
-export const limit = optional(Type.Integer({ minimum: 1, maximum: 100_000, description: 'At most so many; 10,000 when left out.' }))
+export const limit = optional(
+  Type.Integer({
+    minimum: 1,
+    maximum: 100_000,
+    description: 'At most so many; 10,000 when left out. Which, when there are more, is not promised.',
+  }),
+)
 export const Reading = closed({ consistent })
 export const Listing = closed({ prefix, consistent, limit })
 export const LeaseListing = closed({ holder: optional(text('')), prefix, consistent, limit })
@@ -362,7 +374,7 @@ export const DiscoveryRequest = Type.Object({
   version_info: optional(Type.String({ maxLength: 256 })),
 })
 export const DiscoveryResponse = answer({ version_info: Type.String(), type_url: Type.String(), resources: Type.Array(Type.Object({})) })
-export const ReadAnswer = answer({ revision, value: optional(Type.Unknown()) })
+export const ReadAnswer = answer({ revision, value: optional(Type.Unknown()), more })
 export const About = answer({
   name: Type.Literal('leasehold'),
   version: Type.String(),

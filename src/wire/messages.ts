@@ -126,7 +126,7 @@ function readAnswer(from: Reader): Answer {
       const view = json(from.text()) as View
       if (!isWhole(view?.revision)) throw new Damaged('a view without a revision')
       // JSON has no undefined: what is not there is left out.
-      return { kind, id, view: { revision: view.revision, value: view.value } as View }
+      return { kind, id, view: { revision: view.revision, value: view.value, ...(view.more === true && { more: true }) } as View }
     }
     case 'watching':
       return { kind, id, revision: from.uint() }

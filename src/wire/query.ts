@@ -1,17 +1,36 @@
 /** Questions from outside: closed, so that a field nobody knows is a mistake and not a wish. */
 import { LeaseError } from '../errors.ts'
 import type { Query } from '../lessor.ts'
+import { isWhole } from './messages.ts'
 
-type Field = 'text' | 'number'
+type Field = 'text' | 'number' | 'texts' | 'own'
+
+const LISTING = { 'limit?': 'number', 'within?': 'texts' } as const
+
+const isText = (value: unknown): boolean => typeof value === 'string'
+const areTexts = (value: unknown): boolean => Array.isArray(value) && value.every(isText)
+
+const FIELDS: Readonly<Record<Field, { readonly words: string; right(value: unknown): boolean }>> = {
+  text: { words: 'a text', right: isText },
+  number: { words: 'a whole number', right: isWhole },
+  texts: { words: 'a list of texts', right: areTexts },
+  own: { words: '{key, claims}', right: isOwn },
+}
+
+function isOwn(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const { key, claims, ...rest } = value as { readonly key?: unknown; readonly claims?: unknown }
+  return isWhole(key) && areTexts(claims) && Object.keys(rest).length === 0
+}
 
 /** What each may be asked with; a name that ends in `?` may be left out. */
 const FORMS: Readonly<Record<Query['kind'], Readonly<Record<string, Field>>>> = {
   summary: {},
   lease: { lease: 'number' },
-  leases: { 'holder?': 'text', 'prefix?': 'text' },
+  leases: { 'holder?': 'text', 'prefix?': 'text', 'own?': 'own', ...LISTING },
   resource: { resource: 'text' },
-  resources: { prefix: 'text' },
-  entries: { prefix: 'text' },
+  resources: { prefix: 'text', ...LISTING },
+  entries: { prefix: 'text', ...LISTING },
   services: { 'service?': 'text' },
   history: { resource: 'text' },
   policies: {},
@@ -33,8 +52,8 @@ export function queryFrom(value: unknown): Query {
       if (name === plain) throw new LeaseError('INVALID', `${kind}: ${plain} is missing`)
       continue
     }
-    const right = field === 'text' ? typeof given === 'string' : Number.isSafeInteger(given) && (given as number) >= 0
-    if (!right) throw new LeaseError('INVALID', `${kind}: ${plain} must be a ${field === 'text' ? 'text' : 'whole number'}`)
+    const { right, words } = FIELDS[field]
+    if (!right(given)) throw new LeaseError('INVALID', `${kind}: ${plain} must be ${words}`)
     query[plain] = given
   }
   for (const name of Object.keys(rest))

@@ -13,6 +13,7 @@ import { type Call, json, type Route, route } from './route.ts'
 function mustMakeSense(query: Query): Query {
   if ('resource' in query) mustBeName(query.resource)
   if ('prefix' in query && query.prefix !== undefined) mustBePrefix(query.prefix)
+  if ('within' in query) for (const prefix of query.within ?? []) mustBePrefix(prefix)
   return query
 }
 
@@ -64,8 +65,8 @@ export const farLessor: readonly Route[] = [
     handle: async call => {
       const { query, consistent, atLeast } = call.body
       const options = { ...reading({ ...call, query: {} }), ...given({ consistent, atLeast }) }
-      const { revision, value } = await call.desk.read(call.caller, mustMakeSense(query as Query) as never, options)
-      return json(200, { revision, value }, revision)
+      const view = await call.desk.read(call.caller, mustMakeSense(query as Query) as never, options)
+      return json(200, view, view.revision)
     },
   }),
   route({
