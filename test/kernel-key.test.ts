@@ -157,20 +157,33 @@ describe('a key that was revoked', () => {
     expect(world.holders('x')).toEqual([])
   })
 
-  test('is withdrawn from the queue when its turn comes, and the next one is served in the same revision', () => {
+  test('waits for nothing any more: its places go in the same revision, and whoever stood behind it moves up', () => {
     const world = new World()
-    const key = world.key('k', 'acquire:')
+    const [key, other] = [world.key('k', 'acquire:'), world.key('o', 'acquire:')]
     const first = world.acquire('a', 'x')
     const second = world.queue('b', 'x', { key })
-    world.queue('c', 'x')
+    world.queue('c', 'x', { key: other })
+    const held = world.acquire('d', 'y', { key })
     world.do({ kind: 'unkey', id: key })
-    world.release(first.lease)
     expect(world.revisionEvents.map(({ type, holder, cause }) => [type, holder, cause])).toEqual([
-      ['released', 'a', 'released'],
-      ['withdrawn', 'b', 'forbidden'],
-      ['granted', 'c', undefined],
+      ['key', undefined, 'revoked'],
+      ['withdrawn', 'b', 'unkeyed'],
     ])
     expect(world.lease(second.lease)).toBeUndefined()
+    expect(world.lease(held.lease), 'what it holds runs out by itself').toBeDefined()
+    world.release(first.lease)
+    expect(world.holders('x')).toEqual(['c'])
+  })
+
+  test('frees what only its place in a queue had kept from the next one', () => {
+    const world = new World()
+    const key = world.key('k', 'acquire:')
+    world.do({ kind: 'policy', prefix: 'x', rules: { capacity: 2 } })
+    world.acquire('a', 'x')
+    world.ask('b', [], { key, wait: true, wants: [{ resource: 'x', units: 2 }] })
+    world.queue('c', 'x')
+    world.do({ kind: 'unkey', id: key })
+    expect(world.holders('x')).toEqual(['a', 'c'])
   })
 
   test('is not there to be revoked again, and its number is never given again', () => {

@@ -1,16 +1,17 @@
 /** Policies, keys, fences, and what concerns the log as a whole. */
-import { type CreateKey, type Fence, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from './command.ts'
+import { allowed, isAdmin } from './authority.ts'
+import { type CreateKey, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from './command.ts'
 import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
+import { end } from './end.ts'
 import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
-import { allowed, badRules, badScopes, isAdmin, TTL_LIMIT } from './policy.ts'
+import { badRules, badScopes, TTL_LIMIT } from './policy.ts'
 import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
 import { type State, touch, WAITING } from './state.ts'
 
-const MOST_FENCES = 100_000
 const MOST_KEYS = 10_000
 /** So that there is room above what was seen, and the number of a lease's timer is still a safe integer. */
 const SEEN_LIMIT = 2 ** 49
@@ -52,32 +53,21 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
   const there = state.keys.get(id)
   if (!isAdmin(state, key)) return forbidden(state, 'revoke keys')
   if (there === undefined) return refuse(state, 'NOT_FOUND', `there is no key ${id}`)
+  // Nobody could make another; and without any key left a server is open to everyone who reaches it.
+  if (key !== 0 && isAdmin(state, id) && ![...state.keys.keys()].some(other => other !== id && isAdmin(state, other)))
+    return invalid(
+      state,
+      `${there.name} is the last key that administers everything: create another one first, or revoke it with the operator's right, on the store itself`,
+    )
   state.keys.delete(id)
   emit(state, effects, 'key', undefined, { key: there.name, cause: 'revoked' })
+  // What it holds runs out; what it waits for it will never be granted, and nobody is to stand behind that. A key's scopes never change: so
+  // whoever is still in a queue is entitled to what it waits for.
+  const { freed } = state
+  const waiting = [...state.leases.values()].filter(lease => lease.key === id && lease.status === WAITING)
+  for (const lease of waiting) end(state, effects, lease, { type: 'revoked', cause: 'unkeyed', stopped: true }, freed)
+  settle(state, effects, freed)
   return done(id)
-}
-
-export function fence(state: State, { resource, token }: Fence, key: number): Outcome {
-  const bad = badName(resource)
-  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
-  if (!allowed(state, key, 'acquire', resource)) return forbidden(state, `fence ${resource}`)
-  // A token nobody was given would lock out everyone who has one.
-  if (!Number.isSafeInteger(token) || token < 1 || token >= state.nextToken) return invalid(state, `token ${String(token)} was never given`)
-  const highest = state.fences.get(resource)
-  if (highest !== undefined && token < highest)
-    return refuse(state, 'STALE', `token ${token} is older than ${highest}, which ${resource} has already seen`, {
-      resource,
-      token,
-      highest,
-    })
-  if (highest === undefined && state.fences.size >= MOST_FENCES)
-    return refuse(
-      state,
-      'LIMIT',
-      `${MOST_FENCES} resources are fenced, as many as are allowed: keep the highest token with the resource itself`,
-    )
-  state.fences.set(resource, token)
-  return { kind: 'fenced', revision: 0, highest: token }
 }
 
 export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome {

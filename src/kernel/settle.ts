@@ -1,11 +1,10 @@
 import type { Effects } from './effects.ts'
-import { withdraw } from './end.ts'
 import type { Freed } from './freed.ts'
-import { allowed, rule } from './policy.ts'
+import { rule } from './policy.ts'
 import { choose, grant, leaveQueues } from './queue.ts'
-import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch, UNCLAIMED } from './state.ts'
+import { dropIfIdle, type Resource, rareOf, type State, touch } from './state.ts'
 
-/** Gives what is free to the next live, still entitled waiters, in the same revision in which it became free. */
+/** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
   // What follows may add it again.
   for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
@@ -24,18 +23,11 @@ function settleOne(state: State, effects: Effects, resource: Resource, freed: Fr
     if (chosen === undefined) {
       if (!overtaking) return
       at++
-    } else if (entitled(state, lease)) {
+    } else {
       touch(state, lease)
       leaveQueues(state, lease, freed)
       Object.assign(rareOf(lease), { wants: [], any: 0, holding: [] })
       grant(state, effects, lease, chosen)
-    } else withdraw(state, effects, lease, 'forbidden', freed)
+    }
   }
-}
-
-/** Rights may have gone since it queued. */
-function entitled(state: State, lease: Lease): boolean {
-  // Nobody's yet: whoever claims it has to be.
-  if (lease.key === UNCLAIMED) return true
-  return lease.rare!.wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
 }

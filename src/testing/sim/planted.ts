@@ -275,9 +275,9 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a waiter whose key was revoked is granted',
-    file: 'kernel/settle.js',
-    find: 'else if (entitled(state, lease))',
-    put: 'else if (true)',
+    file: 'kernel/govern.js',
+    find: 'lease.key === id && lease.status === WAITING',
+    put: 'false',
     expected: ['S14'],
   },
   {
