@@ -180,7 +180,7 @@ describe('a key that was revoked', () => {
     const key = world.key('k', 'acquire:')
     world.do({ kind: 'policy', prefix: 'x', rules: { capacity: 2 } })
     world.acquire('a', 'x')
-    world.ask('b', [], { key, wait: true, wants: [{ resource: 'x', units: 2 }] })
+    world.do({ kind: 'acquire', holder: 'b', ttl: 10_000, wait: true, wants: [{ resource: 'x', units: 2 }] }, { key })
     world.queue('c', 'x')
     world.do({ kind: 'unkey', id: key })
     expect(world.holders('x')).toEqual(['a', 'c'])

@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events'
-import { expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { turn } from '../src/clock.ts'
 import type { Acquire } from '../src/kernel/command.ts'
 import { Replica } from '../src/replica/replica.ts'
@@ -18,9 +18,8 @@ const acquire = (holder: string, resource: string, options: Partial<Acquire> = {
 
 const HASH = 'a'.repeat(64)
 
-async function opened() {
-  const clock = new ManualClock()
-  const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+async function opened({ clock = new ManualClock(), log = new MemoryLog({ clock }) } = {}) {
+  const lessor = await Replica.open(new MemoryStore({ log, clock }), { clock })
   const audited: unknown[] = []
   const desk = await Desk.open({ lessor, clock, audit: done => audited.push(done.command) })
   return {
@@ -208,4 +207,97 @@ test('the watches of one key, and of one connection without a key, are limited',
   stop.abort()
   await Promise.allSettled([...waiting, other])
   expect(desk.watches).toBe(0)
+})
+
+describe('when a key is revoked', () => {
+  /** Two servers on one store, and a key with a watch and places in queues at the second of them. */
+  async function guarded() {
+    const clock = new ManualClock()
+    const log = new MemoryLog({ clock })
+    const [here, there] = [await opened({ clock, log }), await opened({ clock, log })]
+    const allow = (['acquire', 'watch'] as const).map(verb => ({ verb, prefix: 'quiet' }))
+    const { id } = (await here.lessor.propose({ kind: 'key', name: 'jobs', hash: HASH, allow })) as { id: number }
+    await here.lessor.propose({ kind: 'key', name: 'root', hash: 'b'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
+    await here.lessor.propose(acquire('ann', 'quiet/q', { ttl: 60_000 }))
+    await vi.waitFor(() => expect(there.desk.gate.hasKeys).toBe(true))
+    return {
+      ...{ here, there, id, caller: { key: id, name: 'jobs' } },
+      async [Symbol.asyncDispose]() {
+        await here[Symbol.asyncDispose]()
+        await there[Symbol.asyncDispose]()
+      },
+    }
+  }
+  const OUT = { code: 'UNAUTHENTICATED', message: expect.stringContaining('revoked') }
+
+  test('its watches end at once on every server, though nothing happens that they could tell of', async () => {
+    await using world = await guarded()
+    const { here, there, id, caller } = world
+    const stop = new AbortController()
+    const news = there.desk.watch(caller, 'quiet', { signal: stop.signal }).next()
+    const judged = expect(news).rejects.toMatchObject(OUT)
+    await turn()
+    expect(there.desk.watches).toBe(1)
+    await here.desk.propose({ key: 0, name: 'operator', operator: true }, { kind: 'unkey', id })
+    await judged
+    expect(there.desk.watches).toBe(0)
+  })
+
+  test('so do its waits, and no place of theirs is left in the queue', async () => {
+    await using world = await guarded()
+    const { here, there, id, caller } = world
+    const waits = there.desk.acquire(caller, acquire('bob', 'quiet/q'), { wait: 60_000 })
+    const queued = await there.desk.propose(caller, acquire('eve', 'quiet/q', { wait: true }))
+    if (queued.kind !== 'queued') throw new Error(queued.kind)
+    const follows = there.desk.follow(caller, queued, new AbortController().signal)
+    const judged = [waits, follows].map(asked => expect(asked).rejects.toMatchObject(OUT))
+    await turn()
+    expect(there.desk.waiting).toBe(2)
+    await here.desk.propose({ key: 0, name: 'operator', operator: true }, { kind: 'unkey', id })
+    await Promise.all(judged)
+    expect(there.desk.waiting).toBe(0)
+    expect((await here.lessor.read({ kind: 'resource', resource: 'quiet/q' })).value.queue).toEqual([])
+  })
+
+  test('others stay', async () => {
+    await using world = await guarded()
+    const { here, there, id } = world
+    const stop = new AbortController()
+    const operator = { key: 0, name: 'operator', operator: true } as const
+    const news = there.desk.watch(operator, 'quiet', { signal: stop.signal }).next()
+    await here.desk.propose(operator, { kind: 'unkey', id })
+    await here.lessor.propose(acquire('ann', 'quiet/r'))
+    expect((await news).value).toMatchObject([{ type: 'granted', resource: 'quiet/r' }])
+  })
+
+  test('and with the first key, whoever came without one is let in no more', async () => {
+    await using world = await opened()
+    const { desk, lessor } = world
+    await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+    const signal = new AbortController().signal
+    const news = desk.watch(anyone(), '', { signal, types: ['lapsed'] }).next()
+    const waits = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 60_000 })
+    const judged = [news, waits].map(asked => expect(asked).rejects.toMatchObject({ code: 'UNAUTHENTICATED' }))
+    await turn()
+    await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })
+    await Promise.all(judged)
+    await turn()
+    expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
+  })
+})
+
+test('a server that other machines can reach lets nobody in when its last key is gone, but for whoever has the store', async () => {
+  await using world = await opened()
+  const { desk, lessor } = world
+  const { id } = (await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })) as { id: number }
+  await turn()
+  desk.gate.expose()
+  await lessor.propose({ kind: 'unkey', id })
+  await turn()
+  const refused = { code: 'UNAUTHENTICATED', message: expect.stringContaining('last key is gone') }
+  expect(() => desk.gate.identify(undefined)).toThrow(expect.objectContaining(refused))
+  await expect(desk.propose(anyone(), acquire('ann', 'a'))).rejects.toMatchObject(refused)
+  await expect(desk.read(anyone(), { kind: 'resources', prefix: '' })).rejects.toMatchObject(refused)
+  expect(desk.gate.may(anyone(), 'read', 'a')).toBe(false)
+  expect(await desk.propose({ key: 0, name: 'operator', operator: true }, acquire('ann', 'a'))).toMatchObject({ kind: 'granted' })
 })

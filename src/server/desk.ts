@@ -65,7 +65,8 @@ export class Desk implements AsyncDisposable {
   }
 
   static async open(options: DeskOptions): Promise<Desk> {
-    return new Desk(await Gate.open(options.lessor, options.operator), options)
+    const { lessor, operator, clock = systemClock } = options
+    return new Desk(await Gate.open(lessor, { operator, clock }), options)
   }
 
   /** How many wait through this server. */
@@ -138,16 +139,35 @@ export class Desk implements AsyncDisposable {
     if (signal?.aborted) leave()
     const cancel = this.clock.after(wait, () => over.abort(waitedInVain(command, wait)))
     try {
-      return { ...(await this.follow(outcome, over.signal)), waited: true }
+      return { ...(await this.follow(caller, outcome, over.signal)), waited: true }
     } finally {
       cancel()
       signal?.removeEventListener('abort', leave)
     }
   }
 
-  /** For those who were answered `queued` and are to be told of the grant later: see Waiting. */
-  follow(queued: Queued, signal: AbortSignal): Promise<Granted> {
-    return this.#waiting.follow(queued, signal)
+  /** For those who were answered `queued` and are to be told of the grant later: see Waiting. A revoked key's place goes at once. */
+  async follow(caller: Caller, queued: Queued, signal: AbortSignal): Promise<Granted> {
+    const stay = this.#stay(caller, signal)
+    try {
+      return await this.#waiting.follow(queued, stay.signal)
+    } finally {
+      stay.over()
+    }
+  }
+
+  /** A signal that fires when `signal` does, or, with `UNAUTHENTICATED`, when the caller is let in no more. */
+  #stay(caller: Caller, signal: AbortSignal): { readonly signal: AbortSignal; readonly over: () => void } {
+    const stop = new AbortController()
+    const leave = () => stop.abort(signal.reason)
+    const forget = this.gate.mind(caller, error => stop.abort(error))
+    signal.addEventListener('abort', leave, { once: true })
+    if (signal.aborted) leave()
+    const over = () => {
+      forget()
+      signal.removeEventListener('abort', leave)
+    }
+    return { signal: stop.signal, over }
   }
 
   async read<K extends Query['kind']>(
@@ -165,7 +185,7 @@ export class Desk implements AsyncDisposable {
     this.gate.reach(caller, 'watch', prefix)
   }
 
-  /** What a caller may see of what happens under a prefix. A revoked key's watch ends with `UNAUTHENTICATED`. */
+  /** What a caller may see of what happens under a prefix. A revoked key's watch ends at once, with `UNAUTHENTICATED`. */
   async *watch(caller: Caller, prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     this.mayWatch(caller, prefix)
     const key = caller.key === 0 ? caller : caller.key
@@ -175,13 +195,15 @@ export class Desk implements AsyncDisposable {
         facts: { limit: this.limits.watches, retryAfter: SECOND },
       })
     this.#watches.set(key, open + 1)
+    const stay = this.#stay(caller, options.signal)
     try {
-      for await (const events of this.lessor.watch(prefix, options)) {
-        this.gate.admit(caller)
+      for await (const events of this.lessor.watch(prefix, { ...options, signal: stay.signal })) {
         const shown = this.gate.events(caller, events)
         if (shown.length > 0) yield shown
       }
+      if (!options.signal.aborted) stay.signal.throwIfAborted()
     } finally {
+      stay.over()
       const left = this.#watches.get(key)! - 1
       if (left === 0) this.#watches.delete(key)
       else this.#watches.set(key, left)

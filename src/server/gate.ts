@@ -7,6 +7,7 @@
  * Not promised: that a key revoked through another server is known here before that server's change has arrived.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
@@ -38,30 +39,57 @@ interface Key {
   readonly allow: readonly Scope[]
 }
 
+/** One that stays: a watch, or a place in a queue. */
+interface Guest {
+  readonly caller: Caller
+  readonly out: (error: LeaseError) => void
+}
+
+export interface GateOptions {
+  /** A secret that is in no log; empty: there is none. */
+  readonly operator?: string | undefined
+  readonly clock?: Clock
+}
+
+const RETRY = 100
+
 export class Gate implements AsyncDisposable {
   readonly #lessor: Lessor
+  readonly #clock: Clock
   readonly #operator: Buffer | undefined
   readonly #closing = new AbortController()
   readonly #byHash = new Map<string, Key>()
   readonly #byId = new Map<number, Key>()
+  readonly #guests = new Set<Guest>()
+  #exposed = false
   #following: Promise<void> = Promise.resolve()
 
-  private constructor(lessor: Lessor, operator: string) {
+  private constructor(lessor: Lessor, { operator = '', clock = systemClock }: GateOptions) {
     this.#lessor = lessor
+    this.#clock = clock
     this.#operator = operator === '' ? undefined : hashOf(operator)
   }
 
-  /** `operator` is a secret that is in no log; empty: there is none. */
-  static async open(lessor: Lessor, operator = ''): Promise<Gate> {
-    const gate = new Gate(lessor, operator)
+  static async open(lessor: Lessor, options: GateOptions = {}): Promise<Gate> {
+    const gate = new Gate(lessor, options)
     const after = await gate.learn({ consistent: true })
     gate.#following = gate.#follow(after)
     return gate
   }
 
-  /** There are keys: everyone needs one. */
-  get closed(): boolean {
+  get hasKeys(): boolean {
     return this.#byId.size > 0
+  }
+
+  /** Everyone needs a key: there are some, or there must be. */
+  get closed(): boolean {
+    return this.#exposed || this.hasKeys
+  }
+
+  /** Other machines can reach this server: without keys it lets nobody in, also when the last one goes while it runs. */
+  expose(): void {
+    this.#exposed = true
+    this.#lookAround()
   }
 
   /** The caller that a secret belongs to. Throws `UNAUTHENTICATED`. */
@@ -95,12 +123,34 @@ export class Gate implements AsyncDisposable {
   admit(caller: Caller): void {
     if (caller.operator === true) return
     if (caller.key === 0 ? !this.closed : this.#byId.has(caller.key)) return
-    throw new LeaseError(
-      'UNAUTHENTICATED',
-      caller.key === 0
-        ? 'a key is needed here: send Authorization: Bearer KEY (HTTP), AUTH KEY (RESP), or set LEASEHOLD_API_KEY'
-        : `the key ${caller.name} was revoked`,
-    )
+    throw new LeaseError('UNAUTHENTICATED', caller.key === 0 ? this.#needed() : `the key ${caller.name} was revoked`)
+  }
+
+  #needed(): string {
+    return this.hasKeys
+      ? 'a key is needed here: send Authorization: Bearer KEY (HTTP), AUTH KEY (RESP), or set LEASEHOLD_API_KEY'
+      : 'this server can be reached from other machines and its last key is gone: nobody is let in until whoever has the store creates one (leasehold key create --name admin --allow admin)'
+  }
+
+  /** Tells a caller that stays, once and at once, when it is let in no more. Returns what to call when it leaves of itself. */
+  mind(caller: Caller, out: (error: LeaseError) => void): () => void {
+    const guest = { caller, out }
+    this.#guests.add(guest)
+    this.#look(guest)
+    return () => void this.#guests.delete(guest)
+  }
+
+  #lookAround(): void {
+    for (const guest of this.#guests) this.#look(guest)
+  }
+
+  #look(guest: Guest): void {
+    try {
+      this.admit(guest.caller)
+    } catch (error) {
+      this.#guests.delete(guest)
+      guest.out(error as LeaseError)
+    }
   }
 
   may({ key, operator }: Caller, verb: Verb, name: string): boolean {
@@ -192,16 +242,21 @@ export class Gate implements AsyncDisposable {
       this.#byHash.set(key.hash, key)
       this.#byId.set(key.id, key)
     }
+    this.#lookAround()
     return revision
   }
 
   async #follow(after: number): Promise<void> {
     const { signal } = this.#closing
-    try {
-      for await (const _ of this.#lessor.watch('', { after, types: ['key'], signal })) await this.learn()
-    } catch {
-      // The lessor ended, and with it the server: nobody is let in by what was known.
+    while (!signal.aborted && !this.#lessor.signal.aborted) {
+      try {
+        for await (const _ of this.#lessor.watch('', { after, types: ['key'], signal })) after = await this.learn()
+      } catch {
+        // A lessor that lives and cannot be listened to just now is asked again: else a key revoked meanwhile would stay.
+        await pause(this.#clock, RETRY, signal).catch(() => {})
+      }
     }
+    // The lessor ended, and with it the server: nobody is let in by what was known.
     this.#byHash.clear()
   }
 

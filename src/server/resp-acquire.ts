@@ -2,6 +2,7 @@
 import type { Acquire, Attachment, Operation, Want } from '../kernel/command.ts'
 import type { Outcome, Queued } from '../kernel/outcome.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
+import type { Caller } from './gate.ts'
 import { duration, invalid, operation, text, whole, words } from './resp-command.ts'
 import type { RespSession } from './resp-session.ts'
 import { writeGrant, writeValue } from './resp-write.ts'
@@ -25,7 +26,8 @@ export function acquire(session: RespSession): void {
     return session.occupy(desk.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
   if (!queue) return session.propose(command, writeGrant, op && { op })
   // Its grant is pushed after the answer that names its lease: so the answer is what sets it off.
-  session.propose({ ...command, wait: true }, (to, outcome) => tell(session, to, outcome), op && { op })
+  const { caller } = session // it may be another by then
+  session.propose({ ...command, wait: true }, (to, outcome) => tell(session, caller, to, outcome), op && { op })
 }
 
 interface Options {
@@ -115,14 +117,14 @@ function options(session: RespSession, from: number): Options {
 }
 
 /** Answers, and follows what was queued: its grant comes by push, and so does its end. */
-function tell(session: RespSession, to: RespWriter, outcome: Outcome): void {
+function tell(session: RespSession, caller: Caller, to: RespWriter, outcome: Outcome): void {
   writeGrant(to, outcome)
-  if (outcome.kind === 'queued') follow(session, outcome)
+  if (outcome.kind === 'queued') follow(session, caller, outcome)
 }
 
-function follow(session: RespSession, queued: Queued): void {
+function follow(session: RespSession, caller: Caller, queued: Queued): void {
   const { lease } = queued
-  session.door.context.desk.follow(queued, session.signal).then(
+  session.door.context.desk.follow(caller, queued, session.signal).then(
     ({ tokens, resources, ttl, revision }) =>
       session.push(to => {
         to.push(3)

@@ -59,7 +59,8 @@ export async function serve(options: ServeOptions): Promise<Server> {
   const desk = await Desk.open({ lessor, limits, clock, ...(operator && { operator }), ...(audit && { audit }) })
   const closing = new AbortController()
   try {
-    for (const { host } of listen) mustBeProtected(host, { keys: desk.gate.closed, tls: tls !== undefined, behindProxy })
+    for (const { host } of listen) mustBeProtected(host, { keys: desk.gate.hasKeys, tls: tls !== undefined, behindProxy })
+    if (listen.some(({ host }) => !isLoopback(host))) desk.gate.expose()
     const context: DoorContext = { desk, clock, limits, log, figures, closing: closing.signal, connections: () => port.connections }
     const port = await Port.open({
       context,

@@ -210,7 +210,8 @@ function granted(
 }
 
 function withdrawn(lease: number, cause: string | undefined): LeaseError {
-  return new LeaseError(cause === 'forbidden' ? 'FORBIDDEN' : 'GONE', `lease ${lease} waits no longer: ${cause ?? 'it has ended'}`, {
+  const why = cause === 'unkeyed' ? 'the key it was asked with was revoked' : (cause ?? 'it has ended')
+  return new LeaseError(cause === 'unkeyed' ? 'UNAUTHENTICATED' : 'GONE', `lease ${lease} waits no longer: ${why}`, {
     facts: { lease, ...(cause !== undefined && { cause }) },
   })
 }

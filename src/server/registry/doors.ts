@@ -61,12 +61,13 @@ export async function openRegistry(
     }
     if (options.udp !== undefined) {
       const { host, port } = addressOf(options.udp)
-      if (!isLoopback(host) && !desk.gate.closed)
+      if (!isLoopback(host) && !desk.gate.hasKeys)
         throw new LeaseError(
           'INVALID',
           `datagrams to ${host} can come from other machines and there are no keys: create one first, or use 127.0.0.1`,
           { facts: { host, missing: 'keys' } },
         )
+      if (!isLoopback(host)) desk.gate.expose()
       const udp = await UdpHeartbeats.open({ desk, clock, log, host, port })
       doors.push(udp)
       opened.push(`heartbeats on ${shown(host)}:${udp.port} (UDP)`)
