@@ -60,7 +60,6 @@ function essence(state: State): string {
   copy.proposers.clear()
   copy.history.clear()
   for (const lease of copy.leases.values()) lease.since = 0
-  for (const session of copy.sessions.values()) session.index = 0
   return stateHash(copy)
 }
 

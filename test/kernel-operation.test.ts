@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { ANSWERS, answered, applyBatch, WINDOW } from '../src/kernel/batch.ts'
+import { ANSWERS } from '../src/kernel/answers.ts'
+import { answered, applyBatch, WINDOW } from '../src/kernel/batch.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { stateHash } from '../src/kernel/snapshot.ts'
@@ -42,7 +43,7 @@ describe('an operation asked twice', () => {
     ask(world, { kind: 'renew', leases: [lease] }, 1)
     ask(world, { kind: 'renew', leases: [lease] }, 1)
     expect(world.lease(lease)!.epoch).toBe(3)
-    expect(world.state.counts.answers).toBe(0)
+    expect(world.state.answers.size).toBe(0)
   })
 
   test('sessions are scoped to the key that asks, and to their names', () => {
@@ -61,7 +62,7 @@ describe('an operation asked twice', () => {
     const world = new World()
     ask(world, take('x'), 1)
     ask(world, take('y'), 2, { acked: 1 })
-    expect(world.state.counts.answers).toBe(1)
+    expect(world.state.answers.size).toBe(1)
     expect(ask(world, take('x'), 1)).toMatchObject({ kind: 'refused', code: 'STALE' })
     expect(ask(world, take('x'), 0)).toMatchObject({ code: 'STALE' })
     expect(ask(world, take('y'), 2)).toMatchObject({ kind: 'granted' })
@@ -90,14 +91,14 @@ describe('an operation asked twice', () => {
     expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeDefined()
     ask(world, nobody, ANSWERS, { session: 's7' })
     expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeUndefined()
-    expect(world.state.counts.answers).toBeLessThanOrEqual(ANSWERS)
+    expect(world.state.answers.size).toBeLessThanOrEqual(ANSWERS)
   })
 
   test('a single client that never acknowledges is kept within the same bound', () => {
     const world = new World({ strict: false })
     const nobody: Command = { kind: 'recall', resource: 'x' }
     for (let i = 1; i <= ANSWERS + 5; i++) ask(world, nobody, i)
-    expect(world.state.counts.answers).toBe(ANSWERS)
+    expect(world.state.answers.size).toBe(ANSWERS)
     expect(ask(world, nobody, 5)).toMatchObject({ code: 'STALE' })
     expect(ask(world, nobody, 6)).toMatchObject({ code: 'NOT_FOUND' })
   })

@@ -1,4 +1,5 @@
 /** Acquiring: everything that can be wrong is found before anything changes. */
+import { allowed, allowedSomewhere, beyond, mayRelease, mayTouch, namesHeld } from './authority.ts'
 import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from './command.ts'
 import { cycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
@@ -8,7 +9,7 @@ import type { Freed } from './freed.ts'
 import { badName, badText, under } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
-import { allowed, mayTouch, rule, ruledBy, TTL_LIMIT } from './policy.ts'
+import { rule, ruledBy, TTL_LIMIT } from './policy.ts'
 import { choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -181,7 +182,9 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     const capacity = rule(state, want.resource, 'capacity')
     if (want.units > capacity) return invalid(state, `${want.resource} has ${capacity} units in all, ${want.units} can never be granted`)
   }
-  if (wants.length === 0 && key !== 0 && state.keys.get(key) === undefined) return forbidden(state, 'open a lease')
+  if (wants.length === 0 && !allowedSomewhere(state, key, 'acquire', 'register')) return forbidden(state, 'open a lease')
+  const protectedFrom = command.steal === undefined || key === 0 ? undefined : cannotSteal(state, command.steal, wants, key)
+  if (protectedFrom !== undefined) return protectedFrom
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return invalid(state, `incarnation ${command.incarnation} was never given`)
   const parent = command.parent === undefined ? undefined : findLease(state, command.parent)
@@ -225,6 +228,17 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (refused !== undefined) return refused
   }
   return { wants, rank, parent, holding, chosen }
+}
+
+/** A victim ends with all that it holds, so all of that has to be the thief's to break. */
+function cannotSteal(state: State, how: 'after' | 'force', wants: readonly Wanted[], key: number): Refused | undefined {
+  for (const { resource } of wants)
+    for (const { lease } of state.resources.get(resource)?.grants ?? []) {
+      if ((lease.status === FROZEN && how !== 'force') || mayRelease(state, key, lease)) continue
+      const refused = beyond(state, key, 'break', lease, namesHeld)
+      if (refused !== undefined) return refused
+    }
+  return undefined
 }
 
 /** Whether a lease, or one that it hangs on, holds something of this. */

@@ -8,17 +8,15 @@
  */
 import { apply } from './apply.ts'
 import { FromTheFuture, Reader, Writer } from './bytes.ts'
-import type { Proposal } from './command.ts'
+import type { Command, Proposal } from './command.ts'
 import type { Effects } from './effects.ts'
 import { readProposal, writeProposal } from './encode.ts'
 import { EVENT_TYPES } from './event.ts'
 import type { Outcome } from './outcome.ts'
-import { refuse } from './refuse.ts'
-import { foundAt, type Session, type State } from './state.ts'
+import { invalid, refuse } from './refuse.ts'
+import { foundAt, type State } from './state.ts'
 
 export const WINDOW = 8_192
-/** Answers kept for operations that may be asked again. */
-export const ANSWERS = 65_536
 
 const MAGIC = 0x4c
 const FORMAT = 1
@@ -165,48 +163,33 @@ function initials(word: string): number {
 
 /** One effect and one answer, however often it is asked, scoped to the key that asks. */
 function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome {
-  const { op, key = 0 } = proposal
-  const { session: name, seq, acked } = op!
-  const scope = `${key}:${name}`
-  const known = state.sessions.get(scope)
-  const answer = known?.answers.get(seq)
-  if (answer !== undefined) return answer
-  if (known !== undefined && seq <= known.seq)
-    return refuse(state, 'STALE', `operation ${seq} of ${name} was answered long ago; its answer is not kept any more`, {
-      session: name,
-      seq,
-    })
+  const { command, op, key = 0 } = proposal
+  const { session, seq, acked, asked = 0 } = op!
+  const known = answered(state, proposal)
+  if (known !== undefined) return known
+  const before = state.answers.session(key, session)
+  if (before !== undefined && seq <= before.seq)
+    return refuse(state, 'STALE', `operation ${seq} of ${session} was answered long ago; its answer is not kept any more`, { session, seq })
   const outcome = apply(state, proposal, effects)
   // Renewing twice is renewing: there is nothing to remember.
-  if (proposal.command.kind === 'renew') return outcome
-  const session: Session = known ?? { seq: 0, answers: new Map(), index: 0 }
-  session.index = state.index
-  for (const old of session.answers.keys()) {
-    if (old > acked) break
-    session.answers.delete(old)
-    state.counts.answers--
-  }
-  session.seq = Math.max(session.seq, Math.min(acked, seq - 1))
-  session.answers.set(seq, outcome)
-  state.counts.answers++
-  state.sessions.delete(scope)
-  state.sessions.set(scope, session)
-  for (const [oldest, { answers }] of state.sessions) {
-    if (state.counts.answers <= ANSWERS || oldest === scope) break
-    state.counts.answers -= answers.size
-    state.sessions.delete(oldest)
-  }
-  // Alone, and it never says what it has: its own oldest answers go, and are STALE from now on.
-  for (const old of session.answers.keys()) {
-    if (state.counts.answers <= ANSWERS) break
-    session.answers.delete(old)
-    session.seq = Math.max(session.seq, old)
-    state.counts.answers--
-  }
+  if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome)) state.answers.keep(key, session, seq, acked, { outcome, asked })
   return outcome
+}
+
+/**
+ * A key never changes, so what it alone forbids it forbids whenever it is asked again: nothing is to be remembered of that. Refusals that
+ * depend on what they met are not of this kind; nor are those of a deletion, which do not say on what they depend.
+ */
+function isForbiddenForGood({ kind }: Command, outcome: Outcome): boolean {
+  return outcome.kind === 'refused' && outcome.code === 'FORBIDDEN' && outcome.facts.lease === undefined && kind !== 'delete'
 }
 
 /** What a repeated operation was answered, if it was. */
 export function answered(state: State, { op, key = 0 }: Proposal): Outcome | undefined {
-  return op === undefined ? undefined : state.sessions.get(`${key}:${op.session}`)?.answers.get(op.seq)
+  if (op === undefined) return undefined
+  const { session, seq, asked = 0 } = op
+  const answer = state.answers.session(key, session)?.answers.get(seq)
+  if (answer !== undefined && answer.asked !== asked)
+    return invalid(state, 'this op was used for something else: an operation needs an op of its own, and only a repetition the same')
+  return answer?.outcome
 }

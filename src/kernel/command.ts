@@ -304,6 +304,8 @@ export interface Operation {
    * told `HELD` could be granted later after all.
    */
   readonly again?: boolean
+  /** What is asked, as a number (digest.ts): asked again under the same name for something else, it is refused. 0, or left out: it is not said. */
+  readonly asked?: number
 }
 
 /** A command and who asks: the id of the key it came with, 0 for whoever has the store itself. */

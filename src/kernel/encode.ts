@@ -31,6 +31,8 @@ const KINDS = [
 const KIND_NUMBER = new Map<Command['kind'], number>(KINDS.map((kind, i) => [kind, i]))
 const WITH_KEY = 32
 const WITH_OPERATION = 64
+/** And it says what is asked. */
+const WITH_ASKED = 128
 const KIND_BITS = 31
 
 const RULE_NAMES = [
@@ -57,12 +59,16 @@ const RULE_NAMES = [
 ] as const satisfies readonly (keyof PolicyRules)[]
 
 export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): void {
-  to.byte(KIND_NUMBER.get(command.kind)! | (key === 0 ? 0 : WITH_KEY) | (op === undefined ? 0 : WITH_OPERATION))
+  const asked = op?.asked ?? 0
+  to.byte(
+    KIND_NUMBER.get(command.kind)! | (key === 0 ? 0 : WITH_KEY) | (op === undefined ? 0 : WITH_OPERATION) | (asked === 0 ? 0 : WITH_ASKED),
+  )
   if (key !== 0) to.uint(key)
   if (op !== undefined) {
     to.text(op.session)
     to.uint(op.seq)
     to.uint(op.acked)
+    if (asked !== 0) to.uint(asked)
   }
   writeCommand(to, command)
 }
@@ -70,10 +76,12 @@ export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): v
 export function readProposal(from: Reader): Proposal {
   const head = from.byte()
   const kind = KINDS[head & KIND_BITS]
-  if (kind === undefined || head > 127) throw new FromTheFuture(`a command of kind ${head & KIND_BITS}`)
+  if (kind === undefined) throw new FromTheFuture(`a command of kind ${head & KIND_BITS}`)
+  if ((head & (WITH_OPERATION | WITH_ASKED)) === WITH_ASKED) throw new FromTheFuture('a command that is marked in a way not known here')
   const key = (head & WITH_KEY) === 0 ? 0 : from.uint()
   if ((head & WITH_OPERATION) === 0) return { command: readCommand(from, kind), key }
-  const op = { session: from.text(), seq: from.uint(), acked: from.uint() }
+  const plain = { session: from.text(), seq: from.uint(), acked: from.uint() }
+  const op = (head & WITH_ASKED) === 0 ? plain : { ...plain, asked: from.uint() }
   return { command: readCommand(from, kind), key, op }
 }
 

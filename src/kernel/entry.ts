@@ -1,10 +1,10 @@
 /** Entries: keys and values that hang on a lease and go with it, in the same revision. */
+import { allowed, mayTouch } from './authority.ts'
 import type { Attachment, Delete, Put } from './command.ts'
 import { type Effects, emit } from './effects.ts'
 import { detachEntry, end } from './end.ts'
 import { badName, badText, VALUE_BYTES } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
-import { allowed, mayTouch } from './policy.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { blameFormer, countEntry, isHusk, isRegistry, review } from './service.ts'
 import { type Attached, addEntry, FROZEN, findLease, type Lease, rareOf, type State, SUSPECT, touch, WAITING } from './state.ts'

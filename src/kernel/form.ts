@@ -180,7 +180,8 @@ export function malformedAsker(key: number, op: Operation | undefined): string |
   const number = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0
   if (!number(key)) return `${String(key)} is not the number of a key`
   if (op === undefined) return undefined
-  const { session, seq, acked } = op
+  const { session, seq, acked, asked = 0 } = op
   if (typeof session !== 'string' || !fits(session, NAME_BYTES)) return `a session's name is text of at most ${NAME_BYTES} bytes`
+  if (!number(asked)) return `what an operation asks is said by a whole number, not ${String(asked)}`
   return number(seq) && number(acked) ? undefined : `an operation is numbered by whole numbers, not ${String(seq)} after ${String(acked)}`
 }

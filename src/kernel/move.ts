@@ -1,9 +1,9 @@
 /** Moving house: a log whose leases have left decides nothing any more, so that no grant can be made in two places. */
+import { isAdmin } from './authority.ts'
 import type { Command, Move } from './command.ts'
 import { type Effects, emit, restartTerm, startQuiet, startTimer } from './effects.ts'
 import { badText } from './name.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
-import { isAdmin } from './policy.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 import { type State, touch } from './state.ts'
 

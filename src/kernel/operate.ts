@@ -1,10 +1,11 @@
 /** What operators and givers do to leases: revoke, break, recall, transfer. */
+import { allowed, beyond, mayHave, mayRelease, mayTouch, namesHeld, namesOf, outOfReach } from './authority.ts'
 import type { Break, Recall, Revoke, Transfer, Want } from './command.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { badName, badPrefix, badText, under } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
-import { allowed, mayTouch, TTL_LIMIT } from './policy.ts'
+import { TTL_LIMIT } from './policy.ts'
 import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -46,15 +47,14 @@ export function revoke(state: State, effects: Effects, { target, force = false, 
 }
 
 function revokeTargets(state: State, target: Revoke['target'], key: number): readonly Lease[] | Refused {
-  const mayRevoke = (lease: Lease): boolean => {
-    if (mayTouch(state, key, lease)) return true
-    const names = [...lease.grants.map(given => given.resource.name), ...(lease.rare?.wants.map(want => want.resource) ?? [])]
-    return names.length === 0 ? allowed(state, key, 'revoke', '') : names.every(name => allowed(state, key, 'revoke', name))
-  }
+  const mayRevoke = (lease: Lease): boolean => mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
   if ('lease' in target) {
     const lease = findLease(state, target.lease)
     if (lease === undefined) return gone(state, target.lease)
-    return mayRevoke(lease) ? [lease] : gone(state, target.lease)
+    if (mayRevoke(lease)) return [lease]
+    // Whoever may revoke some of it is told why that is not enough; to all others it is as good as gone.
+    const concerned = namesOf(lease).some(name => allowed(state, key, 'revoke', name))
+    return concerned ? beyond(state, key, 'revoke', lease)! : gone(state, target.lease)
   }
   const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
   if (bad !== undefined) return invalid(state, `what to revoke ${bad}`)
@@ -79,6 +79,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
     return invalid(state, `incarnation ${incarnation} was never given`)
   const lease = findLease(state, id)
   if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)
+  if (!mayRelease(state, key, lease)) return forbidden(state, `pass on all that would end with lease ${id}`, { lease: id })
   if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
   const { maxLife = 0, grace = 0 } = lease.rare ?? {}
@@ -92,6 +93,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : lease.key)
   const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, stopped ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
+  if (owner !== 0) rareOf(heir).handed = true
   effects.timer(heir, TERM)
   if (stopped) grant(state, effects, heir, wants)
   else {
@@ -106,15 +108,14 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
 
 /**
  * A lease of whoever is meant, by which it is known which process that is and with which key it comes: one that waits for some of this, or
- * the first of the incarnation that was named. Not what its key may not acquire: names are free for anyone to take, and a transfer must
- * not reach where asking would not.
+ * the first of the incarnation that was named. Not what its key may neither acquire nor renew: names are free for anyone to take.
  */
 function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): Lease | undefined {
   const isMeant = ({ holder, status, key }: Lease) =>
     holder.name === to &&
     (incarnation === undefined || holder.incarnation === incarnation) &&
     status !== FROZEN &&
-    wants.every(({ resource }) => allowed(state, key, 'acquire', resource))
+    wants.every(({ resource }) => mayHave(state, key, resource))
   for (const { resource } of wants) {
     const waiter = state.resources.get(resource)?.queue.find(isMeant)
     if (waiter !== undefined) return waiter
@@ -134,6 +135,10 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
   const resource = state.resources.get(name)
   const holders = (resource?.grants ?? []).map(given => given.lease).filter(lease => lease.status !== FROZEN)
   if (holders.length === 0) return refuse(state, 'NOT_FOUND', `nobody holds ${name}`, { resource: name })
+  for (const lease of holders) {
+    const refused = mayRelease(state, key, lease) ? undefined : beyond(state, key, 'break', lease, namesHeld)
+    if (refused !== undefined) return refused
+  }
   const { freed } = state
   for (const lease of holders) {
     if (after === 0) {

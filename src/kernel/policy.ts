@@ -1,7 +1,7 @@
 /** What a prefix says about the names under it. Each rule is taken from the longest prefix that has it. */
 import type { PolicyRules, Scope, Verb } from './command.ts'
-import { badPrefix, under } from './name.ts'
-import { type Lease, type State, UNCLAIMED } from './state.ts'
+import { badPrefix } from './name.ts'
+import type { State } from './state.ts'
 
 export const TTL_MIN = 100
 export const TTL_MAX = 86_400_000
@@ -108,36 +108,4 @@ export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): stri
     if (bad !== undefined) return `the prefix of ${scope.verb} ${bad}`
   }
   return undefined
-}
-
-/** Key 0 is whoever has the store itself. A key that was revoked may do nothing. */
-export function allowed(state: State, key: number, verb: Verb, name: string): boolean {
-  if (key === 0) return true
-  const allow = state.keys.get(key)?.allow
-  if (allow === undefined) return false
-  for (const scope of allow) if ((scope.verb === verb || scope.verb === 'admin') && under(scope.prefix, name)) return true
-  return false
-}
-
-/** Admin over everything. */
-export function isAdmin(state: State, key: number): boolean {
-  return key === 0 || (state.keys.get(key)?.allow.some(scope => scope.verb === 'admin' && scope.prefix === '') ?? false)
-}
-
-/** As `mayTouch`; and one that nobody has claimed may be renewed, which claims it, by whoever may acquire all that it holds or waits for. */
-export function mayRenew(state: State, key: number, lease: Lease): boolean {
-  if (mayTouch(state, key, lease)) return true
-  if (lease.key !== UNCLAIMED) return false
-  const names =
-    lease.grants.length > 0 ? lease.grants.map(given => given.resource.name) : (lease.rare?.wants ?? []).map(want => want.resource)
-  return names.every(name => allowed(state, key, 'acquire', name))
-}
-
-/** Whether a key may act on a lease: the key that made it, unless that was revoked since, or an administrator's. */
-export function mayTouch(state: State, key: number, lease: Lease): boolean {
-  if (key === 0) return true
-  if (lease.key === key) return state.keys.has(key)
-  return lease.grants.length > 0
-    ? lease.grants.every(given => allowed(state, key, 'admin', given.resource.name))
-    : allowed(state, key, 'admin', '')
 }

@@ -15,6 +15,7 @@ export function gone(state: State, lease: number): Refused {
   return refuse(state, 'GONE', `lease ${lease} has ended, or never was: acquire a new one`, { lease })
 }
 
-export function forbidden(state: State, what: string): Refused {
-  return refuse(state, 'FORBIDDEN', `this key may not ${what}: ask whoever administers keys for the scope`)
+/** With `facts`: because of what it met, and not of the key alone. */
+export function forbidden(state: State, what: string, facts?: Refused['facts']): Refused {
+  return refuse(state, 'FORBIDDEN', `this key may not ${what}: ask whoever administers keys for the scope`, facts)
 }

@@ -1,16 +1,17 @@
 /** Releasing: the holder itself says that it has stopped. */
+import { mayRelease, mayTouch } from './authority.ts'
 import type { Release } from './command.ts'
 import type { Effects } from './effects.ts'
 import { type Ending, end, releaseGrant } from './end.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
-import { mayTouch } from './policy.ts'
-import { gone, refuse } from './refuse.ts'
+import { forbidden, gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import { FROZEN, findLease, type State } from './state.ts'
 
 export function releaseRefusal(state: State, { lease: id, resource }: Release, key: number): Refused | undefined {
   const lease = findLease(state, id)
   if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
+  if (!mayRelease(state, key, lease)) return forbidden(state, `release all that would end with lease ${id}`, { lease: id })
   if (resource !== undefined && !lease.grants.some(given => given.resource.name === resource))
     return refuse(state, 'GONE', `lease ${id} does not hold ${resource}`, { lease: id, resource })
   return undefined

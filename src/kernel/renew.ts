@@ -1,8 +1,8 @@
 /** Renewing: never brings back what ended. */
+import { mayRenew } from './authority.ts'
 import type { Renew } from './command.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { GONE, type Outcome } from './outcome.ts'
-import { mayRenew } from './policy.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
 import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, rekey, type State, SUSPECT, touch, UNCLAIMED, WAITING } from './state.ts'

@@ -4,6 +4,7 @@
  * A snapshot is taken in slices while the state goes on changing: the state tells of each lease before it changes (`saving`), and a lease
  * not yet written is written then, as it was. So the chunks together are the state at the moment the first one was asked for.
  */
+import type { Session } from './answers.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { VERBS } from './command.ts'
 import { readOutcome, readRules, writeOutcome, writeRules } from './encode.ts'
@@ -19,6 +20,7 @@ import {
   internHolder,
   type Lease,
   NO_GRANTS,
+  nameFence,
   type Past,
   RULES,
   rareOf,
@@ -135,6 +137,7 @@ function tables(state: State): Uint8Array {
   to.list([...state.fences], ([name, token]) => {
     to.text(name)
     to.uint(token)
+    to.uint(state.fencedBy.get(name) ?? 0)
   })
   to.list([...state.history], ([name, past]) => {
     to.text(name)
@@ -145,13 +148,16 @@ function tables(state: State): Uint8Array {
     to.uint(seq)
     to.uint(index)
   })
-  to.list([...state.sessions], ([name, session]) => {
-    to.text(name)
-    to.uint(session.seq)
-    to.uint(session.index)
-    to.list([...session.answers], ([seq, outcome]) => {
-      to.uint(seq)
-      writeOutcome(to, outcome)
+  to.list([...state.answers], ([key, sessions]) => {
+    to.uint(key)
+    to.list([...sessions], ([name, session]) => {
+      to.text(name)
+      to.uint(session.seq)
+      to.list([...session.answers], ([seq, { outcome, asked }]) => {
+        to.uint(seq)
+        to.uint(asked)
+        writeOutcome(to, outcome)
+      })
     })
   })
   to.list([...state.flaps], ([key, { penalty, at, suppressed }]) => {
@@ -220,6 +226,7 @@ function writeLease(to: Writer, state: State, lease: Lease): void {
   to.int(rare.priority)
   to.list(rare.holding, id => to.uint(id))
   to.uint(rare.parent?.id ?? 0)
+  to.bool(rare.handed)
   to.list([...(rare.entries ?? [])], key => {
     const entry = state.entries.get(key)!
     to.text(key)
@@ -310,7 +317,7 @@ export class StateLoader {
       const allow = from.list(() => ({ verb: VERBS[from.byte()] ?? unknownVerb(), prefix: from.text() }))
       state.keys.set(id, { id, name, hash, allow })
     })
-    from.list(() => state.fences.set(from.text(), from.uint()))
+    from.list(() => nameFence(state, from.text(), from.uint(), from.uint()))
     from.list(() =>
       state.history.set(
         from.text(),
@@ -319,11 +326,17 @@ export class StateLoader {
     )
     from.list(() => state.proposers.set(from.uint(), { seq: from.uint(), index: from.uint() }))
     from.list(() => {
-      const name = from.text()
-      const session = { seq: from.uint(), index: from.uint(), answers: new Map() }
-      from.list(() => session.answers.set(from.uint(), readOutcome(from)))
-      state.counts.answers += session.answers.size
-      state.sessions.set(name, session)
+      const key = from.uint()
+      from.list(() => {
+        const name = from.text()
+        const session: Session = { seq: from.uint(), answers: new Map() }
+        from.list(() => {
+          const seq = from.uint()
+          const asked = from.uint()
+          session.answers.set(seq, { outcome: readOutcome(from), asked })
+        })
+        state.answers.load(key, name, session)
+      })
     })
     from.list(() => {
       const key = from.text()
@@ -389,6 +402,7 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
   rare.priority = from.int()
   rare.holding = from.list(() => from.uint())
   const parent = from.uint()
+  rare.handed = from.bool()
   const entries = from.list(() => ({ key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }))
   rare.labels = from.list(() => [from.text(), from.text()] as const)
   rare.grace = from.uint()

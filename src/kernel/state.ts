@@ -4,9 +4,9 @@
  * Plain data and a few lookups; the rules that change it are in apply.ts and the files it names. What can be derived (who holds a resource,
  * who waits for it) hangs on the leases that cause it, so a snapshot is the leases and a few small tables.
  */
+import { Answers } from './answers.ts'
 import type { CreateKey, PolicyRules, Want } from './command.ts'
 import { Freed } from './freed.ts'
-import type { Outcome } from './outcome.ts'
 import { PrefixTree } from './tree.ts'
 
 /** The rules this code knows. A state above it must not be touched. */
@@ -70,6 +70,8 @@ export interface Rare {
   priority: number
   holding: readonly number[]
   parent: Lease | undefined
+  /** It came by a transfer: its key need not be one that may acquire it. */
+  handed: boolean
   children: Set<Lease> | undefined
   entries: Set<string> | undefined
   labels: readonly (readonly [string, string])[]
@@ -170,12 +172,6 @@ export interface Proposer {
   index: number
 }
 
-export interface Session {
-  seq: number
-  answers: Map<number, Outcome>
-  index: number
-}
-
 export interface Key extends Omit<CreateKey, 'kind'> {
   readonly id: number
 }
@@ -221,13 +217,17 @@ export interface State {
   readonly madeWith: Map<number, number>
   readonly history: Map<string, Past[]>
   readonly fences: Map<string, number>
+  /** Which key named it first; none that has the store itself. */
+  readonly fencedBy: Map<string, number>
+  /** Derived: how many each key named. */
+  readonly fencedWith: Map<number, number>
   readonly policies: Map<string, PolicyRules>
   readonly keys: Map<number, Key>
   readonly proposers: Map<number, Proposer>
-  readonly sessions: Map<string, Session>
+  readonly answers: Answers
   /** Who waits while keeping a lease: derived from `holding`, for finding cycles. */
   readonly keeping: Map<number, Lease[]>
-  readonly counts: { waiting: number; suspect: number; frozen: number; answers: number }
+  readonly counts: { waiting: number; suspect: number; frozen: number }
   /** What a command has freed and nobody has looked at yet. Empty between commands. */
   readonly freed: Freed
   /** Set while a snapshot is being taken: sees each lease before it changes or goes. Never part of the state. */
@@ -266,12 +266,14 @@ export function found(wall = 0): State {
     madeWith: new Map(),
     history: new Map(),
     fences: new Map(),
+    fencedBy: new Map(),
+    fencedWith: new Map(),
     policies: new Map(),
     keys: new Map(),
     proposers: new Map(),
-    sessions: new Map(),
+    answers: new Answers(),
     keeping: new Map(),
-    counts: { waiting: 0, suspect: 0, frozen: 0, answers: 0 },
+    counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new Freed(),
     saving: undefined,
   }
@@ -309,6 +311,7 @@ export function rareOf(lease: Lease): Rare {
     priority: 0,
     holding: [],
     parent: undefined,
+    handed: false,
     children: undefined,
     entries: undefined,
     labels: [],
@@ -392,6 +395,15 @@ export function dropLease(state: State, lease: Lease): void {
   lease.holder.leases--
   uncount(state, lease.key)
   if (lease.holder.leases === 0 && state.holders.get(lease.holder.name) === lease.holder) state.holders.delete(lease.holder.name)
+}
+
+/** The caller knows that no higher token was shown. */
+export function nameFence(state: State, resource: string, token: number, key: number): void {
+  if (key !== 0 && !state.fences.has(resource)) {
+    state.fencedBy.set(resource, key)
+    state.fencedWith.set(key, (state.fencedWith.get(key) ?? 0) + 1)
+  }
+  state.fences.set(resource, token)
 }
 
 /** Shared by all who have none, and never written to: a million leases should not keep a million empty lists, or lists with room to grow. */

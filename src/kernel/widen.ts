@@ -1,10 +1,11 @@
 /** Widening: whoever waits for any so many may name more to choose from, and keeps its place. */
 import { normal, overQuota, wantsUnder } from './acquire.ts'
+import { allowed, mayTouch } from './authority.ts'
 import { MOST_WANTS, type Widen } from './command.ts'
 import { type Effects, emit } from './effects.ts'
 import { badName } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
-import { allowed, mayTouch, rule, ruledBy } from './policy.ts'
+import { rule, ruledBy } from './policy.ts'
 import { positionOf, pressHolders, type Wanted } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'

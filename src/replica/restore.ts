@@ -16,7 +16,7 @@ import { applyBatch, decodeBatch, encodeBatch } from '../kernel/batch.ts'
 import type { Generation } from '../kernel/command.ts'
 import type { Effects } from '../kernel/effects.ts'
 import { StateLoader, saveState } from '../kernel/snapshot.ts'
-import { found, RULES, type State } from '../kernel/state.ts'
+import { found, nameFence, RULES, type State } from '../kernel/state.ts'
 import { type Position, START, type Store } from '../store.ts'
 import { framed, unframed } from './frame.ts'
 
@@ -100,7 +100,6 @@ function takePlaceOf(target: State, backup: State): void {
   // is found out with its first word.
   backup.proposers.clear()
   for (const [proposer, known] of target.proposers) backup.proposers.set(proposer, known)
-  for (const session of backup.sessions.values()) session.index = target.index
   backup.run = { ...target.run }
   for (const { rare } of backup.leases.values())
     for (const [slot, timer] of rare?.timers?.entries() ?? [])
@@ -108,7 +107,8 @@ function takePlaceOf(target: State, backup: State): void {
   backup.nextKey = Math.max(target.nextKey, backup.nextKey)
   backup.quietEpochs = Math.max(target.quietEpochs, backup.quietEpochs)
   backup.longest = Math.max(target.longest, backup.longest)
-  for (const [resource, token] of target.fences) backup.fences.set(resource, Math.max(token, backup.fences.get(resource) ?? 0))
+  for (const [resource, token] of target.fences)
+    nameFence(backup, resource, Math.max(token, backup.fences.get(resource) ?? 0), target.fencedBy.get(resource) ?? 0)
 }
 
 function described(state: State): Restored {

@@ -1,5 +1,6 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
-import { allowed, rule } from '../../src/kernel/policy.ts'
+import { allowed } from '../../src/kernel/authority.ts'
+import { rule } from '../../src/kernel/policy.ts'
 import { FROZEN, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../src/kernel/state.ts'
 
 export function check(state: State): void {
@@ -112,8 +113,18 @@ function* tables(state: State): Generator<string> {
   if (counts.waiting !== all.filter(lease => lease.status === WAITING).length) yield `waiting: ${counts.waiting}`
   if (counts.suspect !== all.filter(lease => lease.status === SUSPECT).length) yield `suspect: ${counts.suspect}`
   if (counts.frozen !== all.filter(lease => lease.status === FROZEN).length) yield `frozen: ${counts.frozen}`
-  const answers = [...state.sessions.values()].reduce((sum, session) => sum + session.answers.size, 0)
-  if (counts.answers !== answers) yield `answers: ${counts.answers} instead of ${answers}`
+  const answers = [...state.answers]
+    .flatMap(([, sessions]) => [...sessions.values()])
+    .reduce((sum, session) => sum + session.answers.size, 0)
+  if (state.answers.size !== answers) yield `answers: ${state.answers.size} instead of ${answers}`
+  const fenced = new Map<number, number>()
+  for (const [name, key] of state.fencedBy) {
+    if (!state.fences.has(name)) yield `${name} was fenced by ${key} and is not fenced`
+    fenced.set(key, (fenced.get(key) ?? 0) + 1)
+  }
+  for (const key of new Set([...fenced.keys(), ...state.fencedWith.keys()]))
+    if (fenced.get(key) !== state.fencedWith.get(key))
+      yield `key ${key} fenced ${fenced.get(key)}, ${state.fencedWith.get(key)} are counted`
   const holders = new Map<object, number>()
   for (const { holder } of all) holders.set(holder, (holders.get(holder) ?? 0) + 1)
   for (const { holder } of all)

@@ -135,8 +135,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'an operation sent twice is done twice (jetcd)',
     file: 'kernel/batch.js',
-    find: 'if (answer !== undefined)\n        return answer',
-    put: 'if (false)\n        return answer',
+    find: 'if (known !== undefined)\n        return known',
+    put: 'if (false)\n        return known',
     expected: ['S11'],
     profiles: ['servers', 'owned'],
   },
@@ -282,16 +282,16 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a key opens what it has no right to',
-    file: 'kernel/policy.js',
+    file: 'kernel/authority.js',
     find: "scope.verb === 'admin') && under(scope.prefix, name))",
     put: "scope.verb === 'admin'))",
     expected: ['S25'],
   },
   {
     name: "a key acts on a stranger's lease",
-    file: 'kernel/policy.js',
-    find: 'return lease.grants.length > 0\n        ? lease',
-    put: 'return true || lease.grants.length > 0\n        ? lease',
+    file: 'kernel/authority.js',
+    find: 'return names.length === 0 ? isAdmin(state, key)',
+    put: 'return true || names.length === 0 ? isAdmin(state, key)',
     expected: ['S7'],
   },
   {
