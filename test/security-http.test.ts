@@ -371,7 +371,11 @@ describe('bad input', () => {
       ),
     )
     expect((await here.ask('GET', '/v1/leases')).status).toBe(200)
-    for (const answer of await Promise.all(slow)) expect(answer).toMatch(/^(HTTP\/1\.1 408 .*"LIMIT"|$)/s)
+    for (const answer of await Promise.all(slow)) {
+      expect(answer).toMatch(/^HTTP\/1\.1 429 Too Many Requests\r\n.*"LIMIT"/s)
+      expect(answer).toContain('Retry-After: 1\r\n')
+      expect(answer).toContain('X-Content-Type-Options: nosniff\r\n')
+    }
     expect((await here.ask('GET', '/v1/leases')).status).toBe(200)
   })
 })

@@ -22,6 +22,8 @@ export class Guard {
 
   /** Throws what is refused. `host` and `target` are the request's, whichever way it named them. */
   check(ask: Ask, host: string | undefined, target: string): void {
+    const { repeated } = ask
+    if (repeated !== undefined) throw new Failure('INVALID', `the header ${repeated} stands there twice: which of them is meant?`)
     if (!this.#any && !this.#known(host, ask.local))
       throw new Failure(
         'FORBIDDEN',

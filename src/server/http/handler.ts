@@ -91,6 +91,12 @@ export class Handler {
     // Also where there is no body: what a form of another site can send never comes by.
     if (ask.method !== 'GET' && ask.method !== 'HEAD' && (ask.hasBody || type !== undefined) && !isJson(type))
       throw new Failure('INVALID', 'what changes something is sent as Content-Type: application/json', { status: 415 })
+    const encoding = ask.header('content-encoding')
+    if (encoding !== undefined && encoding.toLowerCase() !== 'identity')
+      throw new Failure('INVALID', `a body is taken as it is, not as ${encoding.slice(0, 32)}`, {
+        status: 415,
+        headers: { 'Accept-Encoding': 'identity' },
+      })
     if (route.body === undefined) {
       if (!ask.hasBody) return undefined
       const text = await ask.body(this.#context.limits.body)

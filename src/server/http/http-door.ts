@@ -4,15 +4,15 @@
  */
 import { isUtf8 } from 'node:buffer'
 import { setMaxListeners } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Clock } from '../../clock.ts'
 import type { Door, DoorContext } from '../door.ts'
 import { Metrics } from '../metrics.ts'
 import { Tallies } from '../tally.ts'
 import { Failure, failure } from './failure.ts'
 import { Handler, type HandlerOptions } from './handler.ts'
 import type { Answer, Ask } from './route.ts'
+import { ALWAYS, send } from './sending.ts'
 
 export type HttpOptions = Omit<HandlerOptions, 'count'>
 
@@ -22,11 +22,11 @@ const HEADERS = 100
 const IDLE = 75_000
 /** How often slow headers and bodies are looked for. */
 const LOOK = 500
-/** Of a body that is too large, so much is still taken and thrown away: whoever sends it would else not read why. */
-const DISCARDED = 1 << 20
-
-/** What is said with everything. No CORS: a page of another origin gets nothing to read. */
-const ALWAYS = ['X-Content-Type-Options', 'nosniff', 'Cache-Control', 'no-store', 'Cross-Origin-Resource-Policy', 'same-origin'] as const
+/** Whether one who closed its half of a connection is still there is found out so soon, and then less and less often. */
+const PROBE_FIRST = 250
+const PROBE_LAST = 5_000
+/** Said twice, each could be meant: another server in front of this one may have gone by the other. */
+const ONCE: ReadonlySet<string> = new Set(['host', 'authorization', 'content-type', 'content-encoding', 'origin'])
 
 export function httpDoor(options: HttpOptions = {}): Door {
   return context => {
@@ -45,16 +45,25 @@ export function httpDoor(options: HttpOptions = {}): Door {
       requireHostHeader: false, // the guard says so in our words
     })
     server.maxHeadersCount = HEADERS
-    server.on('request', (request, response) => void serve(context, handler, request, response))
+    // Whoever has no more to ask may still want to hear the answer.
+    Object.assign(server, { httpAllowHalfOpen: true })
+    server.on('connection', (socket: Socket) => socket.setMaxListeners(0)) // each of a pipeline's waits listens there
+    server.on('request', (request, response) => void serve(context, request, response, ask => handler.answer(ask)))
+    server.on('checkExpectation', (request, response) => void serve(context, request, response, unexpected))
     server.on('clientError', (error: NodeJS.ErrnoException, socket) => hopeless(error, socket as Socket))
     return server
   }
 }
 
-async function serve(context: DoorContext, handler: Handler, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function serve(
+  context: DoorContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+  decide: (ask: Ask) => Answer | Promise<Answer>,
+): Promise<void> {
   // Whoever hangs up while being answered is gone, and that is all.
   response.on('error', () => {})
-  const answer = await handler.answer(new NodeAsk(request, response, context.closing))
+  const answer = await decide(new NodeAsk(request, response, context))
   if (response.destroyed) return
   try {
     await send(context, answer, request, response)
@@ -67,16 +76,20 @@ async function serve(context: DoorContext, handler: Handler, request: IncomingMe
   }
 }
 
+function unexpected(ask: Ask): Answer {
+  const expected = ask.header('expect')!.slice(0, 64)
+  return failure(new Failure('INVALID', `Expect: 100-continue is all that can be expected here, not ${expected}`, { status: 417 }))
+}
+
 class NodeAsk implements Ask {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
-  readonly #closing: AbortSignal
-  #gone: AbortController | undefined
+  readonly #context: DoorContext
 
-  constructor(request: IncomingMessage, response: ServerResponse, closing: AbortSignal) {
+  constructor(request: IncomingMessage, response: ServerResponse, context: DoorContext) {
     this.#request = request
     this.#response = response
-    this.#closing = closing
+    this.#context = context
   }
 
   get method(): string {
@@ -136,23 +149,54 @@ class NodeAsk implements Ask {
     })
   }
 
-  gone(): AbortSignal {
-    if (this.#gone === undefined) {
-      const gone = new AbortController()
-      const closing = this.#closing
-      this.#gone = gone
-      const stopping = () => gone.abort(closing.reason)
-      const left = () => {
-        // By hand: AbortSignal.any would leave a trace of every request on a signal that lives as long as the server.
-        closing.removeEventListener('abort', stopping)
-        gone.abort(new Failure('UNAVAILABLE', 'whoever asked has gone'))
-      }
-      closing.addEventListener('abort', stopping)
-      if (closing.aborted) stopping()
-      if (this.#response.destroyed) left()
-      else this.#response.once('close', left)
+  get repeated(): string | undefined {
+    const { rawHeaders } = this.#request
+    const seen: string[] = []
+    for (let i = 0; i < rawHeaders.length; i += 2) {
+      const name = rawHeaders[i]!.toLowerCase()
+      if (!ONCE.has(name)) continue
+      if (seen.includes(name)) return name
+      seen.push(name)
     }
-    return this.#gone.signal
+    return undefined
+  }
+
+  gone({ half = false }: { readonly half?: boolean } = {}): AbortSignal {
+    const { clock, closing } = this.#context
+    const { socket } = this.#request
+    const response = this.#response
+    const gone = new AbortController()
+    let cancel = () => {}
+    const stopping = () => gone.abort(closing.reason)
+    const left = () => {
+      // By hand: AbortSignal.any would leave a trace of every request on a signal that lives as long as the server.
+      closing.removeEventListener('abort', stopping)
+      socket.off('close', left)
+      socket.off('end', ended)
+      response.off('close', left)
+      cancel()
+      gone.abort(new Failure('UNAVAILABLE', 'whoever asked has gone'))
+    }
+    const probe = (next: number) => {
+      // What is being sent finds out by itself.
+      if (response.headersSent) return
+      response.writeContinue()
+      cancel = clock.after(next, () => probe(Math.min(next * 2, PROBE_LAST)))
+    }
+    // One half closed is all that is seen of those who left, and of a few who merely ask no more: something that every client skips is sent, and
+    // sent again. Only to those who left it cannot be.
+    const ended = () => {
+      if (half || response.socket === null || this.#request.httpVersion !== '1.1') left()
+      else probe(PROBE_FIRST)
+    }
+    closing.addEventListener('abort', stopping)
+    socket.on('close', left)
+    socket.on('end', ended)
+    response.on('close', left)
+    if (closing.aborted) stopping()
+    if (socket.destroyed || response.destroyed) left()
+    else if (socket.readableEnded) ended()
+    return gone.signal
   }
 }
 
@@ -160,79 +204,23 @@ function tooLarge(most: number): Failure {
   return new Failure('TOO_LARGE', `the body has more than ${most} bytes, as many as are allowed`, { facts: { limit: most } })
 }
 
-async function send(context: DoorContext, answer: Answer, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const { status, type = 'application/json', headers, body } = answer
-  const head: string[] = [...ALWAYS]
-  if (headers !== undefined) for (const name of Object.keys(headers)) head.push(name, headers[name]!)
-  if (status !== 204) head.push('Content-Type', type)
-  const unread = !request.complete
-  // What was not read would be taken for the next request; and who is told that we stop need not ask again here.
-  if (unread || context.closing.aborted) head.push('Connection', 'close')
-  if (typeof body === 'string' || body === undefined) {
-    if (status !== 204) head.push('Content-Length', String(Buffer.byteLength(body ?? '')))
-    response.writeHead(status, head)
-    response.end(body)
-    if (unread) discard(request)
-    return
-  }
-  response.writeHead(status, head)
-  if (request.method === 'HEAD') return void response.end()
-  response.flushHeaders()
-  for await (const piece of body) {
-    if (response.destroyed) return
-    if (!response.write(piece)) await drained(response, context.clock, answer.patience)
-  }
-  response.end()
-}
-
-/** Waits until the reader has taken what it was sent; throws when it does not within its time. */
-function drained(response: ServerResponse, clock: Clock, patience: number | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const settle = (then: () => void) => {
-      cancel()
-      response.off('drain', on)
-      response.off('close', on)
-      then()
-    }
-    const on = () => settle(resolve)
-    const cancel =
-      patience === undefined ? () => {} : clock.after(patience, () => settle(() => reject(new Error('the reader does not read'))))
-    response.on('drain', on)
-    response.on('close', on)
-  })
-}
-
-function discard(request: IncomingMessage): void {
-  let bytes = 0
-  request.on('data', (chunk: Buffer) => {
-    bytes += chunk.length
-    if (bytes > DISCARDED) request.socket.destroy()
-  })
-  request.on('error', () => {})
-}
-
 /** What Node's parser refuses has no request that could be answered: the connection is told why, and ends. */
 function hopeless(error: NodeJS.ErrnoException, socket: Socket): void {
   // In the middle of another answer nothing can be said.
   const answering = (socket as Socket & { _httpMessage?: ServerResponse })._httpMessage?.headersSent === true
   if (error.code === 'ECONNRESET' || !socket.writable || answering) return void socket.destroy()
-  const {
-    status,
-    headers = {},
-    body,
-  } = failure(
+  const refused = failure(
     error.code === 'HPE_HEADER_OVERFLOW'
       ? new Failure('TOO_LARGE', `the header has more than ${HEADER_BYTES} bytes`, { status: 431 })
       : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? new Failure('LIMIT', 'the request took too long to arrive', { status: 408 })
+        ? new Failure('LIMIT', 'the request took too long to arrive: the limits are called headerTime and bodyTime')
         : new Failure('INVALID', 'this is no HTTP request'),
   )
-  const head = [
-    ...Object.entries({ 'Content-Type': 'application/json', 'Content-Length': String(Buffer.byteLength(body as string)), ...headers }),
-  ]
-  socket.end(
-    `HTTP/1.1 ${status} ${status === 408 ? 'Request Timeout' : 'Bad Request'}\r\n${head.map(([name, value]) => `${name}: ${value}\r\n`).join('')}X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n${body as string}`,
-  )
+  const { status, headers, body } = refused as Answer & { readonly body: string }
+  let head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`
+  for (let i = 0; i < ALWAYS.length; i += 2) head += `${ALWAYS[i]}: ${ALWAYS[i + 1]}\r\n`
+  for (const [name, value] of Object.entries(headers ?? {})) head += `${name}: ${value}\r\n`
+  socket.end(`${head}Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`)
 }
 
 export type { Server }

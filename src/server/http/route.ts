@@ -15,8 +15,10 @@ export interface Ask {
   readonly hasBody: boolean
   /** All of the body; throws `TOO_LARGE` as soon as more than `most` bytes of it have come. */
   body(most: number): Promise<string>
-  /** Fires when whoever asked has gone, or the server stops. */
-  gone(): AbortSignal
+  /** Fires when whoever asked has gone, or the server stops. With `half`, who closes its half of the connection has gone. */
+  gone(options?: { readonly half?: boolean }): AbortSignal
+  /** A header that can mean one thing only, and was said twice. */
+  readonly repeated?: string | undefined
   /** The same object for every request of one connection. */
   readonly connection: object
   /** The address of ours that was asked. */
@@ -32,8 +34,6 @@ export interface Answer {
   readonly headers?: Readonly<Record<string, string>>
   /** Sent when it is at hand, or piece by piece as fast as the reader takes it. */
   readonly body?: string | AsyncIterable<string | Uint8Array>
-  /** The reader of a stream has this long to take what it was sent, in ms; left out: the connection's own patience. */
-  readonly patience?: number
 }
 
 /** What a route is given: everything has been checked against its schemas. */

@@ -43,7 +43,7 @@ function typesOf(text: string | undefined): readonly EventType[] | undefined {
 }
 
 async function begin(call: Call<unknown, schema.Static<typeof schema.Watching>>) {
-  const { desk, caller, ask, query, clock, limits } = call
+  const { desk, caller, ask, query, clock } = call
   const prefix = mustBePrefix(query.prefix ?? '')
   const types = typesOf(query.types)
   const last = ask.header('last-event-id')
@@ -52,7 +52,7 @@ async function begin(call: Call<unknown, schema.Static<typeof schema.Watching>>)
     last !== undefined && last !== ''
       ? resumedFrom(last)
       : (query.after ?? (await desk.read<'summary'>(caller, { kind: 'summary' })).revision)
-  const events = desk.watch(caller, prefix, { after, signal: ask.gone(), ...(types && { types }) })
+  const events = desk.watch(caller, prefix, { after, signal: ask.gone({ half: true }), ...(types && { types }) })
   const news = new News(events)
   // Too many watches, or a key that is gone: said with a status, before the stream begins.
   await Promise.resolve()
@@ -62,7 +62,6 @@ async function begin(call: Call<unknown, schema.Static<typeof schema.Watching>>)
     type: 'text/event-stream; charset=utf-8',
     headers: { 'Leasehold-Revision': String(after), 'X-Accel-Buffering': 'no' },
     body: stream(clock, news, after),
-    patience: limits.drainTime,
   }
 }
 
