@@ -1,6 +1,6 @@
 /**
  * Server-sent events from the body of an answer, as revisions: one array for each, and only whole ones. A revision is whole when the event has
- * come that carries its bare number as id (src/server/http/watch.ts says how they are sent).
+ * come that carries its own revision as id (src/server/http/watch.ts says how they are sent).
  */
 import type { Clock } from '../clock.ts'
 import type { Event } from '../kernel/event.ts'
@@ -36,8 +36,9 @@ export class EventStream implements AsyncIterable<readonly Event[]> {
         const { id, data } = fields(rest.slice(0, end))
         rest = rest.slice(end + 2)
         if (data === undefined) continue
-        revision.push(JSON.parse(data) as Event)
-        if (id === undefined || id.includes(':')) continue
+        const event = JSON.parse(data) as Event
+        revision.push(event)
+        if (id !== String(event.revision)) continue
         yield revision
         revision = []
       }

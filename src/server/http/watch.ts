@@ -4,8 +4,8 @@
  * Nothing is kept for a reader: the next events are asked for when the last ones have been taken, so whoever is slow finds either what it missed
  * or a `resync`. A reader that takes nothing for `drainTime` is cut off.
  *
- * The last event of a revision carries the revision as its id, those before it `REVISION:n`. Whoever resumes from the middle of a revision is
- * told all of it again: a revision is never seen in part.
+ * The last event of a revision carries the revision as its id, those before it the id that this stream stood at before: whoever resumes from the
+ * middle of a revision is told all of it again, and never sees it in part.
  */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
@@ -21,13 +21,14 @@ const RETRY = 1_000
 /** Events are put together to pieces of about this size. */
 const PIECE = 16_384
 
-export function frame(event: Event, id: string): string {
+export function frame(event: Event, id: number): string {
   // JSON has no line breaks but those it escapes, and a type is one of ours: nothing can begin a field or end the event.
   return `id: ${id}\nevent: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
 }
 
 /** Where to go on, from what a reader last saw. */
 export function resumedFrom(last: string): number {
+  // With a part, as ids once were: not all of that revision was seen.
   const [, revision, part] = /^(\d{1,16})(:\d{1,9})?$/.exec(last) ?? []
   if (revision === undefined) throw new Failure('INVALID', 'Last-Event-ID must be an id that this server gave')
   return part === undefined ? Number(revision) : Math.max(0, Number(revision) - 1)
@@ -67,6 +68,7 @@ async function begin(call: Call<unknown, schema.Static<typeof schema.Watching>>)
 
 async function* stream(clock: Clock, news: News, after: number): AsyncGenerator<string, void, void> {
   let piece = `retry: ${RETRY}\nid: ${after}\n: from revision ${after}\n\n`
+  let whole = after
   try {
     for (;;) {
       const events = news.take()
@@ -78,7 +80,8 @@ async function* stream(clock: Clock, news: News, after: number): AsyncGenerator<
         continue
       }
       for (const [i, event] of events.entries()) {
-        piece += frame(event, i === events.length - 1 ? `${event.revision}` : `${event.revision}:${i}`)
+        if (i === events.length - 1) whole = event.revision
+        piece += frame(event, whole)
         if (piece.length < PIECE) continue
         yield piece
         piece = ''

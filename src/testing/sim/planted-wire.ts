@@ -64,8 +64,8 @@ export const WIRE_BUGS: readonly Planted[] = [
   {
     name: 'a revision is told before it is whole',
     file: 'wire/event-stream.js',
-    find: "if (id === undefined || id.includes(':'))",
-    put: 'if (id === undefined)',
+    find: 'if (id !== String(event.revision))',
+    put: 'if (false)',
     expected: ['S13'],
     profiles: http,
   },
