@@ -78,6 +78,12 @@ export interface Profile {
 export interface Store extends AsyncDisposable {
   readonly profile: Profile
 
+  /**
+   * Aborted when it can never answer again though nobody closed it. An owner that renews in memory would not notice by itself that the log
+   * has become somebody else's. Left out: each call tells.
+   */
+  readonly ended?: AbortSignal | undefined
+
   /** Called once, first. Finds the newest complete snapshot and the end of the log, and takes ownership where that was asked for. */
   open(): Promise<Opened>
 

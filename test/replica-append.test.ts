@@ -5,7 +5,9 @@ import { WINDOW } from '../src/kernel/batch.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import type { ProposeOptions } from '../src/lessor.ts'
+import { Replica } from '../src/replica/replica.ts'
 import { MemoryStore } from '../src/store/memory.ts'
+import type { Appended, Position, Read } from '../src/store.ts'
 import { acquire, fate, granted, Line, leases, Rig, until } from './replica/rig.ts'
 
 describe('group commit', () => {
@@ -193,6 +195,40 @@ describe('lost answers', () => {
     await rig.clock.advance(60_000)
     expect((await rig.commands('acquire')).map(({ holder }) => holder)).toEqual(['ann'])
   })
+})
+
+/** Its answers carry nothing of what was missed; then the connection breaks for a moment. */
+class Curt extends MemoryStore {
+  curt = false
+  down = false
+
+  override async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const appended = await super.append(entry, after)
+    if (!this.curt || appended.kind !== 'appended') return appended
+    this.curt = false
+    this.down = true
+    return { kind: 'behind', position: appended.position }
+  }
+
+  override async read(after: Position, options: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    const read = await super.read(after, options)
+    if (this.down) throw new LeaseError('UNAVAILABLE', 'the connection broke')
+    return read
+  }
+}
+
+test('whoever stands in the log is not told that it does not, when what came before it cannot be read at once', async () => {
+  const rig = new Rig()
+  const store = new Curt({ log: rig.log, clock: rig.clock })
+  await using replica = await Replica.open(store, { clock: rig.clock })
+  store.curt = true
+  const asked = fate(replica.propose(acquire('bob', 'b')))
+  for (let turns = 0; turns < 200; turns++) await turn()
+  expect(asked.settled).toBe(false)
+  store.down = false
+  await rig.clock.advance(2_000)
+  expect(asked.value).toMatchObject({ kind: 'granted' })
+  expect(await leases(replica)).toEqual(['bob'])
 })
 
 describe('entries that come too late', () => {

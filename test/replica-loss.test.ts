@@ -1,9 +1,39 @@
 import { describe, expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
+import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import { RULES } from '../src/kernel/state.ts'
-import type { Replica } from '../src/replica/replica.ts'
-import { acquire, fate, granted, Line, leases, queued, Rig, until } from './replica/rig.ts'
+import { Replica } from '../src/replica/replica.ts'
+import { type MemoryLog, MemoryStore } from '../src/store/memory.ts'
+import type { Appended, Position, Read } from '../src/store.ts'
+import { acquire, fate, granted, Line, leases, queued, Rig, renew, until } from './replica/rig.ts'
+
+/** Says where an entry stands, and has lost it before anyone reads that far. */
+class Forgetful extends MemoryStore {
+  forgets = false
+  reads = 0
+  readonly #log: MemoryLog
+
+  constructor(options: { readonly log: MemoryLog; readonly clock: Rig['clock'] }) {
+    super(options)
+    this.#log = options.log
+  }
+
+  override async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const appended = await super.append(entry, after)
+    if (!this.forgets || appended.kind !== 'appended') return appended
+    this.#log.loseTail(1)
+    return { kind: 'behind', position: appended.position }
+  }
+
+  override async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    if (wait === undefined && this.forgets && ++this.reads > 1_000) throw new LeaseError('DIVERGED', 'it was read a thousand times')
+    const read = await super.read(after, wait && { wait })
+    // Whoever waits hears of it too late.
+    if (wait !== undefined && this.forgets) await new Promise((_, reject) => wait.addEventListener('abort', () => reject(wait.reason)))
+    return read
+  }
+}
 
 describe('a log that lost its tail', () => {
   for (const owned of [false, true]) {
@@ -46,6 +76,58 @@ describe('a log that lost its tail', () => {
     await rig.clock.advance(1_000)
     expect(answer.error?.code).toBe('UNKNOWN')
     expect(replica.signal.reason).toMatchObject({ code: 'DIVERGED' })
+  })
+
+  test('a second loss does not cut short the quiet that the first one asked for', async () => {
+    const rig = new Rig()
+    await using first = await rig.open()
+    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: 600_000 })))
+    await rig.clock.settle()
+    expect(await renew(first, lease)).toEqual([600_000])
+    const believes = rig.clock.now() + 600_000
+    rig.log.loseTail(1)
+    fate(first.propose(acquire('x', 'y')))
+    await rig.clock.settle()
+    await using second = await rig.open({ survivor: first.survivor })
+    rig.log.loseTail(1) // what the first survivor had written
+    fate(second.propose(acquire('x', 'y')))
+    await rig.clock.settle()
+    await using third = await rig.open({ survivor: second.survivor })
+    for (let seconds = 0; seconds < 100; seconds++) {
+      await rig.clock.advance(1_000)
+      expect((await third.propose(acquire('bob', 'a'))).kind, `${believes - rig.clock.now()} ms before ann stops believing`).toBe('refused')
+    }
+  })
+
+  test('whoever watches begins anew after it: what was heard may be among what was lost', async () => {
+    const rig = new Rig()
+    await using before = await rig.open()
+    const { lease } = granted(await before.propose(acquire('ann', 'a')))
+    await rig.clock.settle()
+    await before.propose({ kind: 'put', lease, key: 'services/api/1', value: 'x' })
+    const heard = before.revision
+    rig.log.loseTail(1)
+    fate(before.propose(acquire('x', 'y')))
+    await rig.clock.settle()
+    await using after = await rig.open({ survivor: before.survivor })
+    for await (const events of after.watch('services', { after: heard, signal: new AbortController().signal })) {
+      expect(events.map(({ type }) => type)).toEqual(['resync'])
+      break
+    }
+  })
+
+  test('an entry that was acknowledged and is gone is not looked for for ever', async () => {
+    const rig = new Rig()
+    const store = new Forgetful({ log: rig.log, clock: rig.clock })
+    await using replica = await Replica.open(store, { clock: rig.clock })
+    granted(await replica.propose(acquire('ann', 'a')))
+    await rig.clock.settle()
+    store.forgets = true
+    const asked = fate(replica.propose(acquire('bob', 'b')))
+    await until(() => asked.settled)
+    expect(asked.error?.code).toBe('UNKNOWN')
+    expect(replica.signal.reason).toMatchObject({ code: 'DIVERGED' })
+    expect(store.reads).toBeLessThan(10)
   })
 
   test('a replica that only reads notices when the log has grown again', async () => {

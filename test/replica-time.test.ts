@@ -151,6 +151,70 @@ test('what waits to be read when a timer fires is read first: a renewal in a soc
   expect(await leases(replica)).toEqual(['ann'])
 })
 
+for (const when of ['between two looks', 'while the log is read before judging'])
+  test(`stopped ${when}, a replica lapses nobody whose renewal it has not read yet`, async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using replica = await rig.open({ line })
+    const { clock } = rig
+    const ann = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+    const bob = granted(await replica.propose(acquire('bob', 'b', { ttl: 1_000 }))) // so that there is something to judge
+    await renew(replica, ann.lease, bob.lease)
+    await clock.advance(900)
+    line.ways.read.push(3)
+    if (when.startsWith('while')) await clock.advance(102)
+    clock.stall(20_000)
+    await turn() // the store's answer is read before the socket in which the renewal waits
+    const renewal = renew(replica, ann.lease)
+    await clock.advance(50)
+    expect(await renewal).toEqual([TTL])
+  })
+
+for (const work of [90, 120, 150, 400])
+  test(`a loop with ${work} ms of work in every turn is busy, not stopped: leases lapse about in time`, async () => {
+    const rig = new Rig()
+    await using replica = await rig.open()
+    granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+    // Others come and go all the time: something is always due soon.
+    for (let i = 0; i < 200; i++) await replica.propose(acquire('x', `r/${i}`, { ttl: TTL + i * 37 }))
+    await rig.clock.settle()
+    const began = rig.clock.now()
+    while ((await leases(replica)).includes('ann')) {
+      rig.clock.stall(work)
+      await rig.clock.settle()
+      expect(rig.clock.now() - began).toBeLessThan(TTL * 1.3)
+    }
+  })
+
+test('what was proposed before a snapshot was loaded leaves nothing that proposes for ever', async () => {
+  const rig = new Rig()
+  const line = new Line()
+  await using writer = await rig.open({ snapshotEntries: 10 })
+  const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
+  await using replica = await rig.open({ line, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  await rig.clock.advance(900)
+  line.ways.append.push(4_000, 0)
+  await rig.clock.advance(400) // what it found is marked after a step of 1.25 s: that is on its way now
+  line.ways.read.push(6_000)
+  await renew(writer, lease)
+  for (let i = 0; i < 60; i++) {
+    const other = granted(await writer.propose(acquire('x', `r/${i}`)))
+    await writer.propose({ kind: 'release', lease: other.lease })
+    await rig.clock.settle()
+  }
+  const goOn = async () => {
+    for (let i = 0; i < 10; i++) {
+      await rig.clock.advance(2_000)
+      await renew(writer, lease)
+    }
+  }
+  await goOn()
+  expect(replica.seen.reloads).toBe(1)
+  const sent = line.sent.length
+  await goOn()
+  expect(line.sent.length - sent).toBeLessThan(20)
+})
+
 test('a mass lapse that waits for its turn leaves no timer when the replica closes', async () => {
   for (const wait of [0, 5, 20, 40]) {
     const rig = new Rig()

@@ -1,7 +1,10 @@
+import assert from 'node:assert/strict'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import type { Worker } from 'node:worker_threads'
+import { describe, expect, test, vi } from 'vitest'
+import { Replica } from '../src/replica/replica.ts'
 import { FileStore } from '../src/store/file.ts'
 import { loadEngine } from '../src/store/file-engine.ts'
 import { FileLog } from '../src/store/file-log.ts'
@@ -100,5 +103,31 @@ describe('a store in a file', () => {
     expect([count('entry'), count('snapshot'), count('chunk')]).toEqual([200, 2, 2])
     db.close()
     await log.close()
+  })
+})
+
+describe('a thread that ends though nobody closed the store', () => {
+  test('ends the replica above it: an owner whose lock is gone acknowledges nothing more from memory', async () => {
+    await using place = await folder()
+    const threads: Worker[] = []
+    const note = (thread: Worker) => threads.push(thread)
+    process.on('worker', note)
+    try {
+      await using replica = await Replica.open(new FileStore({ path: place.path, own: { name: 'first' } }), { owned: true })
+      const granted = await replica.propose({ kind: 'acquire', holder: 'ann', ttl: 10_000, wants: [{ resource: 'a' }] })
+      assert(granted.kind === 'granted')
+      const renew = () => replica.propose({ kind: 'renew', leases: [granted.lease] })
+      await renew() // the first is written
+      await renew()
+      expect(replica.seen.memoryRenewals).toBe(1)
+      await threads[0]!.terminate()
+      await vi.waitFor(() => expect(replica.signal.aborted).toBe(true))
+      expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('has ended') })
+      await expect(renew()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+      await using next = new FileStore({ path: place.path, own: { name: 'second' } })
+      await next.open()
+    } finally {
+      process.off('worker', note)
+    }
   })
 })

@@ -73,6 +73,8 @@ export class RecentEvents {
   push(events: readonly Event[], first = 0): void {
     for (let i = first; i < events.length; i++) {
       const event = events[i]!
+      // What was seen before may be among what was lost: everyone begins anew.
+      if (event.type === 'generation') this.#forgotten = Math.max(this.#forgotten, event.revision)
       if (this.#ring.length < this.#limit) {
         this.#ring.push(new Kept(event))
         continue

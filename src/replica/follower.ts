@@ -73,8 +73,9 @@ export class Follower {
 
   /** What whoever recovers a log that lost entries must know of this replica. */
   get survivor(): Survivor {
-    const { nextLease, nextToken, revision, longest } = this.#state
-    return { lease: nextLease, token: nextToken, revision, quiet: longest }
+    const { nextLease, nextToken, revision, longest, quiet } = this.#state
+    // A quiet that still runs was asked for by others: it stands for what they saw.
+    return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0) }
   }
 
   /** What `wanted` lets pass after `revision`; undefined when that is no longer, or not yet, known here. */
@@ -140,8 +141,11 @@ export class Follower {
     return read.entries.length > 0
   }
 
-  async readUpTo(index: number): Promise<void> {
-    while (this.#state.index < index) await this.readOn()
+  /** To where an entry was acknowledged. A log that ends before it has lost it. */
+  async readUpTo({ index, nonce }: Position): Promise<void> {
+    while (this.#state.index < index)
+      if (!(await this.readOn()) && this.#state.index < index) throw this.#diverged(`it ends before ${index}, which was acknowledged`)
+    if (this.#position.index === index && this.#position.nonce !== nonce) throw this.#diverged(`another entry stands at ${index}`)
   }
 
   async notThere(what: NotThere): Promise<true> {

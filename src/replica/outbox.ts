@@ -162,6 +162,7 @@ export class Outbox {
           if (!isTransient(error)) throw error
           if (this.#closing.aborted) return
           if (flight.settled) return // seen in the log meanwhile: it was there
+          if (flight.underWay) flight.lost = true // it stands in the log: only what came before it could not be read
           if (!flight.lost) return this.#reject(flight, error)
         }
         await pauseUnless(this.#clock, pause, this.#closing)

@@ -186,6 +186,8 @@ export class Replica implements Lessor {
 
   async #start(survivor: Survivor | undefined): Promise<void> {
     const { snapshot } = await this.#store.open()
+    const { ended } = this.#store
+    ended?.addEventListener('abort', () => this.#fail(ended.reason), { once: true })
     await this.#follower.start(snapshot)
     this.#keeper.learnTogether()
     const { run } = this.#state
@@ -234,8 +236,8 @@ export class Replica implements Lessor {
       const { position, missed } = appended
       this.#follower.applyAll(missed)
       if (this.#state.index === position.index - 1) this.#follower.apply({ position, bytes: flight.bytes, age: 0 }, flight.batch)
-      else await this.#follower.readUpTo(position.index)
-    } else if (appended.kind === 'behind') await this.#follower.readUpTo(appended.position.index)
+      else await this.#follower.readUpTo(position)
+    } else if (appended.kind === 'behind') await this.#follower.readUpTo(appended.position)
     else {
       await this.#follower.notThere(appended)
       return flight.settled

@@ -14,7 +14,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { agedOf, findLease, type Lease, LIVE, QUIET, SLOTS, type Slot, type State, TERM, timerId, timerOf } from '../kernel/state.ts'
 import { type Alarm, type Bucket, Wheel } from './wheel.ts'
 
-/** Beyond this the loop was not just busy: it stood still. */
+/** So much later than usual, and the loop was not just busy: it stood still. */
 const STALL = 100
 /** How often the loop is looked at while timers run, so that a stall is measured and not guessed. */
 const BEAT = 250
@@ -89,6 +89,8 @@ export class Timekeeper {
   /** When the real timer should fire. Later than what it is armed for when that was overdue already: no stall of ours. */
   #expected = 0
   #beat = 0
+  /** How late timers fire of late. A loop with much to do in every turn reads all its input in every turn: that is no stall. */
+  #usual = 0
   #judging = false
   /** What calls off those who wait for their turn. */
   readonly #turns = new Set<() => void>()
@@ -314,18 +316,24 @@ export class Timekeeper {
     this.#armedFor = Number.POSITIVE_INFINITY
     const now = this.now()
     const late = now - this.#expected
-    const stall = late > STALL ? Math.max(late, now - this.#beat - BEAT) : 0
+    const stall = this.#isStall(late) ? Math.max(late, now - this.#beat - BEAT) : 0
+    this.#usual += (Math.min(late, 4 * STALL) - this.#usual) / 8
     this.#beat = now
     if (stall === 0 && (this.#wheel.next() ?? Number.POSITIVE_INFINITY) > now && !this.#markTogetherDue(now)) return this.#arm()
     this.#judging = true
     void this.#judge(stall)
   }
 
+  #isStall(late: number): boolean {
+    return late > STALL + 2 * this.#usual
+  }
+
   /** Reads what waits, allows for the stall, and only then says what is due. Never throws: it runs off a timer. */
   async #judge(stall: number): Promise<void> {
     try {
       // Overdue timers fire before queued input is read; a renewal may be waiting in a socket or in the log. Read first, then judge.
-      await this.#drain()
+      // Whoever stood still while it read begins again: the answer may have come before what was sent meanwhile was read.
+      for (let more = await this.#stalledWhile(this.#drain()); more > 0; more = await this.#stalledWhile(this.#drain())) stall += more
     } catch {
       // Whoever cannot read cannot judge either; the reader tells its own story. Look again at the next beat.
       this.#judging = false
@@ -342,6 +350,32 @@ export class Timekeeper {
     }
     this.#judgeNow()
     this.#arm()
+  }
+
+  /** How long we stood still while something else, however slow, was waited for. */
+  async #stalledWhile(work: Promise<void>): Promise<number> {
+    let stalled = 0
+    let expected = 0
+    let cancel = () => {}
+    const look = () => {
+      const late = this.now() - expected
+      if (this.#isStall(late)) stalled += late
+    }
+    const beat = () => {
+      expected = this.now() + STALL
+      cancel = this.#clock.after(STALL, () => {
+        look()
+        beat()
+      })
+    }
+    beat()
+    try {
+      await work
+      look() // its timer may be overdue, and not have fired yet
+      return stalled
+    } finally {
+      cancel()
+    }
   }
 
   #armAgain(): void {
@@ -387,7 +421,9 @@ export class Timekeeper {
   /** Still the countdown of a running timer, in the epoch it counts. */
   #runs(countdown: Countdown): boolean {
     if (countdown.lease === undefined) return this.#others.get(QUIET) === countdown && this.#state.quiet?.epoch === countdown.epoch
-    if (countdown.slot === TERM) return countdown.lease.alarm === countdown
+    // Of a lease as the state has it now: after a snapshot was loaded, what is under way still speaks of those before.
+    if (countdown.slot === TERM)
+      return countdown.lease.alarm === countdown && findLease(this.#state, countdown.lease.id) === countdown.lease
     return this.#others.get(timerId(countdown.lease, countdown.slot)) === countdown
   }
 

@@ -57,6 +57,7 @@ export class FileStore implements Store {
   readonly profile: Profile
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #pending = new Map<number, Pending>()
+  readonly #ended = new AbortController()
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
   #opened = false
@@ -77,6 +78,10 @@ export class FileStore implements Store {
         'Ages are known until the machine is booted again.',
       ],
     }
+  }
+
+  get ended(): AbortSignal {
+    return this.#ended.signal
   }
 
   async open(): Promise<Opened> {
@@ -185,13 +190,14 @@ export class FileStore implements Store {
   /** The thread is gone, and with it the answers to what was asked. */
   #lose(cause: unknown): void {
     this.#worker = undefined
-    if (this.#opened) this.#closing ??= Promise.resolve()
+    const message = `the thread that writes ${this.#options.path} has ended: ${String(cause ?? 'it was closed')}`
     for (const id of [...this.#pending.keys()]) {
       const { reject, ifLost } = this.#settled(id)!
-      reject(
-        new LeaseError(ifLost, `the thread that writes ${this.#options.path} has ended: ${String(cause ?? 'it was closed')}`, { cause }),
-      )
+      reject(new LeaseError(ifLost, message, { cause }))
     }
+    if (!this.#opened || this.#closing !== undefined) return
+    this.#closing = Promise.resolve()
+    this.#ended.abort(new LeaseError('UNAVAILABLE', message, { cause })) // its lock on the file is gone with it
   }
 
   #ask<C extends keyof Calls>(call: C, ...args: Arguments<C>): Promise<Result<C>> {

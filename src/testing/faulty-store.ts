@@ -35,6 +35,10 @@ export class FaultyStore implements Store {
     this.#delay = delay
   }
 
+  get ended(): AbortSignal | undefined {
+    return this.#store.ended
+  }
+
   get profile(): Profile {
     return this.#store.profile
   }
