@@ -138,10 +138,13 @@ describe('a failing disk', () => {
     let failing: { readonly statement: string; readonly errcode: number } | undefined
     const log = new FileLog({ path: folder.path, engine: failingEngine(() => failing), patience: 1_000 })
     const { head } = await log.open()
-    const [ioerrFsync, full] = [1_034, 13]
+    const [ioerrFsync, full, corrupt, constraint, error] = [1_034, 13, 11, 19, 1]
     for (const [errcode, reason] of [
       [ioerrFsync, 'io'],
       [full, 'full'],
+      [corrupt, 'damaged'],
+      [constraint, 'damaged'],
+      [error, 'damaged'],
     ] as const) {
       failing = { statement: 'commit', errcode }
       await expect(log.append(Uint8Array.of(1), head)).rejects.toMatchObject({ code: 'UNKNOWN', facts: { reason } })

@@ -1,5 +1,5 @@
 /** What can be wrong with a file, said so that a person knows what to do. `facts.reason` is for programs. */
-import { LeaseError } from '../errors.ts'
+import { type ErrorCode, LeaseError } from '../errors.ts'
 import { describe, lockers, stopped } from './file-process.ts'
 
 /** The primary result codes of SQLite that mean something to us. */
@@ -32,7 +32,7 @@ export function trouble(error: unknown, path: string, done: 'never' | 'perhaps' 
     case CONSTRAINT: // a row where none should be
     case CORRUPT:
     case NOTADB:
-      return damaged(path, said, error)
+      return damaged(path, said, { cause: error, code })
     case CANTOPEN:
       return made('permission', `${path} cannot be opened (${said}): does its folder exist, and may this process write there?`)
     default:
@@ -40,9 +40,14 @@ export function trouble(error: unknown, path: string, done: 'never' | 'perhaps' 
   }
 }
 
-export function damaged(path: string, what: string, cause?: unknown): LeaseError {
+/** `code`: unless a commit failed of it, it is certain that nothing was done. */
+export function damaged(
+  path: string,
+  what: string,
+  { cause, code = 'UNAVAILABLE' }: { cause?: unknown; code?: ErrorCode } = {},
+): LeaseError {
   return new LeaseError(
-    'UNAVAILABLE',
+    code,
     `${path} is damaged: ${what}. It was left as it is. Restore it from a backup, or move it away together with ${path}-* to begin anew`,
     { cause, facts: { path, reason: 'damaged' } },
   )
