@@ -102,9 +102,7 @@ export function beyond(state: State, key: number, verb: Verb, lease: Lease, name
   const found = outOfReach(state, key, verb, lease, names)
   if (found === undefined) return undefined
   const { id } = found.lease
-  const what =
-    found.name !== '' && allowed(state, key, 'read', found.name)
-      ? `${found.name}, which lease ${id} has`
-      : `something else that lease ${id} has`
-  return forbidden(state, `${verb} ${what} and which would end with it`, { lease: id })
+  const isKnown = found.name !== '' && allowed(state, key, 'read', found.name)
+  const what = isKnown ? `${found.name}, which would end with lease ${id}` : `something else that lease ${id} holds`
+  return forbidden(state, `${verb} ${what}`, { lease: id })
 }

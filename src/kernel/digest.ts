@@ -1,5 +1,5 @@
 import { Writer } from './bytes.ts'
-import type { Command } from './command.ts'
+import type { Command, Operation } from './command.ts'
 import { writeProposal } from './encode.ts'
 
 const SIZE = 2 ** 21
@@ -22,4 +22,12 @@ export function digestOf(command: Command): number {
     b = Math.imul(b ^ byte ^ (a >>> 11), 0x85ebca6b)
   }
   return (a >>> 0) * SIZE + ((b >>> 0) % SIZE) || 1
+}
+
+/**
+ * What a client that has only a text to say calls an operation. It cannot tell us whether it asks for the first time, so each may be the
+ * second: even a refusal is written down and stays the answer. The kind is part of it: one text for two kinds of questions is two operations.
+ */
+export function operationNamed(text: string, command: Command): Operation {
+  return { session: `${command.kind} ${text}`, seq: 1, acked: 0, again: true, asked: digestOf(command) }
 }

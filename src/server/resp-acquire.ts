@@ -1,9 +1,10 @@
 /** `LEASE.ACQUIRE resource [resource …] TTL ms […]`: the one command with many words, and the one that may wait. */
-import type { Acquire, Attachment, Operation, Want } from '../kernel/command.ts'
+import type { Acquire, Attachment, Want } from '../kernel/command.ts'
+import { operationNamed } from '../kernel/digest.ts'
 import type { Outcome, Queued } from '../kernel/outcome.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
 import type { Caller } from './gate.ts'
-import { duration, invalid, operation, text, whole, words } from './resp-command.ts'
+import { duration, invalid, opText, text, whole, words } from './resp-command.ts'
 import type { RespSession } from './resp-session.ts'
 import { writeGrant, writeValue } from './resp-write.ts'
 
@@ -20,7 +21,9 @@ export function acquire(session: RespSession): void {
   const asked = options(session, at + 2)
   const wants = names.map(resource => ({ resource, ...asked.want }))
   const command: Acquire = { kind: 'acquire', holder: asked.holder ?? session.holder, ttl, wants, ...asked.rest }
-  const { op, wait, queue } = asked
+  const { wait, queue, named } = asked
+  // Not what the connection alone says: whoever asks again may come through another.
+  const op = named === undefined ? undefined : operationNamed(named, { ...command, holder: asked.holder ?? '' })
   const { desk } = session.door.context
   if (wait > 0)
     return session.occupy(desk.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
@@ -34,7 +37,7 @@ interface Options {
   readonly holder: string | undefined
   readonly want: Pick<Want, 'units' | 'shared'>
   readonly rest: Partial<Acquire>
-  readonly op: Operation | undefined
+  readonly named: string | undefined
   readonly wait: number
   readonly queue: boolean
 }
@@ -42,7 +45,7 @@ interface Options {
 function options(session: RespSession, from: number): Options {
   const { caller, door } = session
   let holder: string | undefined
-  let op: Operation | undefined
+  let named: string | undefined
   let wait = 0
   let queue = false
   const want: { units?: number; shared?: boolean } = {}
@@ -105,7 +108,7 @@ function options(session: RespSession, from: number): Options {
       return 0
     },
     OP: at => {
-      op = operation(text(session, at, 'OP'))
+      named = opText(session, at)
       return 1
     },
   })
@@ -113,7 +116,7 @@ function options(session: RespSession, from: number): Options {
   if (labels.length > 0) rest.labels = labels
   if (entries.length > 0) rest.entries = entries
   if (queue || wait > 0) door.context.desk.gate.admit(caller)
-  return { holder, want, rest, op, wait, queue }
+  return { holder, want, rest, named, wait, queue }
 }
 
 /** Answers, and follows what was queued: its grant comes by push, and so does its end. */

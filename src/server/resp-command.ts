@@ -1,7 +1,7 @@
 /** One row of the table of commands: what it is called, who may use it, and what it does. */
 import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import type { Operation, Verb } from '../kernel/command.ts'
+import type { Verb } from '../kernel/command.ts'
 import type { RespSession } from './resp-session.ts'
 
 export interface RespCommand {
@@ -48,10 +48,11 @@ export function duration(session: RespSession, i: number, what: string): number 
   return session.args.number(i) ?? milliseconds(text(session, i, what), what)
 }
 
-/** A text of the caller's names an operation. It may have been sent before, which only the caller knows: it is treated as if it had been. */
-export function operation(id: string): Operation {
+/** The text by which a caller names an operation: see operationNamed. */
+export function opText(session: RespSession, i: number): string {
+  const id = text(session, i, 'OP')
   if (id === '') throw invalid('OP needs a text that no other operation has')
-  return { session: id, seq: 1, acked: 0, again: true }
+  return id
 }
 
 /** Words that follow in any order. Each is told its place and says how many words after it are its own. */

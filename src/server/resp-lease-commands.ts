@@ -2,11 +2,12 @@
 import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command, PolicyRules, Revoke } from '../kernel/command.ts'
+import { operationNamed } from '../kernel/digest.ts'
 import { badPrefix } from '../kernel/name.ts'
 import type { Query } from '../lessor.ts'
 import { ProtocolError } from '../wire/resp.ts'
 import { acquire } from './resp-acquire.ts'
-import { duration, invalid, operation, type RespCommand, text, whole, words } from './resp-command.ts'
+import { duration, invalid, opText, type RespCommand, text, whole, words } from './resp-command.ts'
 import { scopesIn } from './resp-key.ts'
 import type { RespSession } from './resp-session.ts'
 import { unwatch, watch } from './resp-watch.ts'
@@ -307,15 +308,15 @@ function change(
   more: Words = {},
 ): void {
   if (session.args.count === from) return session.propose(command, encode)
-  let op: string | undefined
+  let named: string | undefined
   words(session, from, {
     ...more,
     OP: at => {
-      op = text(session, at, 'OP')
+      named = opText(session, at)
       return 1
     },
   })
-  session.propose(command, encode, op === undefined ? undefined : { op: operation(op) })
+  session.propose(command, encode, named === undefined ? undefined : { op: operationNamed(named, command) })
 }
 
 function revoke(session: RespSession): void {

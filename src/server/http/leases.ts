@@ -3,6 +3,7 @@ import { inUtc } from '../../clock.ts'
 import { type Duration, milliseconds } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
 import type { Acquire, Command, Operation } from '../../kernel/command.ts'
+import { operationNamed } from '../../kernel/digest.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import type { LeaseView } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
@@ -12,17 +13,13 @@ import { type Answer, type Call, json, type Route, route } from './route.ts'
 const TTL = 30_000
 export const MOST_LISTED = 10_000
 
-/**
- * An `op` as the kernel knows operations. A client that has only a text to say cannot tell us whether it asks for the first time, so each may
- * be the second: even a refusal is written down and stays the answer. The kind is part of it: one text used for two questions is two operations.
- */
-export function operation(kind: Command['kind'], op: string | undefined): { readonly op?: Operation } {
-  return op === undefined ? {} : { op: { session: `${kind} ${op}`, seq: 1, acked: 0, again: true } }
+function operation(command: Command, op: string | undefined): { readonly op?: Operation } {
+  return op === undefined ? {} : { op: operationNamed(op, command) }
 }
 
 /** Proposes in the caller's name. */
 export function propose({ desk, caller }: Call, command: Command, op: string | undefined): Promise<Outcome> {
-  return desk.propose(caller, command, operation(command.kind, op))
+  return desk.propose(caller, command, operation(command, op))
 }
 
 /** How a read is to be answered: at the log's end, or at what the asker has seen. */
@@ -67,7 +64,8 @@ async function acquire(call: Call<schema.Static<typeof schema.Acquire>>): Promis
   const command = commandOf(body)
   const wait = optionalMs(body.wait, 'wait') ?? 0
   const signal = wait > 0 ? ask.gone() : undefined
-  const outcome = await desk.acquire(caller, command, { wait, ...operation('acquire', body.op), ...(signal && { signal }) })
+  // How long it waits is not part of what it asks for: whoever asks again has less time left.
+  const outcome = await desk.acquire(caller, command, { wait, ...operation(command, body.op), ...(signal && { signal }) })
   if (outcome.kind === 'refused') return refusal(outcome, await remaining(call, outcome))
   const { lease, incarnation, ttl, resources, tokens, revision } = accepted(outcome, 'granted')
   const { waited } = outcome as Granted & { readonly waited: boolean }

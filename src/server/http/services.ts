@@ -11,7 +11,7 @@ import { Catalog } from '../registry/catalog.ts'
 import { clusterLoadAssignment, EDS, httpSd } from '../registry/feed.ts'
 import { type Beat, deregister, gone, heartbeat, register } from '../registry/registering.ts'
 import { accepted, Failure } from './failure.ts'
-import { given, MOST_LISTED, mayRenew, operation, optionalMs, reading } from './leases.ts'
+import { given, MOST_LISTED, mayRenew, optionalMs, reading } from './leases.ts'
 import { type Answer, type Call, json, type Route, route } from './route.ts'
 
 const TTL = 30_000
@@ -38,7 +38,7 @@ async function put(call: Call<schema.Static<typeof schema.Register>>): Promise<A
   const { created, ...kept } = await register(call, registration, given({ status, load }), {
     ttl: ms,
     grace: optionalMs(grace, 'grace') ?? Math.floor(ms / 2),
-    ...operation('acquire', op),
+    ...(op !== undefined && { op }),
   })
   return json(created ? 201 : 200, { ...kept, expiresAt: inUtc(call.clock.wall() + kept.ttl) }, kept.revision)
 }

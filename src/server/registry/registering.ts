@@ -1,6 +1,7 @@
 /** Registrations for those who have no library: each request stands for itself, and the server keeps nothing between them. */
 import { LeaseError } from '../../errors.ts'
-import type { Attachment, Command, Operation } from '../../kernel/command.ts'
+import type { Attachment, Command } from '../../kernel/command.ts'
+import { operationNamed } from '../../kernel/digest.ts'
 import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
 import { entryOf, keyOf, type Registration, readState, type State, stateEntryOf, stateOf } from '../../recipe/registry/entry.ts'
@@ -30,7 +31,7 @@ export async function register(
   { desk, caller }: Asker,
   registration: Registration,
   given: Partial<State>,
-  { ttl, grace, op }: { readonly ttl: number; readonly grace: number; readonly op?: Operation },
+  { ttl, grace, op }: { readonly ttl: number; readonly grace: number; readonly op?: string },
 ): Promise<Kept & { readonly created: boolean }> {
   const holder = `${registration.service}/${registration.instance}`
   // Before anything is said about who is there.
@@ -47,9 +48,8 @@ export async function register(
   }
   const state = stateOf(given)
   const entries = [entryOf(registration), ...(state.status === 'passing' && state.load === 0 ? [] : [stateEntryOf(registration, state)])]
-  const outcome = accepted(
-    await desk.propose(caller, { kind: 'acquire', holder, ttl, grace, wants: [], entries }, op === undefined ? {} : { op }),
-  )
+  const command = { kind: 'acquire', holder, ttl, grace, wants: [], entries } as const
+  const outcome = accepted(await desk.propose(caller, command, op === undefined ? {} : { op: operationNamed(op, command) }))
   if (outcome.kind !== 'granted') throw new LeaseError('UNAVAILABLE', `this was answered with ${outcome.kind}: nothing was done`)
   return { lease: outcome.lease, ttl: outcome.ttl, revision: outcome.revision, created: true }
 }
