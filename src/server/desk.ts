@@ -8,24 +8,21 @@ import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
+import { badText, NAME_BYTES } from '../kernel/name.ts'
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
 import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from '../lessor.ts'
+import { Audit, type Audited, type Concern } from './audit.ts'
 import { type Caller, Gate } from './gate.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { Waiting } from './waiting.ts'
+
+export type { Audited } from './audit.ts'
 
 export interface Asked {
   readonly op?: Operation
   readonly signal?: AbortSignal
   /** Speaks for this key. The operator's right alone. */
   readonly key?: number
-}
-
-/** Who did what an operator does. */
-export interface Audited {
-  readonly caller: Caller
-  readonly command: Command
-  readonly outcome: Outcome
 }
 
 export interface DeskOptions {
@@ -37,7 +34,6 @@ export interface DeskOptions {
   readonly operator?: string
 }
 
-const AUDITED: ReadonlySet<Command['kind']> = new Set(['revoke', 'break', 'policy', 'key', 'unkey', 'transfer', 'upgrade', 'generation'])
 const UNCOUNTED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
 const SECOND = 1_000
 export const NOTHING_MORE: Asked = {}
@@ -47,7 +43,7 @@ export class Desk implements AsyncDisposable {
   readonly gate: Gate
   readonly limits: Limits
   readonly clock: Clock
-  readonly #audit: (done: Audited) => void
+  readonly #audit: Audit
   readonly #waiting: Waiting
   /** Requests in this second, by key. */
   readonly #asked = new Map<number, number>()
@@ -60,7 +56,7 @@ export class Desk implements AsyncDisposable {
     this.gate = gate
     this.limits = limits
     this.clock = clock
-    this.#audit = audit
+    this.#audit = new Audit(lessor, audit)
     this.#waiting = new Waiting(lessor, clock)
   }
 
@@ -85,19 +81,21 @@ export class Desk implements AsyncDisposable {
   }
 
   /** Most requests come this way. Never throws: what is not let in is told, too. */
-  submit(caller: Caller, command: Command, asked: Asked, told: Told): void {
+  submit(caller: Caller, asks: Command, asked: Asked, told: Told): void {
     try {
       const { lessor } = this
-      const options = this.#admit(caller, command, asked)
-      if (!AUDITED.has(command?.kind) && lessor.submit !== undefined) return lessor.submit(command, options, told)
+      const options = this.#admit(caller, asks, asked)
+      const command = signed(caller, asks)
+      const concern = this.#audit.concern(command, options.key, this.gate.administers(caller, options.key))
+      if (concern === undefined && lessor.submit !== undefined) return lessor.submit(command, options, told)
       const outcome = lessor.propose(command, options)
-      tell(told, AUDITED.has(command?.kind) ? this.#audited(caller, command, outcome) : outcome)
+      tell(told, concern === undefined ? outcome : this.#audited(caller, command, outcome, concern))
     } catch (error) {
       told.fail(error)
     }
   }
 
-  #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: Asked): ProposeOptions {
+  #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: Asked): ProposeOptions & { readonly key: number } {
     this.gate.admit(caller)
     // What has not even a kind is the lessor's to refuse.
     if (!UNCOUNTED.has(command?.kind)) this.#count(caller)
@@ -106,9 +104,9 @@ export class Desk implements AsyncDisposable {
     return op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) }
   }
 
-  async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>): Promise<Outcome> {
+  async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>, concern: NonNullable<Concern>): Promise<Outcome> {
     const outcome = await proposed
-    this.#audit({ caller, command, outcome })
+    await this.#audit.done(caller, command, outcome, concern)
     // Whoever was told that there is a key now, or no longer, finds it so.
     if (command.kind === 'key' || command.kind === 'unkey') await this.gate.learn()
     return outcome
@@ -210,6 +208,24 @@ export class Desk implements AsyncDisposable {
     }
   }
 
+  /** Everything, as the bytes of a backup file, for an administrator of everything. Throws `FORBIDDEN`, and `UNSUPPORTED` where none can be had. */
+  backup(caller: Caller, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    this.gate.demand(caller, 'admin', '')
+    if (this.lessor.backup === undefined) throw new LeaseError('UNSUPPORTED', 'no backup can be had here: ask where the store is')
+    this.#audit.backup(caller)
+    return this.#backup(caller, signal)
+  }
+
+  async *#backup(caller: Caller, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+    const stay = this.#stay(caller, signal)
+    try {
+      yield* this.lessor.backup!({ signal: stay.signal })
+      if (!signal.aborted) stay.signal.throwIfAborted()
+    } finally {
+      stay.over()
+    }
+  }
+
   #count({ key, name }: Caller): void {
     const { rate } = this.limits
     if (rate === 0 || key === 0) return
@@ -229,6 +245,24 @@ export class Desk implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.gate[Symbol.asyncDispose]()
   }
+}
+
+/** Who comes with a key is called by its name: what they call themselves stands behind it, and can be no one else's. */
+function signed(caller: Caller, command: Command): Command {
+  if (caller.key === 0 || !(command?.kind === 'revoke' || command?.kind === 'break' || command?.kind === 'recall')) return command
+  const { by = '' } = command
+  // What is not even a text, or too long, is the kernel's to refuse.
+  if (badText(by, NAME_BYTES) !== undefined) return command
+  return { ...command, by: by === '' || by === caller.name ? caller.name : shortened(`${caller.name} (${by})`) }
+}
+
+/** So that it fits, as long names go: never in the middle of a character. */
+function shortened(text: string): string {
+  const bytes = Buffer.from(text)
+  if (bytes.length <= NAME_BYTES) return text
+  let end = NAME_BYTES
+  while ((bytes[end]! & 0xc0) === 0x80) end--
+  return bytes.toString('utf8', 0, end)
 }
 
 function waitedInVain({ wants }: Acquire, wait: number): LeaseError {

@@ -37,6 +37,8 @@ interface Key {
   readonly name: string
   readonly hash: string
   readonly allow: readonly Scope[]
+  /** Something, if not everything. */
+  readonly administers: boolean
 }
 
 /** One that stays: a watch, or a place in a queue. */
@@ -160,6 +162,11 @@ export class Gate implements AsyncDisposable {
     return false
   }
 
+  /** Whether who is judged by `key` may touch leases of others. The operator, whose `key` is 0, may; anyone, where there are no keys, has no others. */
+  administers({ operator }: Caller, key: number): boolean {
+    return key === 0 ? operator === true : (this.#byId.get(key)?.administers ?? false)
+  }
+
   /** Throws `FORBIDDEN`, or `UNAUTHENTICATED` when a key would be needed. */
   demand(caller: Caller, verb: Verb, name: string): void {
     this.admit(caller)
@@ -238,7 +245,8 @@ export class Gate implements AsyncDisposable {
     const { revision, value } = await this.#lessor.read({ kind: 'keys' }, options)
     this.#byHash.clear()
     this.#byId.clear()
-    for (const key of value) {
+    for (const one of value) {
+      const key = { ...one, administers: one.allow.some(({ verb }) => verb === 'admin') }
       this.#byHash.set(key.hash, key)
       this.#byId.set(key.id, key)
     }

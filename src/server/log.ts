@@ -3,8 +3,7 @@
  * out; and whatever has the form of a key is, too, should one ever come this way.
  */
 import { type DestinationStream, pino } from 'pino'
-import type { Command } from '../kernel/command.ts'
-import type { Audited } from './desk.ts'
+import type { Audited } from './audit.ts'
 import type { Log } from './door.ts'
 import { SECRET } from './secret.ts'
 
@@ -49,25 +48,33 @@ export function serverLog({ level = 'info', to }: LogOptions = {}): Log {
 
 /** What operators did, who they were, and what came of it; never what only keys may know. */
 export function auditTo(log: Log): (done: Audited) => void {
-  return ({ caller, command, outcome }) =>
+  return ({ caller, command, outcome, of = [] }) => {
+    const did = command.kind === 'acquire' ? 'steal' : command.kind
     log.info(
       {
         audit: true,
         by: { key: caller.key, name: caller.name },
-        did: command.kind,
+        did,
         ...about(command),
-        outcome: outcome.kind === 'refused' ? outcome.code : outcome.kind,
-        revision: outcome.revision,
+        ...(of.length > 0 && { of }),
+        ...(outcome && { outcome: outcome.kind === 'refused' ? outcome.code : outcome.kind, revision: outcome.revision }),
       },
-      `${caller.name}: ${command.kind}`,
+      `${caller.name}: ${did}`,
     )
+  }
 }
 
-function about(command: Command): object {
-  if (command.kind !== 'key') {
-    const { kind: _, ...rest } = command
-    return { on: rest }
+function about(command: Audited['command']): object {
+  switch (command.kind) {
+    case 'key': // A hash cannot be turned back, and is still nobody's business.
+      return { on: { name: command.name, allow: command.allow.map(({ verb, prefix }) => `${verb}:${prefix}`) } }
+    case 'acquire': // What it attaches may be anything.
+      return { on: { resources: command.wants.map(({ resource }) => resource), holder: command.holder, how: command.steal } }
+    case 'move': // A password may stand in it.
+      return { on: { ...(command.to !== undefined && { to: command.to.replace(/\/\/[^@/]*@/, '//…@') }), stay: command.stay } }
+    default: {
+      const { kind: _, ...rest } = command
+      return { on: rest }
+    }
   }
-  // A hash cannot be turned back, and is still nobody's business.
-  return { on: { name: command.name, allow: command.allow.map(({ verb, prefix }) => `${verb}:${prefix}`) } }
 }

@@ -157,10 +157,7 @@ export class Conversation {
 
   async #backup(id: number, signal: AbortSignal): Promise<void> {
     const { caller, door } = this.#session
-    const { gate, lessor } = door.context.desk
-    gate.demand(caller, 'admin', '')
-    if (lessor.backup === undefined) throw new LeaseError('UNSUPPORTED', 'no backup can be had through this server')
-    for await (const bytes of lessor.backup({ signal })) {
+    for await (const bytes of door.context.desk.backup(caller, signal)) {
       this.#say({ kind: 'chunk', id, bytes })
       for (let room = this.#session.room(); room !== undefined && !signal.aborted; room = this.#session.room()) await room
     }

@@ -3,7 +3,7 @@ import type { Command } from '../../kernel/command.ts'
 import type { Query } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { VERSION } from '../version.ts'
-import { Failure, failure, isOurMistake } from './failure.ts'
+import { failure, isOurMistake } from './failure.ts'
 import { given, reading } from './leases.ts'
 import { check } from './parse.ts'
 import { mustBeName, mustBePrefix } from './resources.ts'
@@ -74,10 +74,6 @@ export const farLessor: readonly Route[] = [
     path: '/v1/backup',
     summary: 'Everything, as a backup file: for an administrator of everything.',
     type: 'application/octet-stream',
-    handle: ({ desk, caller, ask }) => {
-      desk.gate.demand(caller, 'admin', '')
-      if (desk.lessor.backup === undefined) throw new Failure('UNSUPPORTED', 'backups cannot be had here: ask where the store is')
-      return { status: 200, type: 'application/octet-stream', body: desk.lessor.backup({ signal: ask.gone() }) }
-    },
+    handle: ({ desk, caller, ask }) => ({ status: 200, type: 'application/octet-stream', body: desk.backup(caller, ask.gone()) }),
   }),
 ]
