@@ -1,16 +1,19 @@
 import { describe, expect, test } from 'vitest'
 import { ANSWERS } from '../src/kernel/answers.ts'
-import { answered, applyBatch, WINDOW } from '../src/kernel/batch.ts'
+import { answered, applyBatch, decodeBatch, encodeBatch, WINDOW } from '../src/kernel/batch.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
+import { digestOf, operationNamed } from '../src/kernel/digest.ts'
+import { malformedAsker } from '../src/kernel/form.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { stateHash } from '../src/kernel/snapshot.ts'
 import { SLOTS } from '../src/kernel/state.ts'
+import { random } from './kernel/stream.ts'
 import { reload, World, wants } from './kernel/world.ts'
 
 const take = (resource: string): Acquire => ({ kind: 'acquire', holder: 'a', ttl: 1_000, wants: wants(resource) })
 
-function ask(world: World, command: Command, seq: number, { session = 's', acked = 0, key = 0 } = {}): Outcome {
-  const applied = world.entry([command], { op: { session, seq, acked }, key })
+function ask(world: World, command: Command, seq: number, { session = 's', acked = 0, key = 0, asked = 0 } = {}): Outcome {
+  const applied = world.entry([command], { op: { session, seq, acked, asked }, key })
   if (applied.kind !== 'applied') throw new Error(applied.kind)
   return applied.outcomes[0]!
 }
@@ -101,6 +104,117 @@ describe('an operation asked twice', () => {
     expect(world.state.answers.size).toBe(ANSWERS)
     expect(ask(world, nobody, 5)).toMatchObject({ code: 'STALE' })
     expect(ask(world, nobody, 6)).toMatchObject({ code: 'NOT_FOUND' })
+  })
+})
+
+describe('an operation that says what it asks', () => {
+  test('is refused when the same name asks for something else, also after a restart, and answered when it asks again', () => {
+    const world = new World()
+    const [x, y] = [digestOf(take('x')), digestOf(take('y'))]
+    const first = ask(world, take('x'), 1, { asked: x })
+    for (let i = 0; i < 2; i++) {
+      world.refused(ask(world, take('y'), 1, { asked: y }), 'INVALID', /used for something else/)
+      world.refused(ask(world, take('y'), 1), 'INVALID', /used for something else/)
+      expect(ask(world, take('x'), 1, { asked: x })).toEqual(first)
+      expect(answered(world.state, { command: take('y'), op: { session: 's', seq: 1, acked: 0, asked: y } })).toMatchObject({
+        code: 'INVALID',
+      })
+      world.state = reload(world.state)
+    }
+    expect(world.holders('y')).toEqual([])
+  })
+
+  test('asks the same when it is written and read', () => {
+    const op = { session: 's', seq: 1, acked: 0, asked: digestOf(take('x')) }
+    const batch = { proposer: 1, seq: 1, applied: 0, trail: [0, 0] as const, wall: 0, proposals: [{ command: take('x'), key: 3, op }] }
+    expect(decodeBatch(encodeBatch(batch)).proposals[0]).toMatchObject({ key: 3, op })
+    expect(malformedAsker(0, { ...op, asked: 0.5 })).toMatch(/whole number/)
+  })
+
+  test('is told apart from every other by what makes a difference, and by nothing else', () => {
+    const commands: Command[] = [
+      take('x'),
+      take('y'),
+      { ...take('x'), ttl: 1_001 },
+      { ...take('x'), holder: 'b' },
+      { ...take('x'), priority: 1 },
+      { ...take('x'), wait: true },
+      { kind: 'break', resource: 'x' },
+      { kind: 'recall', resource: 'x' },
+      { kind: 'release', lease: 1 },
+      { kind: 'release', lease: 2 },
+    ]
+    const digests = commands.map(digestOf)
+    expect(new Set(digests).size).toBe(commands.length)
+    expect(digests.every(digest => Number.isSafeInteger(digest) && digest > 0)).toBe(true)
+    expect(digestOf({ wants: [{ units: 1, resource: 'x' }], ttl: 1_000, holder: 'a', kind: 'acquire' })).toBe(digests[0])
+    expect(digestOf({ ...take('x'), ttl: -1 })).toBe(0)
+    expect(operationNamed('o', commands[6]!).session).not.toBe(operationNamed('o', commands[7]!).session)
+  })
+})
+
+describe('what is remembered for one key', () => {
+  const nobody: Command = { kind: 'recall', resource: 'x' }
+  const op = (session: string, seq = 1) => ({ session, seq, acked: 0 })
+
+  test('is not pushed out by what another asks: whoever keeps the most makes room, its longest silent session first', () => {
+    const world = new World({ strict: false })
+    const [mine, flood] = [world.key('mine', 'acquire:'), world.key('flood', 'acquire:')]
+    ask(world, nobody, 1, { session: 'pay', key: mine })
+    for (let i = 0; i < ANSWERS + 10; i++) ask(world, nobody, 1, { session: `z${i}`, key: flood })
+    expect(world.state.answers.size).toBe(ANSWERS)
+    expect(answered(world.state, { command: nobody, key: mine, op: op('pay') })).toBeDefined()
+    for (const [i, is] of [
+      [0, false],
+      [10, false],
+      [11, true],
+      [ANSWERS + 9, true],
+    ] as const)
+      expect(answered(world.state, { command: nobody, key: flood, op: op(`z${i}`) }) !== undefined, `z${i}`).toBe(is)
+    // Another one's question costs the one that keeps the most one answer, and not a whole session of them.
+    ask(world, nobody, 1, { session: 'pay-2', key: mine })
+    expect(world.state.answers.size).toBe(ANSWERS)
+    expect(answered(world.state, { command: nobody, key: flood, op: op('z12') })).toBeDefined()
+  })
+
+  test('is the same on a replica that began with a snapshot, whoever has to make room', () => {
+    const world = new World({ strict: false })
+    const keys = Array.from({ length: 7 }, (_, i) => world.key(`k${i}`, 'acquire:'))
+    const pick = random(11)
+    const question = (): [Command, number, object] => {
+      const session = `s${pick(9_000)}`
+      const key = keys[pick(keys.length)]!
+      const seq = (world.state.answers.session(key, session)?.seq ?? 0) + 1 + pick(4)
+      return [nobody, seq, { session, key, acked: pick(3) === 0 ? seq - 1 : 0 }]
+    }
+    while (world.state.answers.size < ANSWERS) ask(world, ...question())
+    for (let i = 0; i < 2_000; i++) ask(world, ...question())
+    const whole = world.state
+    const begun = reload(whole)
+    const asks = Array.from({ length: 3_000 }, question)
+    const answers = [whole, begun].map(state => {
+      world.state = state
+      return asks.map(asked => ask(world, ...asked))
+    })
+    expect(answers[1]).toEqual(answers[0])
+    const [hash, other] = [whole, begun].map(state => stateHash({ ...state, proposers: new Map() }))
+    expect(other).toBe(hash)
+    expect(whole.answers.size).toBeGreaterThan(ANSWERS - 3_000)
+  })
+
+  test('is nothing when it is the key alone that forbids it: that is the answer whenever it is asked', () => {
+    const world = new World()
+    const [none, victim, breaker] = [world.key('none'), world.key('v', 'acquire:'), world.key('b', 'break:shared')]
+    world.refused(ask(world, take('x'), 1, { key: none }), 'FORBIDDEN')
+    world.refused(ask(world, take('x'), 1, { key: none }), 'FORBIDDEN')
+    expect(world.state.answers.size).toBe(0)
+    // What depends on what it met could be another answer later: a first copy that is still on its way must meet this one.
+    const { lease } = world.acquire('a', ['shared/x', 'y'], { key: victim })
+    const refused = ask(world, { kind: 'break', resource: 'shared/x' }, 1, { key: breaker })
+    world.refused(refused, 'FORBIDDEN')
+    world.release(lease, 'y')
+    expect(ask(world, { kind: 'break', resource: 'shared/x' }, 1, { key: breaker })).toEqual(refused)
+    expect(ask(world, { kind: 'break', resource: 'shared/x' }, 2, { key: breaker })).toMatchObject({ kind: 'done' })
   })
 })
 
