@@ -59,6 +59,7 @@ export type Query =
   | ({ readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string; readonly own?: Own } & Listing)
   | { readonly kind: 'resource'; readonly resource: string }
   | ({ readonly kind: 'resources'; readonly prefix: string } & Listing)
+  /** An entry whose key is the prefix itself is among them, whatever the limit. */
   | ({ readonly kind: 'entries'; readonly prefix: string } & Listing)
   | { readonly kind: 'services'; readonly service?: string }
   | { readonly kind: 'history'; readonly resource: string }

@@ -17,8 +17,9 @@ const rooms: readonly Room[] = [
   { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
   { room: 'store/', may: ['store.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'], packages: 'drivers too' },
 
+  { room: 'prefixes.ts', may: ['kernel/name.ts'] },
   { room: 'lessor.ts', may: ['kernel/', 'type:store.ts', 'errors.ts'] },
-  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'prefixes.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   { room: 'following.ts', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
 
@@ -31,7 +32,10 @@ const rooms: readonly Room[] = [
   { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   { room: 'wire/', may: ['web-clock.ts', 'recipe/registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
-  { room: 'server/', may: ['dashboard/', 'recipe/registry/', 'kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  {
+    room: 'server/',
+    may: ['dashboard/', 'recipe/registry/', 'kernel/', 'lessor.ts', 'prefixes.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
+  },
   { room: 'dashboard/', may: ['wire/http-client.ts'] },
 
   // The simulator runs servers, too; what is published for others' tests brings none along.

@@ -83,6 +83,15 @@ export class Follower {
     return revision > this.#state.revision ? undefined : this.#recent.after(revision, wanted)
   }
 
+  /** Tells the leases that events after `revision` name; false when some of those are no longer known here. */
+  named(revision: number, tell: (lease: number) => void): boolean {
+    const each: Wanted = ({ lease }) => {
+      if (lease !== 0) tell(lease)
+      return false
+    }
+    return this.after(revision, each) !== undefined
+  }
+
   // Loading
 
   async start(snapshot: Snapshot | undefined): Promise<void> {

@@ -23,6 +23,7 @@ import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type To
 import type { Appended, Profile, Store } from '../store.ts'
 import { written } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
+import { Lists } from './lists.ts'
 import { type Flight, Outbox } from './outbox.ts'
 import { isTransient, orAborted, pauseUnless } from './patience.ts'
 import { Timekeeper } from './timekeeper.ts'
@@ -71,6 +72,7 @@ export class Replica implements Lessor {
   readonly #follower: Follower
   readonly #outbox: Outbox
   readonly #keeper: Timekeeper
+  readonly #lists: Lists
   #snapshotting: Promise<void> | undefined
   #tailing: Promise<void> | undefined
   #ticking: (() => void) | undefined
@@ -111,6 +113,12 @@ export class Replica implements Lessor {
         this.#outbox.put({ proposal: { command }, told: { settle: settled, fail: () => settled(undefined) }, patient: true }),
       drain: () => this.#drain(),
       turn: () => this.#turn(),
+    })
+    this.#lists = new Lists({
+      clock,
+      state: () => this.#state,
+      remaining: lease => this.#keeper.remaining(lease),
+      named: (after, tell) => this.#follower.named(after, tell),
     })
   }
 
@@ -416,6 +424,11 @@ export class Replica implements Lessor {
       throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#state.revision}`, {
         facts: { revision: this.#state.revision },
       })
+    return (await this.#answer(query, signal)) as View<K>
+  }
+
+  #answer(query: Query, signal: AbortSignal | undefined): View | Promise<View> {
+    if (query.kind === 'leases' || query.kind === 'resources' || query.kind === 'entries') return this.#lists.read(query, signal)
     return view(this.#state, query, lease => this.#keeper.remaining(lease))
   }
 

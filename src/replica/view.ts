@@ -1,8 +1,7 @@
 /** What readers see of the state. Nothing here changes it. */
-import { under } from '../kernel/name.ts'
 import { rule } from '../kernel/policy.ts'
 import { positionOf } from '../kernel/queue.ts'
-import { FROZEN, findLease, type Grant, type Lease, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
+import { type Attached, FROZEN, findLease, type Grant, type Lease, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
 import type {
   EntryView,
   GrantView,
@@ -16,13 +15,16 @@ import type {
   WaiterView,
 } from '../lessor.ts'
 
-type Remaining = (lease: Lease) => number
+export type Remaining = (lease: Lease) => number
 
-export function view<K extends Query['kind']>(state: State, query: Extract<Query, { readonly kind: K }>, remaining: Remaining): View<K> {
-  return { revision: state.revision, value: answer(state, query, remaining) } as View<K>
+/** What is answered by a look at one thing or at a few; what may be long is in lists.ts. */
+type Short = Exclude<Query, { readonly kind: 'leases' | 'resources' | 'entries' }>
+
+export function view(state: State, query: Short, remaining: Remaining): View {
+  return { revision: state.revision, value: answer(state, query, remaining) }
 }
 
-function answer(state: State, query: Query, remaining: Remaining): View['value'] {
+function answer(state: State, query: Short, remaining: Remaining): View['value'] {
   switch (query.kind) {
     case 'summary':
       return {
@@ -40,17 +42,8 @@ function answer(state: State, query: Query, remaining: Remaining): View['value']
       const lease = findLease(state, query.lease)
       return lease === undefined ? undefined : leaseView(state, lease, remaining)
     }
-    case 'leases':
-      return [...state.leases.values()].filter(lease => concerns(lease, query)).map(lease => leaseView(state, lease, remaining))
     case 'resource':
       return resourceView(state, query.resource, state.resources.get(query.resource), remaining)
-    case 'resources':
-      return [...state.resources.values()]
-        .filter(resource => under(query.prefix, resource.name))
-        .map(resource => resourceView(state, resource.name, resource, remaining))
-        .sort((a, b) => (a.resource < b.resource ? -1 : 1))
-    case 'entries':
-      return entryViews(state, query.prefix, remaining)
     case 'services':
       return serviceViews(state, query.service)
     case 'history':
@@ -60,16 +53,6 @@ function answer(state: State, query: Query, remaining: Remaining): View['value']
     case 'keys':
       return [...state.keys.values()]
   }
-}
-
-function concerns(lease: Lease, { holder, prefix }: { readonly holder?: string; readonly prefix?: string }): boolean {
-  if (holder !== undefined && lease.holder.name !== holder) return false
-  if (prefix === undefined || prefix === '') return true
-  return (
-    lease.grants.some(grant => under(prefix, grant.resource.name)) ||
-    (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
-    [...(lease.rare?.entries ?? [])].some(key => under(prefix, key))
-  )
 }
 
 function statusOf(lease: Lease): LeaseStatus {
@@ -106,7 +89,7 @@ function waiterView(resource: Resource, lease: Lease, position: number): WaiterV
   }
 }
 
-function resourceView(state: State, name: string, resource: Resource | undefined, remaining: Remaining): ResourceView {
+export function resourceView(state: State, name: string, resource: Resource | undefined, remaining: Remaining): ResourceView {
   return {
     resource: name,
     capacity: rule(state, name, 'capacity'),
@@ -116,7 +99,7 @@ function resourceView(state: State, name: string, resource: Resource | undefined
   }
 }
 
-function leaseView(state: State, lease: Lease, remaining: Remaining): LeaseView {
+export function leaseView(state: State, lease: Lease, remaining: Remaining): LeaseView {
   const { rare } = lease
   return {
     lease: lease.id,
@@ -137,14 +120,10 @@ function leaseView(state: State, lease: Lease, remaining: Remaining): LeaseView 
   }
 }
 
-function entryViews(state: State, prefix: string, remaining: Remaining): readonly EntryView[] {
-  const found: EntryView[] = []
-  for (const { key, value, lease, revision, generation } of state.tree.under(prefix)) {
-    const { name, incarnation } = lease.holder
-    const more = { generation, suppressed: state.suppressed.has(key), remaining: remaining(lease) }
-    found.push({ key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), revision, ...more })
-  }
-  return found.sort((a, b) => (a.key < b.key ? -1 : 1))
+export function entryView(state: State, { key, value, lease, revision, generation }: Attached, remaining: Remaining): EntryView {
+  const { name, incarnation } = lease.holder
+  const more = { generation, suppressed: state.suppressed.has(key), remaining: remaining(lease) }
+  return { key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), revision, ...more }
 }
 
 function serviceViews(state: State, only: string | undefined): readonly ServiceView[] {

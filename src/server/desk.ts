@@ -175,7 +175,7 @@ export class Desk implements AsyncDisposable {
   ): Promise<View<K>> {
     this.gate.admit(caller)
     this.#count(caller)
-    return this.gate.filter(caller, query, await this.lessor.read<K>(query, options))
+    return this.gate.filter(caller, query, await this.lessor.read<K>(this.gate.narrowed(caller, query), options))
   }
 
   /** Throws `FORBIDDEN` where there is nothing under the prefix that the caller may watch. */

@@ -14,6 +14,7 @@ import type { Event } from '../kernel/event.ts'
 import { normalPrefix, under } from '../kernel/name.ts'
 import { UNCLAIMED } from '../kernel/state.ts'
 import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, View } from '../lessor.ts'
+import { common } from '../prefixes.ts'
 
 /** `key` 0 is a caller without one: allowed everything while there are no keys, and nothing once there are. */
 export interface Caller {
@@ -193,6 +194,32 @@ export class Gate implements AsyncDisposable {
     if (lease.key === UNCLAIMED && caller.key !== 0 && held.every(name => this.may(caller, 'acquire', name))) return true
     const names = held.concat(lease.entries.map(({ key }) => key))
     return names.length === 0 ? this.may(caller, 'read', '') : names.every(name => this.may(caller, 'read', name))
+  }
+
+  /** The prefixes that a verb is allowed under; undefined: everything. */
+  #prefixes({ key, operator }: Caller, verb: Verb): readonly string[] | undefined {
+    if (key === 0) return operator === true || !this.closed ? undefined : []
+    const scopes = (this.#byId.get(key)?.allow ?? []).filter(scope => scope.verb === verb || scope.verb === 'admin')
+    const prefixes = scopes.map(({ prefix }) => normalPrefix(prefix))
+    return prefixes.includes('') ? undefined : prefixes
+  }
+
+  /**
+   * The question, as far as it concerns what the caller may see: a list of the rest is neither looked for nor made, and what counts as `more` is
+   * what this caller may see. Throws where all of it is hidden.
+   */
+  narrowed<Q extends Query>(caller: Caller, query: Q): Q {
+    const { kind } = query
+    if (kind !== 'leases' && kind !== 'resources' && kind !== 'entries') return query
+    if (kind !== 'leases') this.reach(caller, 'read', query.prefix)
+    const readable = this.#prefixes(caller, 'read')
+    if (readable === undefined) return query
+    const within = query.within === undefined ? readable : common(query.within, readable)
+    if (kind !== 'leases') return { ...query, within }
+    // Whoever asks only for what is within some prefixes does not mean what is theirs besides.
+    const { own: besides, ...rest } = query
+    if (query.within !== undefined && besides === undefined) return { ...query, within }
+    return { ...rest, within, own: { key: caller.key, claims: this.#prefixes(caller, 'acquire') ?? [''] } } as Q
   }
 
   /** The answer, without what the caller may not read. What is hidden looks as if it were not there. Throws where all of it is hidden. */

@@ -16,7 +16,7 @@ import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/command.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
-import type { Lessor, ProposeOptions, WatchOptions } from '../lessor.ts'
+import type { Lessor, ProposeOptions, Query, WatchOptions } from '../lessor.ts'
 import type { Sentence } from './store-suite.ts'
 
 /** One fresh, empty log. */
@@ -628,6 +628,30 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     const lessor = await log.open()
     const { revision } = granted(await lessor.propose(acquire('ann', ['a'])))
     await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }, { atLeast: revision + 1_000_000 }))
+  },
+
+  'a list ends at its limit and says that there are more, and is about what is within its prefixes': async log => {
+    const lessor = await log.open()
+    for (const name of ['a/1', 'a/2', 'b/1', 'b/2', 'c'])
+      granted(await lessor.propose({ ...acquire('ann', [name]), entries: [{ key: `${name}/e`, value: '' }] }))
+    const asked = async (query: Query, names: number, more?: true) => {
+      const view = await lessor.read<'leases'>(query as Extract<Query, { kind: 'leases' }>, { consistent: true })
+      assert.deepEqual([view.value.length, view.more], [names, more], JSON.stringify(query))
+    }
+    for (const list of [{ kind: 'leases' }, { kind: 'resources', prefix: '' }, { kind: 'entries', prefix: '' }] as const) {
+      await asked({ ...list, limit: 2 }, 2, true)
+      await asked({ ...list, limit: 5 }, 5)
+      await asked({ ...list, within: ['a', 'c/'] }, 3)
+      await asked({ ...list, within: ['a', 'c'], limit: 2 }, 2, true)
+      await asked({ ...list, prefix: 'b', within: ['a', 'b/1'], limit: 1 }, 1)
+      await asked({ ...list, within: [] }, 0)
+    }
+    await asked({ kind: 'leases', within: [], own: { key: 7, claims: [] } }, 0)
+    const { value } = await lessor.read({ kind: 'entries', prefix: 'a/1/e', limit: 1 })
+    assert.deepEqual(
+      value.map(({ key }) => key),
+      ['a/1/e'],
+    )
   },
 
   'every question has an answer on an empty log and on one in use': async log => {

@@ -76,9 +76,9 @@ const entries: readonly Route[] = [
     answer: schema.Entries,
     handle: async call => {
       const { prefix = '', limit = MOST_LISTED } = call.query
-      const query = { kind: 'entries', prefix: mustBePrefix(prefix) } as const
-      const { revision, value } = await call.desk.read<'entries'>(call.caller, query, reading(call))
-      return json(200, { entries: value.slice(0, limit), revision, ...(value.length > limit && { more: true }) }, revision)
+      const query = { kind: 'entries', prefix: mustBePrefix(prefix), limit } as const
+      const { revision, value, more } = await call.desk.read<'entries'>(call.caller, query, reading(call))
+      return json(200, { entries: value, revision, ...(more && { more }) }, revision)
     },
   }),
   route({
@@ -90,7 +90,7 @@ const entries: readonly Route[] = [
     handle: async call => {
       const key = mustBeName(call.name)
       call.desk.gate.demand(call.caller, 'read', key)
-      const { revision, value } = await call.desk.read<'entries'>(call.caller, { kind: 'entries', prefix: key }, reading(call))
+      const { revision, value } = await call.desk.read<'entries'>(call.caller, { kind: 'entries', prefix: key, limit: 1 }, reading(call))
       const entry = value.find(found => found.key === key)
       if (entry === undefined) throw new Failure('NOT_FOUND', `there is no entry ${key}`, { facts: { key } })
       return json(200, entry, revision)

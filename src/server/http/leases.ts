@@ -33,6 +33,13 @@ export function reading({ ask, query }: Call<unknown, { readonly consistent?: bo
   return { ...(query.consistent !== undefined && { consistent: query.consistent }), ...(seen !== undefined && { atLeast: Number(seen) }) }
 }
 
+/** As `reading`; nobody looks through a long list for one who has gone. */
+export function listing(
+  call: Call<unknown, { readonly consistent?: boolean }>,
+): ReturnType<typeof reading> & { readonly signal: AbortSignal } {
+  return { ...reading(call), signal: call.ask.gone() }
+}
+
 export function optionalMs(given: Duration | undefined, what: string): number | undefined {
   return given === undefined ? undefined : milliseconds(given, what)
 }
@@ -191,9 +198,9 @@ export const leases: readonly Route[] = [
     answer: schema.Leases,
     handle: async call => {
       const { holder, prefix, limit = MOST_LISTED } = call.query
-      const query = { kind: 'leases', ...given({ holder, prefix }) } as const
-      const { revision, value } = await call.desk.read<'leases'>(call.caller, query, reading(call))
-      return json(200, { leases: value.slice(0, limit).map(shown), revision, ...(value.length > limit && { more: true }) }, revision)
+      const query = { kind: 'leases', limit, ...given({ holder, prefix }) } as const
+      const { revision, value, more } = await call.desk.read<'leases'>(call.caller, query, listing(call))
+      return json(200, { leases: value.map(shown), revision, ...(more && { more }) }, revision)
     },
   }),
 ]

@@ -3,7 +3,7 @@ import { badName, badPrefix } from '../../kernel/name.ts'
 import type { ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { accepted, Failure } from './failure.ts'
-import { given, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
+import { given, listing, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
 import { type Call, json, type Route, route } from './route.ts'
 
 /** A bad name finds nothing; to say why is kinder. */
@@ -38,9 +38,9 @@ export const resources: readonly Route[] = [
     answer: schema.Resources,
     handle: async call => {
       const { prefix = '', limit = MOST_LISTED } = call.query
-      const query = { kind: 'resources', prefix: mustBePrefix(prefix) } as const
-      const { revision, value } = await call.desk.read<'resources'>(call.caller, query, reading(call))
-      return json(200, { resources: value.slice(0, limit).map(shown), revision, ...(value.length > limit && { more: true }) }, revision)
+      const query = { kind: 'resources', prefix: mustBePrefix(prefix), limit } as const
+      const { revision, value, more } = await call.desk.read<'resources'>(call.caller, query, listing(call))
+      return json(200, { resources: value.map(shown), revision, ...(more && { more }) }, revision)
     },
   }),
   route({
