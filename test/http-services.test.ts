@@ -291,3 +291,87 @@ test("the server's own limits are kept: metadata, and how many beat or renew at 
   expect((await here.ask('POST', '/v1/heartbeats', { instances: [beat, beat, beat] })).status).toBe(429)
   expect((await here.ask('POST', '/v1/leases/renew', { leases: [1, 2, 3] })).json.error).toMatchObject({ code: 'LIMIT', limit: 2 })
 })
+
+test('an op is taken with every change: leaving twice is answered as once, and hurts nobody who came since', async () => {
+  await using here = await world()
+  const put = (generation = 0) => here.ask('PUT', '/v1/services/planner/a', { ...planner, generation })
+  const leave = (query: string, name = 'a') => here.ask('DELETE', `/v1/services/planner/${name}?${query}`)
+  await put()
+  for (let i = 0; i < 2; i++) {
+    expect((await here.ask('POST', '/v1/services/planner/a/heartbeat', { load: 1, op: 'beat' })).status).toBe(200)
+    const { json } = await here.ask('POST', '/v1/heartbeats', { instances: [{ service: 'planner', instance: 'a' }], op: 'beats' })
+    expect(json.renewed).toHaveLength(1)
+  }
+  const left = await leave('op=x')
+  const again = await leave('op=x')
+  expect([left.status, again.status]).toEqual([204, 204])
+  expect(again.headers['leasehold-revision']).toBe(left.headers['leasehold-revision'])
+  expect((await leave('op=y')).status).toBe(410)
+  expect((await leave('op=x', 'b')).status).toBe(410)
+  // Whoever registered meanwhile is another matter, older or newer.
+  await put()
+  expect((await leave('op=x')).status).toBe(204)
+  await put(2)
+  expect((await leave('op=x&generation=1')).status).toBe(204)
+  expect((await leave('op=z&generation=1')).json.error.code).toBe('STALE')
+  expect((await leave('op=y')).json.error).toMatchObject({ code: 'GONE', service: 'planner', instance: 'a' })
+  expect((await here.ask('GET', '/v1/services/planner?consistent=true')).json.instances).toHaveLength(1)
+})
+
+test('one instance of several on a lease leaves once, however often it is asked to', async () => {
+  await using here = await world()
+  const entries = ['a', 'b'].map(name => ({ key: `services/planner/${name}`, value: '{"addresses":["http://10.0.0.7:8080"]}' }))
+  await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [], entries })
+  for (let i = 0; i < 2; i++) expect((await here.ask('DELETE', '/v1/services/planner/a?op=x')).status).toBe(204)
+  expect((await here.ask('GET', '/v1/services/planner?consistent=true')).json.instances).toMatchObject([{ instance: 'b' }])
+})
+
+test('a heartbeat above the rate renews all the same, and is told what was not written', async () => {
+  await using here = await world({ limits: limitsFrom({ rate: 5 }) })
+  const bearer = { authorization: `Bearer ${await here.key('mine', [{ verb: 'admin', prefix: '' }])}` }
+  const put = () => here.ask('PUT', '/v1/services/planner/a', { ...planner, load: 70 }, bearer)
+  expect((await put()).status).toBe(201)
+  await settled()
+  const beat = (load: number) => here.ask('POST', '/v1/services/planner/a/heartbeat', { load }, bearer)
+  const answers = []
+  for (let i = 0; i < 10; i++) answers.push(await beat(i))
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200))
+  expect(answers.map(({ json }) => json.limited)).toEqual([...Array(4).fill(undefined), ...Array(6).fill(true)])
+  for (const { json } of answers) expect(json.ttl).toBe(10_000)
+  const { json } = await here.ask('POST', '/v1/heartbeats', { instances: [{ service: 'planner', instance: 'a', load: 99 }] }, bearer)
+  expect(json).toMatchObject({ renewed: [{ instance: 'a', ttl: 10_000, limited: true }], gone: [] })
+  // To register is no heartbeat: that it was not done is said.
+  expect(await put()).toMatchObject({ status: 429, headers: { 'retry-after': '1' } })
+  await here.clock.advance(1_000)
+  expect((await beat(99)).json.limited).toBeUndefined()
+  await settled()
+  expect((await here.ask('GET', '/v1/services/planner/a', undefined, bearer)).json.load).toBe(99)
+})
+
+test('ten thousand renew and beat in one request, one more is told the limit, and the limit can be moved', async () => {
+  await using here = await world()
+  await here.ask('PUT', '/v1/services/planner/a', planner)
+  await settled()
+  const { json } = await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'ann' })
+  const renew = (count: number, to = here) => {
+    const leases = Array.from({ length: count }, (_, i) => (i === 0 ? json.lease : 9_007_199_254_700_000 + i))
+    return to.ask('POST', '/v1/leases/renew', JSON.stringify({ leases }, undefined, 2))
+  }
+  const beat = (count: number, to = here) => {
+    const instances = Array.from({ length: count }, (_, i) => ({ service: 'planner', instance: i === 0 ? 'a' : `${'x'.repeat(300)}${i}` }))
+    return to.ask('POST', '/v1/heartbeats', { instances })
+  }
+  for (const ask of [renew, beat]) {
+    const { status, json: answer } = await ask(10_000)
+    expect([status, answer.renewed.length, answer.gone.length]).toEqual([200, 1, 9_999])
+    const over = await ask(10_001)
+    expect([over.status, over.json.error.code, over.json.error.limit, over.headers['retry-after']]).toEqual([429, 'LIMIT', 10_000, '1'])
+  }
+  await using wide = await world({ limits: limitsFrom({ renewals: 12_000 }) })
+  for (const ask of [renew, beat]) {
+    expect((await ask(12_000, wide)).json.gone).toHaveLength(12_000)
+    expect((await ask(12_001, wide)).json.error).toMatchObject({ code: 'LIMIT', limit: 12_000 })
+  }
+  const again = { leases: Array.from({ length: 10_001 }, (_, i) => i + 1), op: 'x' }
+  expect((await wide.ask('POST', '/v1/leases/renew', again)).text).toBe((await wide.ask('POST', '/v1/leases/renew', again)).text)
+}, 30_000)

@@ -410,7 +410,7 @@ describe('limits', () => {
         'INVALID',
       ],
       ['PUT', '/v1/entries/e', { lease, value: 'x'.repeat(VALUE_BYTES + 1) }, 'INVALID'],
-      ['POST', '/v1/leases/renew', { leases: Array.from({ length: 10_001 }, () => 1) }, 'INVALID'],
+      ['POST', '/v1/leases/renew', { leases: Array.from({ length: 10_001 }, () => 1) }, 'LIMIT'],
       ['POST', '/v1/propose', { proposals: Array.from({ length: 1_001 }, () => ({})) }, 'INVALID'],
     ]
     for (const [method, path, body, code] of asked) expect((await here.ask(method, path, body)).json.error.code).toBe(code)

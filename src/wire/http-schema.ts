@@ -69,7 +69,7 @@ export const Acquire = closed({
 })
 
 export const RenewOne = closed({ op })
-export const Renew = closed({ leases: Type.Array(id, { maxItems: 10_000 }), op })
+export const Renew = closed({ leases: Type.Array(id, { description: 'At most 10,000, unless the server says otherwise.' }), op })
 export const Break = closed({ resource: name, after: optional(duration('Not before that; 0 when left out.')), by, op })
 export const Recall = closed({ resource: name, by, op })
 export const Revoke = closed({
@@ -150,12 +150,12 @@ export const Register = closed({
   ...state,
   op,
 })
-export const Heartbeat = closed({ ...state, generation })
+export const Heartbeat = closed({ ...state, generation, op })
 export const Heartbeats = closed({
   instances: Type.Array(closed({ service: name, instance: name, ...state, generation }), {
-    maxItems: 10_000,
-    description: 'Of as many as you like in one request.',
+    description: 'At most 10,000 in one request, unless the server says otherwise.',
   }),
+  op,
 })
 
 const Operation = closed({
@@ -232,7 +232,7 @@ export const ServiceListing = closed({
   limit,
 })
 export const Discovering = closed({ ...filter, limit })
-export const Leaving = closed({ generation })
+export const Leaving = closed({ generation, op })
 export const Changing = closed({ op })
 export const Releasing = closed({ resource: optional(text('Only its hold on this one.')), op })
 export const Deleting = closed({ lease: optional(id), op })

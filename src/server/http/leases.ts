@@ -5,12 +5,15 @@ import type { Facts } from '../../errors.ts'
 import type { Acquire, Command, Operation } from '../../kernel/command.ts'
 import { operationNamed } from '../../kernel/digest.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
+import { MOST_RENEWALS } from '../../kernel/renew.ts'
 import type { LeaseView } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { accepted, Failure, refusal } from './failure.ts'
 import { type Answer, type Call, json, type Route, route } from './route.ts'
 
 const TTL = 30_000
+/** Of one lease's number among many, with what stands between two of them. */
+const ID_BYTES = 32
 export const MOST_LISTED = 10_000
 
 function operation(command: Command, op: string | undefined): { readonly op?: Operation } {
@@ -105,10 +108,25 @@ export function mayRenew({ limits: { renewals } }: Call, count: number): void {
   if (count > renewals) throw new Failure('LIMIT', `at most ${renewals} renewals in one request`, { facts: { limit: renewals } })
 }
 
+/** More than one command carries are several: the limit is the server's own. */
+export async function renewAll(
+  call: Call,
+  leases: readonly number[],
+  op?: string,
+): Promise<{ readonly ttls: readonly number[]; readonly revision: number }> {
+  const parts: Promise<Outcome>[] = []
+  for (let at = 0; at === 0 || at < leases.length; at += MOST_RENEWALS) {
+    const command = { kind: 'renew', leases: leases.slice(at, at + MOST_RENEWALS) } as const
+    parts.push(propose(call, command, op === undefined || at === 0 ? op : `${op} ${at}`))
+  }
+  const outcomes = (await Promise.all(parts)).map(outcome => accepted(outcome, 'renewed'))
+  return { ttls: outcomes.flatMap(({ ttls }) => ttls), revision: Math.max(...outcomes.map(({ revision }) => revision)) }
+}
+
 async function renewMany(call: Call<{ readonly leases: readonly number[]; readonly op?: string }>): Promise<Answer> {
   const { leases, op } = call.body
   mayRenew(call, leases.length)
-  const { ttls, revision } = accepted(await propose(call, { kind: 'renew', leases }, op), 'renewed')
+  const { ttls, revision } = await renewAll(call, leases, op)
   const renewed: { lease: number; ttl: number }[] = []
   const gone: number[] = []
   for (const [i, lease] of leases.entries()) {
@@ -158,6 +176,7 @@ export const leases: readonly Route[] = [
     path: '/v1/leases/renew',
     summary: 'Renew many at once; says which are gone.',
     body: schema.Renew,
+    most: ({ limits }) => limits.body + limits.renewals * ID_BYTES,
     answer: schema.Renewed,
     handle: renewMany,
   }),

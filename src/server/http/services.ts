@@ -10,11 +10,14 @@ import * as schema from '../../wire/http-schema.ts'
 import { Catalog } from '../registry/catalog.ts'
 import { clusterLoadAssignment, EDS, httpSd } from '../registry/feed.ts'
 import { type Beat, deregister, gone, heartbeat, register } from '../registry/registering.ts'
-import { accepted, Failure } from './failure.ts'
-import { given, MOST_LISTED, mayRenew, optionalMs, reading } from './leases.ts'
+import { Failure } from './failure.ts'
+import { given, MOST_LISTED, mayRenew, optionalMs, reading, renewAll } from './leases.ts'
+import { mustBeName } from './resources.ts'
 import { type Answer, type Call, json, type Route, route } from './route.ts'
 
 const TTL = 30_000
+/** Of one heartbeat among many: two names and what it says of itself. */
+const BEAT_BYTES = 512
 
 /** `SERVICE/INSTANCE`, as the path carries it. */
 function namesIn(name: string): { readonly service: string; readonly instance: string } {
@@ -44,7 +47,9 @@ async function put(call: Call<schema.Static<typeof schema.Register>>): Promise<A
 }
 
 async function beat(call: Call<schema.Static<typeof schema.Heartbeat>>): Promise<Answer> {
-  const kept = await heartbeat(call, { ...namesIn(call.name), ...(given(call.body) as object) })
+  // To renew twice is to renew: an op needs no memory here.
+  const { op: _, ...said } = call.body
+  const kept = await heartbeat(call, { ...namesIn(call.name), ...(given(said) as object) })
   return json(200, { ...kept, expiresAt: inUtc(call.clock.wall() + kept.ttl) }, kept.revision)
 }
 
@@ -70,9 +75,9 @@ async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Pr
     if (says) others.push(one)
     else plain.push({ beat: one, lease: there.lease })
   }
-  const { ttls, revision: first } = accepted(
-    await call.desk.propose(call.caller, { kind: 'renew', leases: plain.map(({ lease }) => lease) }),
-    'renewed',
+  const { ttls, revision: first } = await renewAll(
+    call,
+    plain.map(({ lease }) => lease),
   )
   let revision = first
   for (const [i, { beat, lease }] of plain.entries()) {
@@ -85,9 +90,9 @@ async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Pr
     others.map(async one => {
       const { service, instance } = one
       try {
-        const kept = await heartbeat(call, one)
-        revision = Math.max(revision, kept.revision)
-        renewed.push({ service, instance, lease: kept.lease, ttl: kept.ttl })
+        const { revision: at, ...kept } = await heartbeat(call, one)
+        revision = Math.max(revision, at)
+        renewed.push({ service, instance, ...kept })
       } catch (error) {
         const { code, facts } = error as Failure
         if (code === 'GONE') absent.push({ service, instance })
@@ -99,8 +104,11 @@ async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Pr
   return json(200, { renewed, gone: absent, stale, revision }, revision)
 }
 
-async function leave(call: Call<unknown, { readonly generation?: number }>): Promise<Answer> {
-  const revision = await deregister(call, { ...namesIn(call.name), ...given(call.query) })
+async function leave(call: Call<unknown, schema.Static<typeof schema.Leaving>>): Promise<Answer> {
+  const { op, generation } = call.query
+  // The name is part of it: what leaving takes differs with what is there, so the command cannot say whether it is the same question.
+  const operation = op === undefined ? undefined : { session: `leave ${digest(call.name)} ${op}`, seq: 1, acked: 0, again: true }
+  const revision = await deregister(call, { ...namesIn(call.name), ...given({ generation }) }, operation)
   return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
 }
 
@@ -142,6 +150,7 @@ async function listed(
 }
 
 async function show(call: Call<unknown, Asked>): Promise<Answer> {
+  mustBeName(call.name)
   if (call.name.includes('/')) {
     const names = namesIn(call.name)
     call.desk.gate.demand(call.caller, 'read', keyOf(names))
@@ -201,7 +210,7 @@ export const services: readonly Route[] = [
     path: '/v1/heartbeats',
     summary: 'Many live.',
     body: schema.Heartbeats,
-    most: ({ limits }) => limits.command,
+    most: ({ limits }) => limits.body + limits.renewals * BEAT_BYTES,
     answer: schema.Beaten,
     handle: beatMany,
   }),

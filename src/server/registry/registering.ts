@@ -1,12 +1,15 @@
 /** Registrations for those who have no library: each request stands for itself, and the server keeps nothing between them. */
 import { LeaseError } from '../../errors.ts'
-import type { Attachment, Command } from '../../kernel/command.ts'
+import type { Attachment, Command, Operation } from '../../kernel/command.ts'
 import { operationNamed } from '../../kernel/digest.ts'
 import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
 import { entryOf, keyOf, type Registration, readState, type State, stateEntryOf, stateOf } from '../../recipe/registry/entry.ts'
 import type { Desk } from '../desk.ts'
 import type { Caller } from '../gate.ts'
+
+/** A number that no lease will ever have. */
+const NOBODYS = Number.MAX_SAFE_INTEGER
 
 export interface Asker {
   readonly desk: Desk
@@ -24,6 +27,8 @@ export interface Kept {
   readonly lease: number
   readonly ttl: number
   readonly revision: number
+  /** It is renewed, but what it said of itself came above the rate and was not written. */
+  readonly limited?: true
 }
 
 /** Lists it, or changes what it says of itself and renews it. Throws what the lessor refused. */
@@ -43,7 +48,8 @@ export async function register(
       const entry = entryOf(registration)
       const changed = [...(entry.value === there.value ? [] : [entry]), ...(await stateChange(desk, registration, there.lease, given))]
       const kept = await keep({ desk, caller }, there.lease, changed)
-      if (kept !== undefined) return { ...kept, created: false }
+      if (kept?.over !== undefined) throw kept.over
+      if (kept !== undefined) return { lease: kept.lease, ttl: kept.ttl, revision: kept.revision, created: false }
     }
   }
   const state = stateOf(given)
@@ -54,7 +60,7 @@ export async function register(
   return { lease: outcome.lease, ttl: outcome.ttl, revision: outcome.revision, created: true }
 }
 
-/** Renews it; writes only what changed. Throws `GONE` when it is listed no more: register again. */
+/** Renews it, however often it is asked to; writes only what changed. Throws `GONE` when it is listed no more: register again. */
 export async function heartbeat({ desk, caller }: Asker, beat: Beat): Promise<Kept> {
   const { service, instance, status, load } = beat
   if (!desk.gate.may(caller, 'renew', keyOf(beat))) desk.gate.demand(caller, 'register', keyOf(beat))
@@ -68,23 +74,35 @@ export async function heartbeat({ desk, caller }: Asker, beat: Beat): Promise<Ke
   })
   const kept = await keep({ desk, caller }, there.lease, changed)
   if (kept === undefined) throw gone(beat)
-  return kept
+  const { over, ...rest } = kept
+  return over === undefined ? rest : { ...rest, limited: true }
 }
 
-/** Leaves. A lease that carries others too only loses this one. Throws `GONE` when it was not listed. */
-export async function deregister({ desk, caller }: Asker, names: Omit<Beat, 'status' | 'load'>): Promise<number> {
+/** Leaves. A lease that carries others too only loses this one. Throws `GONE` when it was not listed; under an `op` that it did before, nothing. */
+export async function deregister({ desk, caller }: Asker, names: Omit<Beat, 'status' | 'load'>, op?: Operation): Promise<number> {
   desk.gate.demand(caller, 'register', keyOf(names))
+  const under = op === undefined ? {} : { op }
   const there = await entryAt(desk, keyOf(names))
+  if (op !== undefined && (there === undefined || isNewer(there, names))) {
+    // Perhaps it was asked before and left then: of no lease at all, only what was answered is heard.
+    const before = await desk.propose(caller, { kind: 'release', lease: NOBODYS }, under)
+    if (before.kind === 'done') return before.revision
+  }
   if (there === undefined) throw gone(names)
   mustBeNewest(there, names)
   const { value: lease } = await desk.lessor.read({ kind: 'lease', lease: there.lease })
   const own = keyOf(names)
   const alone =
     lease === undefined || (lease.grants.length === 0 && lease.entries.every(({ key }) => key === own || key.startsWith(`${own}/`)))
-  if (alone) return accepted(await desk.propose(caller, { kind: 'release', lease: there.lease })).revision
+  const left = (outcome: Outcome) => {
+    // Also when it was asked before, and nobody was there to leave.
+    if (outcome.kind === 'refused' && outcome.code === 'GONE') throw gone(names)
+    return accepted(outcome).revision
+  }
+  if (alone) return left(await desk.propose(caller, { kind: 'release', lease: there.lease }, under))
   for (const { key } of lease.entries)
     if (key.startsWith(`${own}/`)) await desk.propose(caller, { kind: 'delete', key, lease: there.lease })
-  return accepted(await desk.propose(caller, { kind: 'delete', key: own, lease: there.lease })).revision
+  return left(await desk.propose(caller, { kind: 'delete', key: own, lease: there.lease }, under))
 }
 
 /** The entry of exactly this key. */
@@ -107,22 +125,39 @@ async function stateChange(
   return after.status === before.status && after.load === before.load ? [] : [stateEntryOf(names as Registration, after)]
 }
 
-/** Undefined when the lease is gone. */
-async function keep({ desk, caller }: Asker, lease: number, changed: readonly Attachment[]): Promise<Kept | undefined> {
+/** Undefined when the lease is gone; `over` when it was renewed, and what changed was refused since too much was asked within a second. */
+async function keep(
+  { desk, caller }: Asker,
+  lease: number,
+  changed: readonly Attachment[],
+): Promise<(Kept & { readonly over?: LeaseError }) | undefined> {
   // Async, and all awaited together: when the lessor fails, each of them does, and nobody's failure goes unheard.
   const ask = async (command: Command) => desk.propose(caller, command)
+  let over: LeaseError | undefined
+  const unlessOver = (error: unknown) => {
+    if (!(error instanceof LeaseError && error.code === 'LIMIT')) throw error
+    over = error
+  }
   const [renewed, ...puts] = await Promise.all([
     ask({ kind: 'renew', leases: [lease] }),
-    ...changed.map(entry => ask({ kind: 'put', lease, ...entry })),
+    ...changed.map(entry => ask({ kind: 'put', lease, ...entry }).catch(unlessOver)),
   ])
-  const revisions = puts.map(outcome => (outcome.kind === 'refused' && outcome.code === 'GONE' ? GONE : accepted(outcome).revision))
+  const revisions = puts.map(outcome => {
+    if (outcome === undefined) return 0
+    return outcome.kind === 'refused' && outcome.code === 'GONE' ? GONE : accepted(outcome).revision
+  })
   const { ttls, revision } = accepted(renewed!) as Renewed
   if (revisions.includes(GONE) || ttls[0] === GONE) return undefined
-  return { lease, ttl: ttls[0]!, revision: Math.max(revision, ...revisions) }
+  return { lease, ttl: ttls[0]!, revision: Math.max(revision, ...revisions), ...(over && { over }) }
 }
 
-export function mustBeNewest({ key, generation: there, holder }: EntryView, { generation }: { readonly generation?: number }): void {
-  if (generation === undefined || generation >= there) return
+function isNewer({ generation: there }: EntryView, { generation }: { readonly generation?: number }): boolean {
+  return generation !== undefined && generation < there
+}
+
+export function mustBeNewest(entry: EntryView, asked: { readonly generation?: number }): void {
+  if (!isNewer(entry, asked)) return
+  const { key, generation: there, holder } = entry
   throw new LeaseError('STALE', `${key} belongs to generation ${there}, of ${holder}: this one is replaced`, {
     facts: { key, holder, generation: there },
   })
