@@ -161,8 +161,8 @@ export interface PastGrant {
   readonly revision: number
 }
 
-export interface Summary {
-  readonly rules: number
+/** How much there is of everything. */
+export interface Figures {
   readonly leases: number
   readonly waiting: number
   readonly suspect: number
@@ -171,6 +171,11 @@ export interface Summary {
   readonly entries: number
   readonly keys: number
   readonly nextToken: number
+}
+
+/** The figures are left out for who may not read everything. */
+export interface Summary extends Partial<Figures> {
+  readonly rules: number
   /** Nothing is granted until the log has been quiet for the longest ttl. */
   readonly quiet: boolean
   /** The leases of this log are in another, or on their way there (empty). */

@@ -1,10 +1,12 @@
 /** The table of commands, walked without a key and with one for something else: nothing is answered that was not allowed. */
 import { describe, expect, test } from 'vitest'
+import { scopesIn } from '../src/cli/key.ts'
 import { VERBS, type Verb } from '../src/kernel/command.ts'
 import type { RespCommand } from '../src/server/resp-command.ts'
 import { COMMANDS } from '../src/server/resp-commands.ts'
 import { hashOf } from '../src/server/secret.ts'
 import { ReplyError } from '../src/wire/resp-reply.ts'
+import { world } from './http-world.ts'
 import { type Place, place, Raw } from './resp-place.ts'
 
 /** A server with a lease, an entry and a history under `jobs`, and keys for everything, for another prefix, and for each verb alone. */
@@ -121,13 +123,65 @@ describe('with the right key', () => {
     await using here = world.here
     using watcher = new Raw(here.port)
     await watcher.ask('AUTH', 'only watch')
-    expect(await watcher.ask('LEASE.WATCH', 'jobs')).toBeTypeOf('number')
+    expect(await watcher.ask('LEASE.WATCH', 'jobs/quiet')).toBeTypeOf('number')
+    using waiter = new Raw(here.port)
+    using queuer = new Raw(here.port)
+    await waiter.ask('AUTH', 'only acquire')
+    await queuer.ask('HELLO', 3, 'AUTH', 'default', 'only acquire')
+    const waits = waiter.ask('LEASE.ACQUIRE', 'jobs/nightly', 'TTL', 5_000, 'WAIT', 60_000)
+    await queuer.ask('LEASE.ACQUIRE', 'jobs/nightly', 'TTL', 5_000, 'QUEUE')
+    await expect.poll(() => here.server.desk.waiting).toBe(2)
     const { value } = await here.lessor.read({ kind: 'keys' })
-    await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === 'only watch')!.id })
-    await here.lessor.propose({ kind: 'acquire', holder: 'eve', ttl: 1_000, wants: [{ resource: 'jobs/new' }] })
+    for (const revoked of ['only watch', 'only acquire'])
+      await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === revoked)!.id })
+    // Nothing has happened under what it watches.
     const told = JSON.stringify(await watcher.next())
     expect(told).toContain('lease.unwatched')
-    expect(told).not.toContain('eve')
+    expect(((await waits) as Error).message).toMatch(/^UNAUTHENTICATED /)
+    const withdrawn = (await queuer.next()) as unknown as { items: [string, number, Map<string, string>] }
+    expect([withdrawn.items[0], withdrawn.items[2].get('code')]).toEqual(['lease.withdrawn', 'UNAUTHENTICATED'])
+    expect((await here.lessor.read({ kind: 'resource', resource: 'jobs/nightly' })).value.queue).toEqual([])
+    expect(here.server.desk.watches + here.server.desk.waiting).toBe(0)
     expect(((await watcher.ask('LEASE.LIST')) as Error).message).toMatch(/^UNAUTHENTICATED /)
+  })
+})
+
+describe('figures of everything', () => {
+  const FIGURES = ['leases', 'resources', 'keys', 'nextToken', 'connected_clients', 'appends']
+  const named = (info: string) => FIGURES.filter(name => info.includes(`\n${name}:`))
+
+  test('INFO tells them to who may read everything, and to others what a client needs', async () => {
+    const world = await guarded()
+    await using here = world.here
+    await here.lessor.propose({ kind: 'key', name: 'monitor', hash: hashOf('monitor'), allow: [{ verb: 'read', prefix: '' }] })
+    await expect.poll(() => here.server.desk.gate.identify('monitor').name).toBe('monitor')
+    for (const key of ['foreign', 'only read']) {
+      using raw = new Raw(here.port)
+      await raw.ask('AUTH', key)
+      const info = String(await raw.ask('INFO'))
+      expect([named(info), info.includes('redis_version:'), info.includes('loading:0')], key).toEqual([[], true, true])
+    }
+    for (const key of ['root', 'monitor']) {
+      using raw = new Raw(here.port)
+      await raw.ask('AUTH', key)
+      expect(named(String(await raw.ask('INFO'))), key).toEqual(FIGURES.filter(name => name !== 'appends'))
+    }
+  })
+
+  test('so do /metrics and questions to the state; /v1/about tells every key what it talks to', async () => {
+    await using here = await world()
+    const keys = {
+      none: await here.key('none', []),
+      part: await here.key('part', [{ verb: 'read', prefix: 'jobs' }]),
+      monitor: await here.key('monitor', scopesIn('read:')),
+    }
+    const asked = async (method: string, path: string, body?: unknown) =>
+      Promise.all(Object.values(keys).map(secret => here.ask(method, path, body, { Authorization: `Bearer ${secret}` })))
+    expect((await asked('GET', '/metrics')).map(({ status }) => status)).toEqual([403, 403, 200])
+    const summaries = await asked('POST', '/v1/read', { query: { kind: 'summary' } })
+    expect(summaries.map(({ json }) => json.value.keys)).toEqual([undefined, undefined, 3])
+    expect(summaries.map(({ json }) => json.value.quiet)).toEqual([false, false, false])
+    for (const { status, json } of await asked('GET', '/v1/about'))
+      expect([status, Object.keys(json)]).toEqual([200, ['name', 'version', 'profile', 'keys', 'revision']])
   })
 })

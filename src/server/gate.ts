@@ -13,7 +13,7 @@ import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { normalPrefix, under } from '../kernel/name.ts'
 import { UNCLAIMED } from '../kernel/state.ts'
-import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, View } from '../lessor.ts'
+import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, Summary, View } from '../lessor.ts'
 import { common } from '../prefixes.ts'
 
 /** `key` 0 is a caller without one: allowed everything while there are no keys, and nothing once there are. */
@@ -231,7 +231,7 @@ export class Gate implements AsyncDisposable {
     this.admit(caller)
     switch (query.kind) {
       case 'summary':
-        return value
+        return this.may(caller, 'read', '') ? value : withoutFigures(value as Summary)
       case 'keys':
         this.demand(caller, 'admin', '')
         return value
@@ -299,4 +299,9 @@ export class Gate implements AsyncDisposable {
     this.#closing.abort()
     await this.#following
   }
+}
+
+/** What every client needs to know of a log. How much others have in it is theirs. */
+function withoutFigures({ rules, quiet, moved }: Summary): Summary {
+  return { rules, quiet, ...(moved !== undefined && { moved }) }
 }

@@ -99,12 +99,12 @@ export class Metrics {
     return async () => {
       up.set(0)
       const { value } = await desk.lessor.read({ kind: 'summary' })
-      const { waiting, suspect, frozen } = value
-      leases.set({ state: 'live' }, value.leases - waiting - suspect - frozen)
+      const { leases: all = 0, waiting = 0, suspect = 0, frozen = 0 } = value
+      leases.set({ state: 'live' }, all - waiting - suspect - frozen)
       for (const [state, count] of Object.entries({ waiting, suspect, frozen })) leases.set({ state }, count)
-      resources.set(value.resources)
-      entries.set(value.entries)
-      keys.set(value.keys)
+      resources.set(value.resources ?? 0)
+      entries.set(value.entries ?? 0)
+      keys.set(value.keys ?? 0)
       quiet.set(value.quiet ? 1 : 0)
       up.set(1)
     }

@@ -199,14 +199,15 @@ function writeInfo(to: RespWriter, known: RespCommand | undefined): void {
 
 function info(session: RespSession): void {
   const { desk, connections, figures } = session.door.context
+  const all = desk.gate.may(session.caller, 'read', '')
   session.later(desk.read(session.caller, { kind: 'summary' }), (to, { revision, value }) => {
     const lines = [
       ...['# Server', `redis_version:${VERSION}`, 'server:leasehold', 'redis_mode:standalone', `process_id:${process.pid}`],
-      ...['# Clients', `connected_clients:${connections()}`, `blocked_clients:${desk.waiting}`],
+      ...(all ? ['# Clients', `connected_clients:${connections()}`, `blocked_clients:${desk.waiting}`] : []),
       ...['# Persistence', 'loading:0', `store:${desk.lessor.profile.store}`],
       ...['# Replication', 'role:master', 'connected_slaves:0'],
       ...['# Leases', `revision:${revision}`, ...Object.entries(value).map(([name, figure]) => `${name}:${Number(figure)}`)],
-      ...Object.entries(figures()).map(([name, figure]) => `${name}:${figure}`),
+      ...(all ? Object.entries(figures()).map(([name, figure]) => `${name}:${figure}`) : []),
     ]
     to.text(`${lines.join('\r\n')}\r\n`)
   })

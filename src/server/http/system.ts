@@ -47,9 +47,10 @@ export const system: readonly Route[] = [
   route({
     method: 'GET',
     path: '/metrics',
-    summary: 'Figures for Prometheus.',
+    summary: 'Figures for Prometheus: for keys that may read everything.',
     type: 'text/plain',
     handle: async call => {
+      call.desk.gate.demand(call.caller, 'read', '')
       const metrics = Metrics.of(call)
       return { status: 200, type: metrics.type, body: await metrics.text() }
     },
