@@ -4,6 +4,7 @@ import { promisify } from 'node:util'
 import { Redis } from 'ioredis'
 import { createClient, RESP_TYPES } from 'redis'
 import { expect, test } from 'vitest'
+import { hashOf } from '../src/server/secret.ts'
 import { describeEngine } from './engine.ts'
 import { type Place, place } from './resp-place.ts'
 
@@ -12,6 +13,14 @@ const run = promisify(execFile)
 async function cli(here: Place, ...words: string[]): Promise<string> {
   const { stdout } = await run('redis-cli', ['-p', String(here.port), ...words])
   return stdout.trim()
+}
+
+/** Where the key is `root`. */
+async function locked(): Promise<Place> {
+  const here = await place()
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  return here
 }
 
 // redis-cli and redis-benchmark come with Debian's redis-server.
@@ -112,11 +121,48 @@ describeEngine('redis', 'unmodified clients of Redis', () => {
     }
   })
 
+  for (const RESP of [2, 3] as const)
+    test(`npm redis over RESP ${RESP} shows a key as a password, with or without a user, and is told when it has none`, async () => {
+      await using here = await locked()
+      const url = `redis://127.0.0.1:${here.port}`
+      for (const options of [{ password: 'root' }, { username: 'default', password: 'root' }, { password: 'root', name: 'worker-8' }]) {
+        const client = createClient({ url, RESP, ...options })
+        client.on('error', () => {})
+        await client.connect()
+        expect(await client.sendCommand(['LEASE.LIST'])).toEqual([])
+        expect(await client.sendCommand(['CLIENT', 'GETNAME'])).toBe(options.name ?? null)
+        client.destroy()
+      }
+      for (const options of [{}, { password: 'wrong' }]) {
+        const client = createClient({ url, RESP, ...options, socket: { reconnectStrategy: false } })
+        client.on('error', () => {})
+        const refused = client.connect().then(() => client.sendCommand(['LEASE.LIST']))
+        await expect(refused).rejects.toThrow(/^UNAUTHENTICATED /)
+        client.destroy()
+      }
+    })
+
+  test('ioredis shows a key as a password, with or without a user, and is told when it has none', async () => {
+    await using here = await locked()
+    const where = { port: here.port, host: '127.0.0.1', lazyConnect: true, retryStrategy: () => null }
+    for (const options of [{ password: 'root' }, { username: 'default', password: 'root', db: 0 }]) {
+      const client = new Redis({ ...where, ...options })
+      client.on('error', () => {})
+      await client.connect()
+      expect(await client.call('LEASE.LIST')).toEqual([])
+      client.disconnect()
+    }
+    for (const options of [{}, { password: 'wrong' }]) {
+      const client = new Redis({ ...where, ...options, enableReadyCheck: false })
+      client.on('error', () => {})
+      await client.connect().catch(() => {})
+      await expect(client.call('LEASE.LIST')).rejects.toThrow(/^UNAUTHENTICATED |Connection is closed/)
+      client.disconnect()
+    }
+  })
+
   test('ioredis: pipelines, a name of its own, a key, errors', async () => {
-    await using here = await place()
-    const root = await here.lessor.propose({ kind: 'key', name: 'root', hash: HASH_OF_ROOT, allow: [{ verb: 'admin', prefix: '' }] })
-    expect(root.kind).toBe('done')
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+    await using here = await locked()
     const client = new Redis({ port: here.port, host: '127.0.0.1', password: 'root', connectionName: 'worker-7', lazyConnect: true })
     await client.connect()
     try {
@@ -135,6 +181,3 @@ describeEngine('redis', 'unmodified clients of Redis', () => {
     }
   })
 })
-
-/** sha256('root') */
-const HASH_OF_ROOT = '4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2'

@@ -3,21 +3,35 @@ import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
-import { connect, type Socket } from 'node:net'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect as connectTls } from 'node:tls'
+import { chromium } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { httpDoor } from '../src/server/http/http-door.ts'
 import { DEFAULT_LIMITS } from '../src/server/limits.ts'
 import { wireOf } from '../src/server/port.ts'
 import { addressOf, serve } from '../src/server/serve.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../src/wire/resp-client.ts'
 import { placeOf } from '../src/wire/resp-dial.ts'
+import { describeWith, find } from './engine.ts'
 import { command, place, Raw } from './resp-place.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-port-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+/** Everything that is said until the server hangs up. */
+async function whole(port: number, bytes: string | Uint8Array): Promise<string> {
+  const socket = connect({ port, host: '127.0.0.1' })
+  socket.on('error', () => {})
+  let said = ''
+  socket.on('data', chunk => (said += chunk.toString('latin1')))
+  socket.write(bytes)
+  await closed(socket)
+  return said
+}
 
 const closed = (socket: Socket) => new Promise<void>(resolve => (socket.destroyed ? resolve() : socket.once('close', () => resolve())))
 
@@ -26,26 +40,36 @@ describe('the first bytes', () => {
     for (const text of [
       'GET / HTTP/1.1\r\n',
       'POST /v1/leases',
-      'OPTIONS * HTTP/1.1',
+      'OPTIONS * HTTP/1.1\r\n',
       'DELETE /v1/leases/5',
       'GET http://a/ HTTP/1.1',
       'GET /',
+      'A /',
+      'patch /x',
+      'ping /',
+      'LEASE.LIST /',
+      '~odd-1 /x',
+      `${'A'.repeat(2_000)} /x`,
+      'CONNECT localhost:80 HTTP/1.1\r\n',
     ])
       expect(wireOf(Buffer.from(text)), text).toBe('http')
     for (const text of [
       '*1\r\n',
+      '*1 /x HTTP/1.1\r\n',
       'PING\r\n',
       'ping\r\n',
       'ECHO a\r\n',
-      'LEASE.LIST /',
+      'ECHO hello\r\n',
+      'LEASE.ACQUIRE http-lock TTL 1000\r\n',
       '\r\n',
       '\0',
+      '\x16\x03\x01',
       '$',
-      'A /',
-      'ABCDEFGHIJKLMNOPQRSTUVWXYZ',
+      'x'.repeat(5_000),
     ])
-      expect(wireOf(Buffer.from(text)), text).toBe('resp')
-    for (const text of ['', 'G', 'GET', 'GET ', 'PING', 'OPTIONS ']) expect(wireOf(Buffer.from(text)), text).toBe(undefined)
+      expect(wireOf(Buffer.from(text, 'latin1')), text).toBe('resp')
+    for (const text of ['', 'G', 'GET', 'GET ', 'PING', 'OPTIONS ', 'AUTH h', 'ECHO a'])
+      expect(wireOf(Buffer.from(text)), text).toBe(undefined)
   })
 
   test('one port serves both, byte by byte too', async () => {
@@ -63,6 +87,66 @@ describe('the first bytes', () => {
     expect(said).toContain('hello')
     using raw = new Raw(here.port)
     expect(await raw.ask('PING')).toBe('PONG')
+  })
+
+  const SMUGGLED = '\r\nLEASE.ACQUIRE smuggled TTL 60000 HOLDER evil\r\nLEASE.KEY CREATE evil ALLOW admin\r\nQUIT\r\n'
+
+  test.each([
+    'patch',
+    'Patch',
+    'x',
+    'ping',
+    'PING',
+    'LEASE.LIST',
+    'lease.list',
+    'ABCDEFGHIJKLMNOPQRST',
+    'ABCDEFGH×625',
+    '~odd',
+    '$1',
+    '*1',
+    '*0',
+  ])('a request with the method %s runs nothing that stands below it', async name => {
+    await using here = await place({ http: httpDoor() })
+    const [word = '', times = 1] = name.split('×')
+    const method = word.repeat(Number(times))
+    const head = `Host: evil.example:${here.port}\r\nOrigin: http://evil.example:${here.port}\r\nContent-Length: ${SMUGGLED.length}\r\n\r\n`
+    const said = await whole(here.port, `${method} /x HTTP/1.1\r\n${head}${SMUGGLED}`)
+    // Where it looks like HTTP it is refused as HTTP; what is too odd for that gets one error.
+    expect(said).toMatch(/^HTTP\/1\.1 4\d\d |^-ERR [^\r\n]*\r\n$/)
+    if (/^[A-Za-z.]{1,100}$/.test(method)) expect(said).toMatch(/^HTTP\/1\.1 4/)
+    expect((await here.lessor.read({ kind: 'summary' })).value).toMatchObject({ leases: 0, keys: 0 })
+  })
+
+  test.each([
+    ['a header', 'Host: evil.example\r\n'],
+    ['an unknown word', 'nonsense\r\n'],
+    ['a request after a command', 'PING\r\nPATCH /x HTTP/1.1\r\n'],
+    ['a request that begins as a command does', 'PING\r\nPING /x HTTP/1.1\r\n'],
+    ['a request after an empty line', '\r\nPING /x HTTP/1.1\r\n'],
+    ['a request with quotes', '\r\nPING /"x HTTP/1.1\r\n'],
+    ['the beginning of a reply', '$4\r\nPING\r\n'],
+    ['a greeting of TLS', `\x16\x03\x01\x00\x50\x01\x00\x00\x4c\x03\x03${'\x07'.repeat(32)}\x20`],
+    ['a greeting of TLS without the end of a line', '\x16\x03\x01\x00\x50'],
+    ['a question to a STUN server', '\x00\x01\x00\x08\x21\x12\xa4\x42'],
+  ])('%s is told so once, and nothing after it is looked at', async (_, line) => {
+    await using here = await place({ http: httpDoor() })
+    const said = await whole(here.port, Buffer.from(line + SMUGGLED, 'latin1'))
+    expect(said).toMatch(/^(\+PONG\r\n)?-ERR [^\r\n]*\r\n$/)
+    expect((await here.lessor.read({ kind: 'summary' })).value).toMatchObject({ leases: 0, keys: 0 })
+  })
+
+  test('what was cut off and does not hang up is let go after a while', async () => {
+    const clock = new ManualClock()
+    await using here = await place({ clock })
+    const stays = connect({ port: here.port, host: '127.0.0.1', allowHalfOpen: true })
+    stays.on('error', () => {})
+    stays.resume()
+    stays.write('nonsense\r\n')
+    await once(stays, 'end')
+    expect(here.server.connections).toBe(1)
+    await clock.advance(DEFAULT_LIMITS.bodyTime + 5_000)
+    await expect.poll(() => here.server.connections).toBe(0)
+    stays.destroy()
   })
 
   test('who says nothing is let go, and HTTP that never ends its header too', async () => {
@@ -190,7 +274,7 @@ describe('bounds', () => {
       watcher.socket.pause()
     }
     using busy = new Raw(here.port)
-    const lease = ((await busy.ask('LEASE.ACQUIRE', 'TTL', 600_000)) as number[])[1]!
+    const lease = ((await busy.ask('LEASE.ACQUIRE', 'busy', 'TTL', 600_000)) as number[])[1]!
     expect(await busy.ask('LEASE.RENEW', lease)).toEqual([600_000])
     const value = 'v'.repeat(200)
     const put = Buffer.concat(Array.from({ length: 500 }, (_, i) => command('LEASE.PUT', lease, `k/${i % 10}`, value)))
@@ -409,3 +493,52 @@ describe('a graceful stop', () => {
     stays.destroy()
   })
 })
+
+describeWith([{ program: 'chromium', packages: ['chromium'] }], 'a page in a browser', () => {
+  test('whose name comes to mean this machine runs no command here, whatever method it uses', { timeout: 60_000 }, async () => {
+    const evil = createHttpServer((_, response) => {
+      response.setHeader('content-type', 'text/html')
+      response.setHeader('connection', 'close')
+      response.end('<h1>evil</h1>')
+    }).listen(0, '127.0.0.1')
+    await once(evil, 'listening')
+    const { port } = evil.address() as AddressInfo
+    const browser = await chromium.launch({
+      executablePath: find('chromium')!,
+      args: [
+        '--no-sandbox',
+        '--disable-gpu',
+        '--no-first-run',
+        '--disable-background-networking',
+        '--host-resolver-rules=MAP evil.example 127.0.0.1',
+      ],
+    })
+    try {
+      const page = await browser.newPage()
+      await page.goto(`http://evil.example:${port}/`)
+      evil.closeAllConnections()
+      await new Promise(resolve => evil.close(resolve))
+      await using here = await place({ listen: `127.0.0.1:${port}`, http: httpDoor() })
+      const answers = await page.evaluate(async methods => {
+        const body = '\r\nLEASE.ACQUIRE smuggled TTL 60000 HOLDER evil\r\nLEASE.KEY CREATE evil ALLOW admin\r\nQUIT\r\n'
+        const seen: number[] = []
+        for (const method of methods)
+          seen.push(
+            await fetch('/x', { method, body }).then(
+              ({ status }) => status,
+              () => 0, // cut off while it was still sending
+            ),
+          )
+        return seen
+      }, METHODS)
+      for (const [i, status] of answers.entries()) expect(status === 0 || (status >= 400 && status < 500), METHODS[i]).toBe(true)
+      // One more turn through the same port: what came before it has been looked at.
+      expect((await fetch(`http://127.0.0.1:${here.port}/healthz`)).status).toBe(200)
+      expect((await here.lessor.read({ kind: 'summary' })).value).toMatchObject({ leases: 0, keys: 0 })
+    } finally {
+      await browser.close()
+    }
+  })
+})
+
+const METHODS = ['patch', 'ping', 'LEASE.LIST', 'ABCDEFGHIJKLMNOPQRST', 'X']

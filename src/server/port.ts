@@ -31,7 +31,8 @@ export interface PortOptions {
 /** So many more than allowed are told why they are refused; the rest is cut off without a word. */
 const TOLD = 128
 const KEEP_ALIVE = 60_000
-const LONGEST_METHOD = 16
+/** Of the first line, so much is waited for before it is called RESP. */
+const FIRST_LINE = 4 << 10
 /** So long those who are answered and do not leave are waited for when the server stops. */
 const FAREWELL = 5_000
 
@@ -208,18 +209,19 @@ export class Port {
 
 const PLAIN = 'Content-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n'
 
-/** Undefined while it cannot be known: an HTTP request begins with an upper-case method and a target, a RESP command with `*` or a word. */
+/**
+ * Undefined while it cannot be known. A RESP command begins with `*`, or is a line of words. What looks like the first line of an HTTP request is
+ * HTTP, whatever its method: pages choose that freely, and what follows it, too. Names of ours begin with no slash.
+ */
 export function wireOf(first: Uint8Array): 'http' | 'resp' | undefined {
-  for (let i = 0; i < first.length; i++) {
-    const byte = first[i]!
-    if (byte >= 0x41 && byte <= 0x5a && i < LONGEST_METHOD) continue
-    if (byte !== 0x20 || i < 3) return 'resp'
-    const target = first[i + 1]
-    if (target === undefined) return undefined
-    // A path, the whole server, or an address as proxies are asked for it. Inline commands of ours begin otherwise.
-    return target === 0x2f || target === 0x2a || target === 0x68 ? 'http' : 'resp'
-  }
-  return undefined
+  const known = Buffer.from(first.buffer, first.byteOffset, Math.min(first.length, FIRST_LINE)).toString('latin1')
+  const [line] = known.split('\n', 1) as [string]
+  if (known === '') return undefined
+  // A token of HTTP, but neither of the signs by which RESP begins.
+  if (!/^[!#%&'+.^`|~\w-][!#$%&'*+.^`|~\w-]*( |$)/.test(line)) return 'resp'
+  if (/^\S+ (\/|https?:\/\/)/i.test(line)) return 'http'
+  if (line.length === known.length && line.length < FIRST_LINE) return undefined
+  return / HTTP\/\d\.\d\r?$/.test(line) ? 'http' : 'resp'
 }
 
 function refuse(socket: Socket, wire: 'http' | 'resp', limit: number): void {

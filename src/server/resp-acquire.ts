@@ -10,9 +10,10 @@ import { writeGrant, writeValue } from './resp-write.ts'
 
 export function acquire(session: RespSession): void {
   const { args } = session
-  let at = 1
-  while (at < args.count && !(args.is(at, 'TTL') && (at > 1 || args.count > 2))) at++
-  if (at === args.count) throw invalid('TTL is missing, as in LEASE.ACQUIRE jobs/nightly TTL 30000')
+  // The first word is a resource, whatever it is called: forgotten, it must not become a lease on nothing.
+  let at = 2
+  while (at < args.count && !args.is(at, 'TTL')) at++
+  if (at === args.count) throw invalid(`${args.is(1, 'TTL') ? 'a resource' : 'TTL'} is missing, as in LEASE.ACQUIRE jobs/nightly TTL 30000`)
   const names: string[] = []
   for (let i = 1; i < at; i++) names.push(text(session, i, 'a resource'))
   const ttl = duration(session, at + 1, 'TTL')
@@ -28,9 +29,9 @@ export function acquire(session: RespSession): void {
   if (wait > 0)
     return session.occupy(desk.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
   if (!queue) return session.propose(command, writeGrant, op && { op })
-  // Its grant is pushed after the answer that names its lease: so the answer is what sets it off.
-  const { caller } = session // it may be another by then
-  session.propose({ ...command, wait: true }, (to, outcome) => tell(session, caller, to, outcome), op && { op })
+  // Its grant is pushed after the answer that names its lease: so the answer is what sets it off. By then the connection may be another's.
+  const place = { caller: session.caller, signal: session.queue }
+  session.propose({ ...command, wait: true }, (to, outcome) => tell(session, place, to, outcome), op && { op })
 }
 
 interface Options {
@@ -67,6 +68,7 @@ function options(session: RespSession, from: number): Options {
     },
     WAIT: at => {
       wait = duration(session, at, 'WAIT')
+      if (wait < 0) throw invalid('WAIT must not be negative; 0 means not to wait')
       return 1
     },
     QUEUE: () => {
@@ -119,15 +121,20 @@ function options(session: RespSession, from: number): Options {
   return { holder, want, rest, named, wait, queue }
 }
 
-/** Answers, and follows what was queued: its grant comes by push, and so does its end. */
-function tell(session: RespSession, caller: Caller, to: RespWriter, outcome: Outcome): void {
-  writeGrant(to, outcome)
-  if (outcome.kind === 'queued') follow(session, caller, outcome)
+interface Place {
+  readonly caller: Caller
+  readonly signal: AbortSignal
 }
 
-function follow(session: RespSession, caller: Caller, queued: Queued): void {
+/** Answers, and follows what was queued: its grant comes by push, and so does its end. */
+function tell(session: RespSession, place: Place, to: RespWriter, outcome: Outcome): void {
+  writeGrant(to, outcome)
+  if (outcome.kind === 'queued') follow(session, place, outcome)
+}
+
+function follow(session: RespSession, { caller, signal }: Place, queued: Queued): void {
   const { lease } = queued
-  session.door.context.desk.follow(caller, queued, session.signal).then(
+  session.door.context.desk.follow(caller, queued, signal).then(
     ({ tokens, resources, ttl, revision }) =>
       session.push(to => {
         to.push(3)
@@ -136,12 +143,14 @@ function follow(session: RespSession, caller: Caller, queued: Queued): void {
         const all = Object.fromEntries(resources.map((name, i) => [name, tokens[i]!]))
         writeValue(to, { lease, token: tokens[0] ?? 0, ttl, revision, tokens: all, waited: 1 })
       }),
-    (error: { readonly code?: string; readonly message: string }) =>
+    (error: { readonly code?: string; readonly message: string }) => {
+      if (session.queue !== signal) return // it was given up by a reset, and is nobody's concern any more
       session.push(to => {
         to.push(3)
         to.raw('$15\r\nlease.withdrawn\r\n')
         to.integer(lease)
         writeValue(to, { lease, code: error.code ?? 'UNKNOWN', message: error.message })
-      }),
+      })
+    },
   )
 }

@@ -32,6 +32,7 @@ export class Conversation {
   #reading = 0
   #listing = false
   readonly #streams = new Map<number, AbortController>()
+  #ended = false
 
   constructor(session: RespSession) {
     this.#session = session
@@ -166,8 +167,16 @@ export class Conversation {
   // Answers
 
   #say(answer: Answer): void {
+    if (this.#ended) return
     writeAnswer(this.#answers, answer)
     this.#session.dirty()
+  }
+
+  /** What is under way goes on, and nobody is told of it. */
+  end(): void {
+    this.#ended = true
+    this.#reads.length = 0
+    for (const stream of this.#streams.values()) stream.abort()
   }
 
   write(to: RespWriter): void {

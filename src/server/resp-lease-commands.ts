@@ -3,7 +3,7 @@ import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command, PolicyRules, Revoke } from '../kernel/command.ts'
 import { operationNamed } from '../kernel/digest.ts'
-import { badPrefix } from '../kernel/name.ts'
+import { badName, badPrefix } from '../kernel/name.ts'
 import type { Query } from '../lessor.ts'
 import { ProtocolError } from '../wire/resp.ts'
 import { acquire } from './resp-acquire.ts'
@@ -193,7 +193,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     verb: 'read',
     names: [1, 1, 1],
     example: ['jobs/nightly'],
-    run: session => read(session, { kind: 'resource', resource: text(session, 1, 'a resource') }),
+    run: session => read(session, { kind: 'resource', resource: nameAt(session, 1) }),
   },
   {
     name: 'LEASE.LIST',
@@ -239,7 +239,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     verb: 'read',
     names: [1, 1, 1],
     example: ['jobs/nightly'],
-    run: session => read(session, { kind: 'history', resource: text(session, 1, 'a resource') }),
+    run: session => read(session, { kind: 'history', resource: nameAt(session, 1) }),
   },
   {
     name: 'LEASE.WATCH',
@@ -351,6 +351,13 @@ function prefixAt(session: RespSession, i: number): string {
   const wrong = badPrefix(prefix)
   if (wrong !== undefined) throw invalid(`the prefix ${wrong}`)
   return prefix
+}
+
+function nameAt(session: RespSession, i: number): string {
+  const name = text(session, i, 'a resource')
+  const wrong = badName(name)
+  if (wrong !== undefined) throw invalid(`the resource ${wrong}`)
+  return name
 }
 
 /** What follows waits for it: an answer may be large, and only one of them is made at a time. */

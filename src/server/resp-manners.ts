@@ -41,7 +41,12 @@ export const MANNERS: readonly RespCommand[] = [
     example: [],
     run: session => {
       session.reset()
-      session.answer(to => to.simple('RESET'))
+      // What was asked for before it is answered in the protocol it was asked in.
+      session.answer(to => {
+        session.protocol = 2
+        to.protocol = 2
+        to.simple('RESET')
+      })
     },
   },
   {
@@ -49,7 +54,10 @@ export const MANNERS: readonly RespCommand[] = [
     arity: 2,
     summary: '0: there is one log',
     example: ['0'],
-    run: session => session.answer(to => (session.args.number(1) === 0 ? to.simple('OK') : to.error('ERR', 'DB index is out of range'))),
+    run: session => {
+      const known = session.args.number(1) === 0
+      session.answer(to => (known ? to.simple('OK') : to.error('ERR', 'DB index is out of range')))
+    },
   },
   {
     name: 'CLIENT',
@@ -81,8 +89,8 @@ function echo(session: RespSession): void {
 function hello(session: RespSession): void {
   const { args, door } = session
   const { desk } = door.context
-  const asked = args.count > 1 ? args.number(1) : session.protocol
-  if (asked !== 2 && asked !== 3) return session.answer(to => to.error('NOPROTO', 'unsupported protocol version'))
+  const asked = args.count > 1 ? args.number(1) : 0
+  if (asked !== 0 && asked !== 2 && asked !== 3) return session.answer(to => to.error('NOPROTO', 'unsupported protocol version'))
   let secret: string | undefined
   let name: string | undefined
   for (let i = 2; i < args.count; ) {
@@ -100,10 +108,18 @@ function hello(session: RespSession): void {
   const { profile } = desk.lessor
   // Said in the new protocol, and everything after it too; what was asked before it is answered in the old one.
   session.later(desk.read(session.caller, { kind: 'summary' }), (to, { revision }) => {
-    session.protocol = asked
-    to.protocol = asked
+    if (asked !== 0) session.protocol = asked
+    to.protocol = session.protocol
     writeValue(to, {
-      ...{ server: 'leasehold', version: VERSION, proto: asked, id: session.id, mode: 'standalone', role: 'master', modules: [] },
+      ...{
+        server: 'leasehold',
+        version: VERSION,
+        proto: session.protocol,
+        id: session.id,
+        mode: 'standalone',
+        role: 'master',
+        modules: [],
+      },
       ...{ messages: MESSAGES_VERSION, revision, profile: JSON.stringify(profile) },
     })
   })
@@ -117,12 +133,12 @@ function auth(session: RespSession): void {
 }
 
 function client(session: RespSession): void {
-  const { args } = session
+  const { args, name: called } = session
   switch (args.word(1)) {
     case 'ID':
       return session.answer(to => to.integer(session.id))
     case 'GETNAME':
-      return session.answer(to => (session.name === '' ? to.null() : to.text(session.name)))
+      return session.answer(to => (called === '' ? to.null() : to.text(called)))
     case 'SETNAME': {
       const name = text(session, 2, 'the name')
       if (/[^!-~]/.test(name))
@@ -137,7 +153,7 @@ function client(session: RespSession): void {
     case 'INFO':
     case 'LIST':
       // Of itself alone: who else is here is nobody's business.
-      return session.answer(to => to.text(`id=${session.id} addr=${session.peer} name=${session.name} db=0 resp=${session.protocol}\n`))
+      return session.answer(to => to.text(`id=${session.id} addr=${session.peer} name=${called} db=0 resp=${session.protocol}\n`))
     default:
       return session.answer(to => to.error('ERR', 'unknown subcommand of CLIENT'))
   }

@@ -8,7 +8,7 @@ import { setMaxListeners } from 'node:events'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { CommandParser, ProtocolError } from '../wire/resp.ts'
+import { type CommandBounds, CommandParser, ProtocolError } from '../wire/resp.ts'
 import type { Link, LinkEnd } from '../wire/resp-link.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
 import { type Asked, NOTHING_MORE } from './desk.ts'
@@ -16,13 +16,17 @@ import type { DoorContext } from './door.ts'
 import { anyone, type Caller } from './gate.ts'
 import type { RespCommand } from './resp-command.ts'
 import { Conversation } from './resp-conversation.ts'
-import { type Encode, NOBODY, none, Slot } from './resp-slot.ts'
+import { Answers, type Encode, NOBODY, none } from './resp-slot.ts'
 import type { Tallies } from './tally.ts'
 
-/** Answers that one connection may be owed. */
+/** What one connection may ask for: bytes and arguments of a command, answers owed and bytes of them unread. */
+interface Allowed extends CommandBounds {
+  readonly owed: number
+}
 const MOST_OWED = 16_384
-/** Arguments of one command. */
 const MOST_ARGS = 1 << 16
+/** Room for a key and a name: whoever has shown no key where one is needed gets no memory of ours to fill. */
+const STRANGER: Allowed = { bytes: 4 << 10, args: 10, owed: 16, whose: ' before AUTH' }
 /** Bytes of pushes that may pile up within one turn. */
 const UNWRITTEN = 64 << 10
 /** So much of an unfinished command is never too much: a usual one, torn in two by the network. */
@@ -54,20 +58,23 @@ export class RespSession implements LinkEnd {
   protocol: 2 | 3 = 2
   /** Watches begun by command, by prefix. */
   readonly watches = new Map<string, AbortController>()
+  readonly #usual: Allowed
+  #allowed: Allowed
   /** What was pushed and not written yet. */
   readonly #pushes: ((to: RespWriter) => void)[] = []
   readonly #gone = new AbortController()
-  readonly #slots: Slot[] = []
+  #queue: AbortController | undefined
+  readonly #answers = new Answers(this)
   #conversation: Conversation | undefined
   #link!: Link
-  #head = 0
-  #owed = 0
   #last: RespCommand | undefined
   #tally = NOBODY
   #guesses = 0
   /** A command that waits: what follows it on this connection waits too. */
   #occupied = false
   #paused = false
+  /** The other side has said all it will say. */
+  #heardAll = false
   #leaving = false
   #over = false
   #dirty = false
@@ -75,7 +82,7 @@ export class RespSession implements LinkEnd {
   #unwritten = 0
   /** Bytes of an unfinished command, as the door has counted them. */
   #kept = 0
-  /** Since when a command is unfinished. */
+  /** Since when a command is unfinished, or the end that was said has not been answered. */
   #unfinished = Number.POSITIVE_INFINITY
   #stuck = { since: Number.POSITIVE_INFINITY, backlog: 0 }
 
@@ -83,7 +90,9 @@ export class RespSession implements LinkEnd {
     this.door = door
     this.id = id
     this.peer = peer
-    this.args = new CommandParser({ bytes: door.context.limits.command, args: MOST_ARGS })
+    this.#usual = { bytes: door.context.limits.command, args: MOST_ARGS, owed: MOST_OWED }
+    this.#allowed = this.#usual
+    this.args = new CommandParser(this.#allowed)
     setMaxListeners(0, this.#gone.signal)
   }
 
@@ -94,6 +103,15 @@ export class RespSession implements LinkEnd {
   /** Fires when the connection goes, or the server stops: whoever waits here waits no longer. */
   get signal(): AbortSignal {
     return this.#gone.signal
+  }
+
+  /** Fires when its places in queues are given up: with the connection, or with who it was. */
+  get queue(): AbortSignal {
+    if (this.#queue === undefined) {
+      this.#queue = new AbortController()
+      setMaxListeners(0, this.#queue.signal)
+    }
+    return this.#queue.signal
   }
 
   get backlog(): number {
@@ -119,9 +137,12 @@ export class RespSession implements LinkEnd {
   }
 
   #run(): void {
+    let more = true
+    this.#measure()
     try {
       while (!this.#occupied && !this.#leaving && this.#hasRoom()) {
-        if (!this.args.next()) break
+        more = this.args.next()
+        if (!more) break
         this.#execute()
       }
     } catch (error) {
@@ -130,6 +151,8 @@ export class RespSession implements LinkEnd {
       this.leave()
     }
     if (this.#over) return
+    if (this.#heardAll && !more) this.leave()
+    if (this.#leaving) return this.#forget()
     this.args.keep()
     const { rest } = this.args
     if (!this.#keeps(rest)) return
@@ -138,23 +161,49 @@ export class RespSession implements LinkEnd {
     if (this.#occupied && rest > this.door.context.limits.command) this.#pause()
   }
 
+  /** Keys come and go while connections last. */
+  #measure(): void {
+    try {
+      this.door.context.desk.gate.admit(this.caller)
+      this.#allowed = this.#usual
+    } catch {
+      this.#allowed = STRANGER
+    }
+    this.args.bounds = this.#allowed
+  }
+
+  /** Nothing of what is left will be looked at. */
+  #forget(): void {
+    this.args.forget()
+    this.door.unfinished -= this.#kept
+    this.#kept = 0
+  }
+
   /** Whether so many bytes may wait here for the rest of their command. Thousands of connections must not add up to all the memory there is. */
   #keeps(rest: number): boolean {
     const { door } = this
     door.unfinished += rest - this.#kept
     this.#kept = rest
     const most = door.context.limits.unfinished
-    if (rest <= SMALL || door.unfinished <= most) return true
+    if (rest <= SMALL) return true
+    const stranger = this.#allowed === STRANGER
+    if (!stranger && door.unfinished <= most) return true
     this.answer(to =>
-      to.error('LIMIT', `unfinished commands of all connections come to more than ${most} bytes: send this one again later`),
+      to.error(
+        'LIMIT',
+        stranger
+          ? `at most ${SMALL} bytes of commands are kept before AUTH`
+          : `unfinished commands of all connections come to more than ${most} bytes: send this one again later`,
+      ),
     )
     this.leave()
+    this.#forget()
     return false
   }
 
   #hasRoom(): boolean {
-    const { limits } = this.door.context
-    if (this.#owed < MOST_OWED && this.#link.backlog <= limits.command && (this.#conversation?.hasRoom ?? true)) return true
+    const { bytes, owed } = this.#allowed
+    if (this.#answers.owed < owed && this.#link.backlog <= bytes && (this.#conversation?.hasRoom ?? true)) return true
     this.#pause()
     return false
   }
@@ -168,7 +217,8 @@ export class RespSession implements LinkEnd {
   /** Goes on reading where it had stopped, if there is room now. */
   goOn(): void {
     if (!this.#paused || this.#over || this.#leaving) return
-    if (this.#occupied || this.#owed > MOST_OWED / 2 || this.#link.backlog > this.door.context.limits.command / 2) return
+    const { bytes, owed } = this.#allowed
+    if (this.#occupied || this.#answers.owed > owed / 2 || this.#link.backlog > bytes / 2) return
     if (this.#conversation?.hasRoom === false) return
     this.#paused = false
     this.#run()
@@ -184,7 +234,10 @@ export class RespSession implements LinkEnd {
         const name = args.bytes(0).toString('latin1', 0, Math.min(args.length(0), 64))
         this.#last = undefined
         this.#tally = door.tallies.tally('resp', 'unknown')
-        return this.answer(to => to.error('ERR', `unknown command '${name}'`))
+        this.answer(to => to.error('ERR', `unknown command '${name}'`))
+        // Lines of another protocol: one further down may look like a command, and whoever wrote it may not be whose connection it is.
+        if (args.inline) this.leave()
+        return
       }
       this.#last = command
       this.#tally = door.tallies.tally('resp', command.name)
@@ -202,38 +255,24 @@ export class RespSession implements LinkEnd {
 
   // Answers
 
-  #slot(encode: Encode<unknown>): Slot {
-    if (this.#owed === this.#slots.length) {
-      // Full: what is owed is laid out from the beginning, and new places come after it.
-      this.#slots.push(...this.#slots.splice(0, this.#head))
-      this.#head = 0
-      for (let more = Math.max(4, this.#slots.length); more > 0; more--) this.#slots.push(new Slot(this))
-    }
-    const slot = this.#slots[(this.#head + this.#owed) % this.#slots.length]!
-    this.#owed++
-    slot.encode = encode
-    slot.tally = this.#tally
-    return slot
-  }
-
   /** An answer that is known now. */
   answer(encode: (to: RespWriter) => void): void {
-    this.#slot(encode).settle(undefined)
+    this.#answers.next(encode, this.#tally).settle(undefined)
   }
 
   fail(error: unknown): void {
-    this.#slot(none).fail(error)
+    this.#answers.next(none, this.#tally).fail(error)
   }
 
   /** The answer is what `answer` brings. */
   later<T>(answer: Promise<T>, encode: Encode<T>): void {
-    const slot = this.#slot(encode as Encode<unknown>)
+    const slot = this.#answers.next(encode as Encode<unknown>, this.#tally)
     answer.then(slot.settle, slot.fail)
   }
 
   /** The most frequent of all: no promise from here to the answer. */
   propose(command: Command, encode: Encode<Outcome>, asked: Asked = NOTHING_MORE): void {
-    this.door.context.desk.submit(this.caller, command, asked, this.#slot(encode as Encode<unknown>))
+    this.door.context.desk.submit(this.caller, command, asked, this.#answers.next(encode as Encode<unknown>, this.#tally))
   }
 
   /** As `later`, and nothing that follows on this connection is looked at before it is known. */
@@ -268,13 +307,7 @@ export class RespSession implements LinkEnd {
     this.#dirty = false
     if (this.#over) return
     to.protocol = this.protocol
-    while (this.#owed > 0) {
-      const slot = this.#slots[this.#head]!
-      if (!slot.ready) break
-      slot.write(to)
-      this.#head = (this.#head + 1) % this.#slots.length
-      this.#owed--
-    }
+    this.#answers.write(to)
     // Its protocol may have changed with what was just said.
     to.protocol = this.protocol
     for (const write of this.#pushes.splice(0)) write(to)
@@ -282,6 +315,7 @@ export class RespSession implements LinkEnd {
     this.#unwritten = 0
     if (to.length > 0) this.#link.write(to.taken())
     if (this.#leaving && !this.owes) {
+      this.#unfinished = Math.min(this.#unfinished, this.door.context.clock.now())
       this.#link.end()
       this.door.settled(this)
     } else if (this.#paused) this.goOn()
@@ -290,7 +324,7 @@ export class RespSession implements LinkEnd {
 
   /** Something that was asked has not been answered. */
   get owes(): boolean {
-    return this.#owed > 0 || (this.#conversation?.owes ?? false)
+    return this.#answers.owed > 0 || (this.#conversation?.owes ?? false)
   }
 
   // Who it is
@@ -298,19 +332,25 @@ export class RespSession implements LinkEnd {
   identify(secret: string): void {
     try {
       this.caller = this.door.context.desk.gate.identify(secret)
+      this.#measure()
     } catch (error) {
       if (++this.#guesses >= MOST_GUESSES) this.leave()
       throw error
     }
   }
 
-  /** As it was when it came. */
+  /** As it was when it came: nothing that was asked for before is told to whoever it is now. Its protocol changes when that is said. */
   reset(): void {
     this.caller = anyone()
     this.name = ''
-    this.protocol = 2
+    this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset while this waited'))
+    this.#queue = undefined
     for (const watch of this.watches.values()) watch.abort()
     this.watches.clear()
+    this.#conversation?.end()
+    this.#conversation = undefined
+    this.#pushes.length = 0
+    this.#measure()
   }
 
   // The end
@@ -337,17 +377,26 @@ export class RespSession implements LinkEnd {
     return this.#fits() ? undefined : new Promise(resolve => this.#draining.push(resolve))
   }
 
-  /** The other side says no more. Nobody who waits here is left: a process that died looks the same. */
+  /** The other side says no more. Nobody who waits here is left: a process that died looks the same. What it asked for is answered. */
   ended(): void {
-    this.leave()
+    if (this.#leaving || this.#over) return
+    this.#heardAll = true
+    this.#giveUp(closedMeanwhile())
+    if (!this.#occupied && !this.#paused) this.#run()
+  }
+
+  #giveUp(reason: LeaseError): void {
+    this.#gone.abort(reason)
+    this.#queue?.abort(reason)
+    for (const watch of this.watches.values()) watch.abort()
   }
 
   /** No more commands are taken; what is owed is answered, then the connection ends. */
-  leave(reason = new LeaseError('UNAVAILABLE', 'the connection was closed while this waited')): void {
+  leave(reason = closedMeanwhile()): void {
     if (this.#leaving || this.#over) return
     this.#leaving = true
-    this.#gone.abort(reason)
-    for (const watch of this.watches.values()) watch.abort()
+    this.#unfinished = Number.POSITIVE_INFINITY
+    this.#giveUp(reason)
     this.dirty()
   }
 
@@ -365,12 +414,18 @@ export class RespSession implements LinkEnd {
     this.#link.destroy()
   }
 
-  /** Looked at now and then: a command that never ends, and one who never reads. Whether it was cut off. */
+  /** Looked at now and then: a command that never ends, one who never reads, and one who does not hang up. Whether it is to be cut off. */
   isHopeless(now: number, { unfinished, unread }: { readonly unfinished: number; readonly unread: number }): boolean {
     const { backlog } = this.#link
     if (backlog === 0) this.#stuck.since = Number.POSITIVE_INFINITY
     else if (this.#stuck.since === Number.POSITIVE_INFINITY || backlog < this.#stuck.backlog) this.#stuck.since = now
     this.#stuck.backlog = backlog
+    // Whoever still reads the last answers has not been told the end yet.
+    if (this.#leaving && backlog > 0 && this.#unfinished < now) this.#unfinished = now
     return now - this.#unfinished > unfinished || now - this.#stuck.since > unread
   }
+}
+
+function closedMeanwhile(): LeaseError {
+  return new LeaseError('UNAVAILABLE', 'the connection was closed while this waited')
 }

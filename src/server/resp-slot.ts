@@ -47,6 +47,44 @@ export class Slot {
   }
 }
 
+/** What a connection is owed, in the order it asked. */
+export class Answers {
+  owed = 0
+  readonly #session: { dirty(): void }
+  readonly #slots: Slot[] = []
+  #head = 0
+
+  constructor(session: { dirty(): void }) {
+    this.#session = session
+  }
+
+  /** The place of the answer to what was asked just now. */
+  next(encode: Encode<unknown>, tally: Tally): Slot {
+    if (this.owed === this.#slots.length) {
+      // Full: what is owed is laid out from the beginning, and new places come after it.
+      this.#slots.push(...this.#slots.splice(0, this.#head))
+      this.#head = 0
+      for (let more = Math.max(4, this.#slots.length); more > 0; more--) this.#slots.push(new Slot(this.#session))
+    }
+    const slot = this.#slots[(this.#head + this.owed) % this.#slots.length]!
+    this.owed++
+    slot.encode = encode
+    slot.tally = tally
+    return slot
+  }
+
+  /** All that are known, up to the first that is not. */
+  write(to: RespWriter): void {
+    while (this.owed > 0) {
+      const slot = this.#slots[this.#head]!
+      if (!slot.ready) break
+      slot.write(to)
+      this.#head = (this.#head + 1) % this.#slots.length
+      this.owed--
+    }
+  }
+}
+
 export const none: Encode<unknown> = () => {}
 export const NOBODY = new Tally('resp', '')
 

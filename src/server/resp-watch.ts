@@ -4,6 +4,7 @@
  */
 import { EVENT_TYPES, type EventType } from '../kernel/event.ts'
 import { badPrefix } from '../kernel/name.ts'
+import type { Caller } from './gate.ts'
 import { invalid, text, whole, words } from './resp-command.ts'
 import type { RespSession } from './resp-session.ts'
 import { writeError } from './resp-write.ts'
@@ -32,20 +33,30 @@ export function watch(session: RespSession): void {
   const stop = new AbortController()
   session.watches.set(prefix, stop)
   const begun = after === undefined ? desk.read(caller, { kind: 'summary' }).then(({ revision }) => revision) : Promise.resolve(after)
+  begun.catch(() => forget(session, prefix, stop))
   session.later(begun, (to, revision) => {
     to.integer(revision)
-    void run(session, prefix, revision, types, stop)
+    void run(session, caller, prefix, revision, types, stop)
   })
 }
 
-async function run(session: RespSession, prefix: string, after: number, types: readonly EventType[], stop: AbortController): Promise<void> {
+/** By the caller who asked: who the connection is may have changed since. */
+async function run(
+  session: RespSession,
+  caller: Caller,
+  prefix: string,
+  after: number,
+  types: readonly EventType[],
+  stop: AbortController,
+): Promise<void> {
   const { signal } = stop
   try {
-    for await (const events of session.door.context.desk.watch(session.caller, prefix, {
+    for await (const events of session.door.context.desk.watch(caller, prefix, {
       after,
       signal,
       ...(types.length > 0 && { types }),
     })) {
+      if (signal.aborted) return
       const json = JSON.stringify(events)
       session.push(to => {
         to.push(4)
@@ -58,6 +69,7 @@ async function run(session: RespSession, prefix: string, after: number, types: r
       for (let room = session.room(); room !== undefined && !signal.aborted; room = session.room()) await room
     }
   } catch (error) {
+    if (signal.aborted) return
     session.push(to => {
       to.push(3)
       to.raw('$15\r\nlease.unwatched\r\n')
@@ -65,8 +77,12 @@ async function run(session: RespSession, prefix: string, after: number, types: r
       writeError(to, error)
     })
   } finally {
-    if (session.watches.get(prefix) === stop) session.watches.delete(prefix)
+    forget(session, prefix, stop)
   }
+}
+
+function forget({ watches }: RespSession, prefix: string, stop: AbortController): void {
+  if (watches.get(prefix) === stop) watches.delete(prefix)
 }
 
 export function unwatch(session: RespSession): void {

@@ -15,6 +15,8 @@ export interface CommandBounds {
   /** Of one command, with everything around its arguments. */
   readonly bytes: number
   readonly args: number
+  /** To whom so much is allowed, for people. */
+  readonly whose?: string
 }
 
 const CR = 0x0d
@@ -26,13 +28,22 @@ const DOLLAR = 0x24
 const ZERO = 0x30
 const NINE = 0x39
 const MINUS = 0x2d
+const QUOTE = 0x22
+const APOSTROPHE = 0x27
+const BACKSLASH = 0x5c
 /** A number's line, or a command written as one line. */
 const LINE = 32
 const INLINE = 64 << 10
+const HTTP = /[ \t]HTTP\/\d\.\d\s*$/
+/** What may follow a backslash between double quotes, where it is not itself. */
+const ESCAPES: ReadonlyMap<number, number> = new Map([...'nrtba'].map((letter, i) => [letter.charCodeAt(0), [10, 13, 9, 8, 7][i]!]))
 const EMPTY = Buffer.alloc(0)
 
 export class CommandParser {
-  readonly #bounds: CommandBounds
+  /** They count from the next look at what has come. */
+  bounds: CommandBounds
+  /** The command was typed as a line. A program of another protocol may have done it without meaning to. */
+  inline = false
   #buffer: Buffer = EMPTY
   /** The buffer is our own and may grow; else it is the chunk that came last. */
   #owned = false
@@ -49,7 +60,7 @@ export class CommandParser {
   #base = 0
 
   constructor(bounds: CommandBounds) {
-    this.#bounds = bounds
+    this.bounds = bounds
   }
 
   /** Bytes that wait to become a command. */
@@ -77,7 +88,7 @@ export class CommandParser {
       const room =
         this.#owned && needed <= this.#buffer.length
           ? this.#buffer
-          : Buffer.allocUnsafe(Math.max(needed, Math.min(2 * needed, this.#bounds.bytes)))
+          : Buffer.allocUnsafe(Math.max(needed, Math.min(2 * needed, this.bounds.bytes)))
       this.#buffer.copy(room, 0, this.#start, this.#end)
       this.#at -= this.#start
       this.#start = 0
@@ -106,6 +117,14 @@ export class CommandParser {
     this.#owned = true
   }
 
+  /** Nothing of what is there will be asked for. */
+  forget(): void {
+    this.#left = -1
+    this.#length = -1
+    this.#args.length = 0
+    this.#drop()
+  }
+
   #drop(): void {
     this.#buffer = EMPTY
     this.#owned = false
@@ -121,14 +140,15 @@ export class CommandParser {
         this.#start = this.#at
         this.#args.length = 0
         if (this.#at >= this.#end) return false
-        if (this.#buffer[this.#at] !== STAR) {
-          if (!this.#inline()) return false
+        this.inline = this.#buffer[this.#at] !== STAR
+        if (this.inline) {
+          if (!this.#line()) return false
           if (this.#args.length > 0) return true
           continue
         }
         const count = this.#number(STAR)
         if (count === undefined) return false
-        if (count > this.#bounds.args) throw new ProtocolError(`a command has at most ${this.#bounds.args} arguments`)
+        if (count > this.bounds.args) throw this.#tooMany()
         if (count <= 0) continue
         this.#left = count
       }
@@ -136,8 +156,8 @@ export class CommandParser {
         if (this.#length < 0) {
           const length = this.#number(DOLLAR)
           if (length === undefined) return this.#unfinished()
-          if (length < 0 || this.#at - this.#start + length > this.#bounds.bytes)
-            throw new ProtocolError(`a command has at most ${this.#bounds.bytes} bytes`)
+          if (length < 0) throw new ProtocolError('the length of an argument cannot be negative')
+          if (this.#at - this.#start + length > this.bounds.bytes) throw this.#tooLong()
           this.#length = length
         }
         const end = this.#at + this.#length
@@ -157,8 +177,18 @@ export class CommandParser {
   }
 
   #unfinished(): false {
-    if (this.#end - this.#start > this.#bounds.bytes + LINE) throw new ProtocolError(`a command has at most ${this.#bounds.bytes} bytes`)
+    if (this.#end - this.#start > this.bounds.bytes + LINE) throw this.#tooLong()
     return false
+  }
+
+  #tooLong(): ProtocolError {
+    const { bytes, whose = '' } = this.bounds
+    return new ProtocolError(`a command${whose} has at most ${bytes} bytes`)
+  }
+
+  #tooMany(): ProtocolError {
+    const { args, whose = '' } = this.bounds
+    return new ProtocolError(`a command${whose} has at most ${args} arguments`)
   }
 
   /** A line such as `*3` or `$11`; undefined while it is not whole. */
@@ -181,24 +211,62 @@ export class CommandParser {
   }
 
   /** Words on one line, as a person types them. Whether the line was whole. */
-  #inline(): boolean {
-    const end = this.#buffer.indexOf(LF, this.#at)
-    if ((end < 0 || end >= this.#end ? this.#end : end) - this.#at > INLINE) throw new ProtocolError(`a line has at most ${INLINE} bytes`)
-    if (end < 0 || end >= this.#end) return false
+  #line(): boolean {
+    const first = this.#buffer[this.#at]!
+    // The first byte of TLS and its like. Nothing is looked for in what follows: others can put words there.
+    if (first !== CR && first !== LF && first !== TAB && (first < SPACE || first > 0x7e)) throw new ProtocolError('this is not RESP')
+    const found = this.#buffer.indexOf(LF, this.#at)
+    const whole = found >= 0 && found < this.#end
+    const length = (whole ? found : this.#end) - this.#at
+    const most = Math.min(INLINE, this.bounds.bytes)
+    if (length > most) throw new ProtocolError(`a line${this.bounds.whose ?? ''} has at most ${most} bytes`)
+    if (!whole) return false
+    // A web page can have nearly any word and target sent before this; this it cannot leave out.
+    if (HTTP.test(this.#buffer.toString('latin1', Math.max(this.#at, found - 16), found)))
+      throw new ProtocolError('this is HTTP, and spoilt')
+    if (!this.#split(found)) this.#unquote(length)
+    if (this.#args.length / 2 > this.bounds.args) throw this.#tooMany()
+    this.#base = this.#start
+    this.#at += length + 1
+    this.#start = this.#at
+    return true
+  }
+
+  /** Whether blanks were all there was to tell its words apart. */
+  #split(end: number): boolean {
     let word = -1
     for (let i = this.#at; i <= end; i++) {
       const byte = this.#buffer[i]!
-      const blank = byte === SPACE || byte === TAB || byte === CR || byte === LF
+      if (byte === QUOTE || byte === APOSTROPHE) return false
+      const blank = isBlank(byte)
       if (!blank && word < 0) word = i
       if (!blank || word < 0) continue
       this.#args.push(word - this.#start, i - this.#start)
       word = -1
     }
-    if (this.#args.length / 2 > this.#bounds.args) throw new ProtocolError(`a command has at most ${this.#bounds.args} arguments`)
-    this.#base = this.#start
-    this.#at = end + 1
-    this.#start = this.#at
     return true
+  }
+
+  /** As Redis does: "…" with escapes, '…' with \' alone, and a blank after either. What was meant is written over what was typed. */
+  #unquote(length: number): void {
+    if (!this.#owned) this.keep()
+    const line = this.#buffer.subarray(this.#at, this.#at + length)
+    const meant: number[] = []
+    this.#args.length = 0
+    for (let i = 0; i < length; i++) {
+      if (isBlank(line[i]!)) continue
+      const begin = meant.length
+      for (; i < length && !isBlank(line[i]!); i++) {
+        if (line[i] !== QUOTE && line[i] !== APOSTROPHE) {
+          meant.push(line[i]!)
+          continue
+        }
+        i = quoted(line, i, meant)
+        if (i + 1 < length && !isBlank(line[i + 1]!)) throw unbalanced()
+      }
+      this.#args.push(begin, meant.length)
+    }
+    line.set(meant)
   }
 
   // What the arguments are
@@ -249,6 +317,32 @@ export class CommandParser {
       .toString('latin1', 0, Math.min(this.length(i), 64))
       .toUpperCase()
   }
+}
+
+function isBlank(byte: number): boolean {
+  return byte === SPACE || byte === TAB || byte === CR || byte === LF
+}
+
+/** Takes what stands between the quote at `at` and its second; where that is. */
+function quoted(line: Buffer, at: number, meant: number[]): number {
+  const quote = line[at]!
+  for (let i = at + 1; i < line.length; i++) {
+    const byte = line[i]!
+    if (byte === quote) return i
+    const next = line[i + 1]
+    if (byte !== BACKSLASH || next === undefined || (quote === APOSTROPHE && next !== APOSTROPHE)) {
+      meant.push(byte)
+      continue
+    }
+    const hex = quote === QUOTE ? /^x([0-9a-f]{2})$/i.exec(line.toString('latin1', i + 1, i + 4)) : null
+    meant.push(hex === null ? (ESCAPES.get(next) ?? next) : Number.parseInt(hex[1]!, 16))
+    i += hex === null ? 1 : 3
+  }
+  throw unbalanced()
+}
+
+function unbalanced(): ProtocolError {
+  return new ProtocolError('unbalanced quotes in request')
 }
 
 function digits(buffer: Buffer, start: number, end: number): number | undefined {
