@@ -179,6 +179,8 @@ describe('who asks', () => {
     const canary: string = created.json.key
     const bearer = { authorization: `Bearer ${canary}` }
     for (const [, { text }] of await walk(here, bearer)) expect(text).not.toContain(canary)
+    const spare = await here.ask('POST', '/v1/keys', { name: 'spare', allow: [] }, bearer)
+    expect((await here.ask('DELETE', `/v1/keys/${spare.json.id}`, undefined, bearer)).status).toBe(204)
     await here.ask('POST', '/v1/revoke', { holder: `${canary}\u202e` }, bearer)
     await here.ask('GET', `/v1/leases?key=${canary}`, undefined, bearer)
     await here.ask('POST', '/v1/leases', `{"${canary}`, bearer)
@@ -355,6 +357,13 @@ describe('bad input', () => {
         `${request.slice(0, 160)} → ${answer.slice(0, 80)}`,
       ).toBe(true)
     }
+    for (const body of [
+      '{"resources":["a"],"holder":"x","holder":"y"}',
+      '{"resources":["a"],"holder":"x","hold\\u0065r":"y"}',
+      '{"resources":["a"],"holder":"x","labels":{"a":"b","a" \n:"c"}}',
+      '{"resources":["a"],"holder":"\\\\","holder":"y"}',
+    ])
+      expect((await here.ask('POST', '/v1/leases', body)).json.error.message).toContain('twice')
     const invalid = Buffer.from('{"resources":["a\xff"],"holder":"x"}', 'latin1')
     expect((await here.ask('POST', '/v1/leases', invalid)).json.error.message).toContain('UTF-8')
     expect((await here.lessor.read({ kind: 'summary' })).value.leases).toBe(0)

@@ -5,8 +5,7 @@ import * as schema from '../../wire/http-schema.ts'
 import { VERSION } from '../version.ts'
 import { failure, isOurMistake } from './failure.ts'
 import { given, reading } from './leases.ts'
-import { check } from './parse.ts'
-import { mustBeName, mustBePrefix } from './resources.ts'
+import { check, mustBeName, mustBePrefix } from './parse.ts'
 import { type Call, json, type Route, route } from './route.ts'
 
 /** What only has the form of a question is one: a bad name or prefix is refused and never looked up. */

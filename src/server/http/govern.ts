@@ -5,7 +5,7 @@ import * as schema from '../../wire/http-schema.ts'
 import { hashOf, newSecret } from '../secret.ts'
 import { accepted, Failure } from './failure.ts'
 import { given, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
-import { mustBeName, mustBePrefix } from './resources.ts'
+import { mustBeName, mustBePrefix } from './parse.ts'
 import { type Call, json, type Route, route } from './route.ts'
 
 const DURATIONS = ['ttlMin', 'ttlMax', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'aging', 'flapHalfLife', 'preserveMost'] as const

@@ -9,6 +9,7 @@ import { MOST_RENEWALS } from '../../kernel/renew.ts'
 import type { LeaseView } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { accepted, Failure, refusal } from './failure.ts'
+import { mustBePrefix } from './parse.ts'
 import { type Answer, type Call, json, type Route, route } from './route.ts'
 
 const TTL = 30_000
@@ -217,6 +218,7 @@ export const leases: readonly Route[] = [
     answer: schema.Leases,
     handle: async call => {
       const { holder, prefix, limit = MOST_LISTED } = call.query
+      if (prefix !== undefined) mustBePrefix(prefix)
       const query = { kind: 'leases', limit, ...given({ holder, prefix }) } as const
       const { revision, value, more } = await call.desk.read<'leases'>(call.caller, query, listing(call))
       return json(200, { leases: value.map(shown), revision, ...(more && { more }) }, revision)

@@ -1,10 +1,15 @@
 /** From bytes to what a schema promises, or one sentence about what is wrong. Nothing here trusts what it is given. */
 import type { TObject, TSchema } from 'typebox'
 import { Compile, type Validator } from 'typebox/compile'
+import { badName, badPrefix } from '../../kernel/name.ts'
 import { Failure } from './failure.ts'
 
 /** Names through which objects of JavaScript can be reached that nobody sent. */
 const REACHING = new Set(['__proto__', 'constructor', 'prototype'])
+
+const BACKSLASH = 0x5c
+const COLON = 0x3a
+const SPACE = 0x20
 
 const validators = new WeakMap<TSchema, Validator>()
 
@@ -66,7 +71,20 @@ function shown(value: unknown): string {
   return typeof value === 'string' ? `'${value.slice(0, 32)}'` : String(value)
 }
 
-/** Throws for what is no JSON, is nested deeper than `depth`, or names what no field may be called. */
+/** A bad name finds nothing; to say why is kinder. */
+export function mustBeName(name: string): string {
+  const bad = badName(name)
+  if (bad !== undefined) throw new Failure('INVALID', `the name ${name.slice(0, 64)} ${bad}`)
+  return name
+}
+
+export function mustBePrefix(prefix: string): string {
+  const bad = badPrefix(prefix)
+  if (bad !== undefined) throw new Failure('INVALID', `the prefix ${prefix.slice(0, 64)} ${bad}`)
+  return prefix
+}
+
+/** Throws for what is no JSON, is nested deeper than `depth`, says a field twice, or names what no field may be called. */
 export function parseJson(text: string, depth: number): unknown {
   let value: unknown
   try {
@@ -74,21 +92,41 @@ export function parseJson(text: string, depth: number): unknown {
   } catch (error) {
     throw new Failure('INVALID', `the body is no JSON: ${(error as Error).message.slice(0, 120)}`)
   }
-  walk(value, depth)
+  // Of two fields of one name the last would be taken, and whoever looked at the request before us may have gone by the first.
+  if (walk(value, depth) !== fieldsIn(text)) throw new Failure('INVALID', 'the body: a field stands twice in one object')
   return value
 }
 
-function walk(value: unknown, left: number): void {
-  if (typeof value !== 'object' || value === null) return
+/** How many fields JSON has, those of one name counted each: the texts in it that a colon follows. */
+function fieldsIn(text: string): number {
+  let fields = 0
+  for (let at = text.indexOf('"'); at >= 0; at = text.indexOf('"', at)) {
+    for (at++; ; at++) {
+      at = text.indexOf('"', at)
+      let before = at - 1
+      while (text.charCodeAt(before) === BACKSLASH) before--
+      if ((at - before) % 2 === 1) break
+    }
+    for (at++; text.charCodeAt(at) <= SPACE; at++);
+    if (text.charCodeAt(at) === COLON) fields++
+  }
+  return fields
+}
+
+/** How many fields it has. */
+function walk(value: unknown, left: number): number {
+  if (typeof value !== 'object' || value === null) return 0
   if (left === 0) throw new Failure('TOO_LARGE', 'the body is nested deeper than is allowed: the limit is called depth')
+  let fields = 0
   if (Array.isArray(value)) {
-    for (const item of value) walk(item, left - 1)
-    return
+    for (const item of value) fields += walk(item, left - 1)
+    return fields
   }
   for (const name of Object.keys(value)) {
     if (REACHING.has(name)) throw new Failure('INVALID', `the body: no field may be called ${name}`)
-    walk((value as Record<string, unknown>)[name], left - 1)
+    fields += 1 + walk((value as Record<string, unknown>)[name], left - 1)
   }
+  return fields
 }
 
 /** Decoded exactly once. */

@@ -1,23 +1,10 @@
 /** Looking at resources, and what operators do to them. */
-import { badName, badPrefix } from '../../kernel/name.ts'
 import type { ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { accepted, Failure } from './failure.ts'
 import { given, listing, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
+import { mustBeName, mustBePrefix } from './parse.ts'
 import { type Call, json, type Route, route } from './route.ts'
-
-/** A bad name finds nothing; to say why is kinder. */
-export function mustBeName(name: string): string {
-  const bad = badName(name)
-  if (bad !== undefined) throw new Failure('INVALID', `the name ${name.slice(0, 64)} ${bad}`)
-  return name
-}
-
-export function mustBePrefix(prefix: string): string {
-  const bad = badPrefix(prefix)
-  if (bad !== undefined) throw new Failure('INVALID', `the prefix ${prefix.slice(0, 64)} ${bad}`)
-  return prefix
-}
 
 function shown(resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')

@@ -12,7 +12,7 @@ import { clusterLoadAssignment, EDS, httpSd } from '../registry/feed.ts'
 import { type Beat, deregister, gone, heartbeat, register } from '../registry/registering.ts'
 import { Failure } from './failure.ts'
 import { given, MOST_LISTED, mayRenew, optionalMs, reading, renewAll } from './leases.ts'
-import { mustBeName } from './resources.ts'
+import { mustBeName } from './parse.ts'
 import { type Answer, type Call, json, type Route, route } from './route.ts'
 
 const TTL = 30_000

@@ -12,7 +12,7 @@ import { LeaseError } from '../../errors.ts'
 import { EVENT_TYPES, type Event, type EventType } from '../../kernel/event.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { Failure } from './failure.ts'
-import { mustBePrefix } from './resources.ts'
+import { mustBePrefix } from './parse.ts'
 import { type Call, type Route, route } from './route.ts'
 
 /** Comments now and then tell proxies and readers that the connection lives. */
