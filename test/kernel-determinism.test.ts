@@ -14,7 +14,7 @@ import { Stream } from './kernel/stream.ts'
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
  * whether logs that exist would lead elsewhere as well: that needs a new rules version.
  */
-const GOLDEN = '712af27b25b9603e 3472863262 1050092041'
+const GOLDEN = '05b9c562f1a7cae9 2807912378 591115956'
 
 function write(seed: number, length: number): { state: State; entries: Uint8Array[] } {
   const state = found()

@@ -84,7 +84,7 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   policy: some({ kind: kind('policy'), prefix: text }, { rules }),
   key: some({
     ...{ kind: kind('key'), name: text, hash: fc.constantFrom('0123456789abcdef'.repeat(4), 'x') },
-    allow: list(some({ verb: fc.constantFrom('acquire', 'admin'), prefix: text })),
+    allow: list(some({ verb: fc.constantFrom('acquire', 'renew', 'release', 'revoke', 'break', 'admin'), prefix: text })),
   }),
   unkey: some({ kind: kind('unkey'), id: number }),
   fence: some({ kind: kind('fence'), resource: text, token: number }),
@@ -92,6 +92,11 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   move: some({ kind: kind('move') }, { to: text, stay: yesNo }),
   generation: some({ kind: kind('generation'), lease: number, token: number, revision: number, quiet: number }),
 }
+
+const operation = fc.record(
+  { session: fc.constantFrom('s0', 's1', 'é'), seq: fc.nat(30), acked: fc.nat(30), asked: fc.constantFrom(0, 1, 2, 2 ** 53 - 1) },
+  { requiredKeys: ['session', 'seq', 'acked'] },
+)
 
 function copy(state: State): State {
   const loader = new StateLoader()
@@ -112,19 +117,32 @@ test.each(Object.entries(COMMANDS))(
   (name, given) => {
     let sound = 0
     fc.assert(
-      fc.property(given, fc.constantFrom(...states), fc.constantFrom(0, 0, 1, 99), (made, state, key) => {
-        const command = made as Command
-        if (malformed(command) !== undefined) return
-        sound++
-        const { index, trailA, trailB } = state
-        const batch: Batch = { proposer: 9, seq: 1, applied: index, trail: [trailA, trailB], wall: 1_000, proposals: [{ command, key }] }
-        const [own, read] = [batch, decodeBatch(encodeBatch(batch))].map(as => {
-          const mine = copy(state)
-          const applied = applyBatch(mine, index + 1, as, { events: [], timer() {} })
-          return { applied, hash: stateHash(mine), trail: [mine.trailA, mine.trailB] }
-        })
-        expect(own).toEqual(read)
-      }),
+      fc.property(
+        given,
+        fc.constantFrom(...states),
+        fc.constantFrom(0, 0, 1, 99),
+        fc.option(operation, { nil: undefined }),
+        (made, state, key, op) => {
+          const command = made as Command
+          if (malformed(command) !== undefined) return
+          sound++
+          const { index, trailA, trailB } = state
+          const batch: Batch = {
+            proposer: 9,
+            seq: 1,
+            applied: index,
+            trail: [trailA, trailB],
+            wall: 1_000,
+            proposals: [{ command, key, ...(op && { op }) }],
+          }
+          const [own, read] = [batch, decodeBatch(encodeBatch(batch))].map(as => {
+            const mine = copy(state)
+            const applied = applyBatch(mine, index + 1, as, { events: [], timer() {} })
+            return { applied, hash: stateHash(mine), trail: [mine.trailA, mine.trailB] }
+          })
+          expect(own).toEqual(read)
+        },
+      ),
       { numRuns: name === 'acquire' || name === 'widen' ? 3_000 : 300 },
     )
     expect(sound).toBeGreaterThan(50)

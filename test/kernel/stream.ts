@@ -24,7 +24,7 @@ export interface StreamOptions {
 }
 
 const RESOURCES = ['a', 'a/b', 'a/b/c', 'p', 'p/1', 'q', 'q/1/2'] as const
-const VERBS: readonly Scope['verb'][] = ['acquire', 'register', 'break', 'revoke', 'policy', 'admin']
+const VERBS: readonly Scope['verb'][] = ['acquire', 'register', 'renew', 'release', 'break', 'revoke', 'policy', 'admin']
 
 export class Stream {
   readonly #random: (below: number) => number
@@ -47,7 +47,8 @@ export class Stream {
     const key = this.#chance(8) && state.keys.size > 0 ? this.#one([...state.keys.keys(), 99]) : 0
     if (!this.#chance(5)) return { command, key }
     const seq = this.#chance(3) ? 1 + this.#random(this.#operations + 1) : ++this.#operations
-    return { command, key, op: { session: `s${this.#random(3)}`, seq, acked: this.#random(seq) } }
+    const asked = this.#chance(3) ? { asked: 1 + this.#random(2) } : {}
+    return { command, key, op: { session: `s${this.#random(3)}`, seq, acked: this.#random(seq), ...asked } }
   }
 
   #chance(oneIn: number): boolean {
@@ -155,7 +156,7 @@ export class Stream {
         kind: 'key',
         name: `k${this.#random(9)}`,
         hash: '0123456789abcdef'.repeat(4),
-        allow: [1, 2].map(() => ({ verb: this.#one(VERBS), prefix: this.#one(['', 'a', 'p/', 'q', 'svc']) })),
+        allow: [1, 2].map(() => ({ verb: this.#one(VERBS), prefix: this.#one(['', 'a', 'p/', 'q', 'svc', 'services']) })),
       }
     if (this.#chance(12)) return { kind: 'move', ...(this.#chance(2) && { to: 'b' }) }
     if (dice < 9) return { kind: 'unkey', id: 1 + this.#random(state.nextKey) }

@@ -345,7 +345,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a register accepts an older token after a newer one',
-    file: 'kernel/govern.js',
+    file: 'kernel/fence.js',
     find: 'highest !== undefined && token < highest',
     put: 'false',
     expected: ['S2'],
