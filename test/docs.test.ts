@@ -95,11 +95,12 @@ describe('docs/guarantees.md', () => {
   })
 
   test.each([
-    ['65,536 in all', 'src/kernel/batch.ts', /\bANSWERS = 65_536\b/],
+    ['65,536 in all', 'src/kernel/answers.ts', /\bANSWERS = 65_536\b/],
     ['8,192 entries', 'src/kernel/batch.ts', /\bWINDOW = 8_192\b/],
     ['100,000 in each replica', 'src/replica/replica.ts', /\bevents = 100_000\b/],
     ['8 for each resource, 16,384 resources', 'src/kernel/end.ts', /HISTORY_NAMES = 16_384\nconst HISTORY_LENGTH = 8\n/],
-    ['fenced resources | 100,000', 'src/kernel/govern.ts', /MOST_FENCES = 100_000\b/],
+    ['fenced resources | 100,000', 'src/kernel/fence.ts', /MOST_FENCES = 100_000\b/],
+    ['100,000; 20,000 first named with one key', 'src/kernel/fence.ts', /FENCES_PER_KEY = 20_000\b/],
     ['1,000,000 and 10,000 unless', 'src/kernel/policy.ts', /WAITERS = 10_000\nexport const LEASES = 1_000_000\n/],
     ['100 ms to 24 h; a policy may allow up to a year', 'src/kernel/policy.ts', /TTL_MIN = 100\nexport const TTL_MAX = 86_400_000\n/],
     ['renewals in one command | 256 · 10,000', 'src/kernel/command.ts', /MOST_WANTS = 256\b/],

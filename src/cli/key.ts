@@ -6,13 +6,22 @@ import { usage } from './exit.ts'
 import { change } from './operate.ts'
 import { common, visit } from './visit.ts'
 
+const HELP = `
+acquire    also renews, releases and passes on what the key acquired
+renew      keeps a lease that was handed to the key by a transfer
+release    gives back or passes on such a lease
+register   puts and deletes entries of the key's own leases, registrations among them
+break      ends whoever holds a name; it takes the verb for all that they hold. A steal takes acquire and break
+revoke     ends leases; it takes the verb for all that they hold and for the entries that hang on them
+admin      all of this; over everything: keys, too`
+
 export function key(program: Command): void {
   const group = program.command('key').summary('who may do what: create, ls, revoke')
   common(group.command('create'))
     .summary('make a key, and show its secret this once')
     .requiredOption('--name <name>', 'for people')
     .requiredOption('--allow <scope>', "verbs and a prefix, as in 'acquire,renew,release,read:jobs/'; may be repeated", collect, [])
-    .addHelpText('after', `\nVerbs: ${VERBS.join(' ')}. Without a prefix a scope is over everything.`)
+    .addHelpText('after', `\nVerbs: ${VERBS.join(' ')}. Without a prefix a scope is over everything.\n${HELP}`)
     .action(async ({ name, allow }: { name: string; allow: string[] }, self: Command) => {
       const scopes = allow.flatMap(scopesIn)
       await visit(self, async here => {
