@@ -50,8 +50,23 @@ export async function openHere(url: string, options: OpenOptions = {}): Promise<
     if (server === undefined || wires[schemeOf(server.address) ?? ''] === undefined) throw error
     // Who may open the file may do everything, also while a server owns it.
     const secret = operatorSecret(server.path)
-    return openHere(server.address, secret === undefined ? options : { ...options, apiKey: secret })
+    try {
+      return await openHere(server.address, secret === undefined ? options : { ...options, apiKey: secret })
+    } catch (cause) {
+      throw distrusted(server, cause) ?? cause
+    }
   }
+}
+
+/** Who named a file knows of no certificate: it is told whose it is, and the way around. */
+function distrusted({ path, address }: { readonly path: string; readonly address: string }, cause: unknown): LeaseError | undefined {
+  const certificate = cause instanceof LeaseError ? cause.facts.certificate : undefined
+  if (typeof certificate !== 'string') return undefined
+  return new LeaseError(
+    'UNAVAILABLE',
+    `${path} is served at ${address}, whose certificate is not trusted here (${certificate}): set NODE_EXTRA_CA_CERTS=FILE to its authority's, or start the server with --socket PATH as well, and processes of this machine come in by that`,
+    { cause, facts: { path, address, certificate } },
+  )
 }
 
 /** Servers, and how each is spoken to. */

@@ -181,8 +181,12 @@ function above(address: string): string {
 /** Where commands that name the file are led. */
 async function announce(store: Store, { addresses }: Server, tls: boolean): Promise<void> {
   const [address] = addresses.filter(found => !found.startsWith('/'))
-  if (!(store instanceof FileStore) || address === undefined) return
-  await store.announce(`${tls ? 'leaseholds' : 'leasehold'}://${reachable(address)}`)
+  const [socket] = addresses.filter(found => found.startsWith('/'))
+  if (!(store instanceof FileStore)) return
+  // Whoever has the file is on this machine, and need not trust a certificate that was made for others.
+  if (socket !== undefined && (tls || address === undefined))
+    await store.announce(`leasehold://${socket.split('/').map(encodeURIComponent).join('/')}`)
+  else if (address !== undefined) await store.announce(`${tls ? 'leaseholds' : 'leasehold'}://${reachable(address)}`)
 }
 
 /** An address that means every address of the machine is reached by its own loopback. */

@@ -355,6 +355,7 @@ export class RemoteLessor implements Lessor {
             new LeaseError(
               'UNAVAILABLE',
               `no server at ${this.#names()} within ${inWords(within)}${last === undefined ? '' : `: ${last.message}`}`,
+              { ...(last && { cause: last, facts: last.facts }) },
             ),
           )
         },

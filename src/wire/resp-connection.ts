@@ -152,8 +152,19 @@ export class Connection implements LinkEnd {
     this.close(new LeaseError('UNAVAILABLE', `${this.name} has closed the connection`))
   }
 
-  closed(): void {
-    this.close(new LeaseError('UNAVAILABLE', this.#greeted ? `the connection to ${this.name} was lost` : `${this.name} cannot be reached`))
+  closed(why?: Error): void {
+    const distrusted = whyDistrusted(why)
+    const message = this.#greeted
+      ? `the connection to ${this.name} was lost`
+      : distrusted === undefined
+        ? `${this.name} cannot be reached`
+        : `${this.name} shows a certificate that is not trusted here (${distrusted}): name its authority with NODE_EXTRA_CA_CERTS=FILE, or as ?ca=FILE behind the address`
+    this.close(
+      new LeaseError('UNAVAILABLE', message, {
+        ...(why && { cause: why }),
+        ...(distrusted !== undefined && { facts: { certificate: distrusted } }),
+      }),
+    )
   }
 
   close(error: LeaseError): void {
@@ -162,6 +173,15 @@ export class Connection implements LinkEnd {
     this.#link.destroy()
     this.#options.ended(error)
   }
+}
+
+/** Codes of verification, OpenSSL's own and Node's. */
+const DISTRUST = /CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY|DECRYPT)|ALTNAME|INVALID_CA|PATH_LENGTH|INVALID_PURPOSE|HOSTNAME_MISMATCH/
+
+/** Why a certificate was not believed, in words; undefined when that is not what happened. */
+function whyDistrusted(why: NodeJS.ErrnoException | undefined): string | undefined {
+  if (why?.code === undefined || why.code.startsWith('ERR_SSL') || !DISTRUST.test(why.code)) return undefined
+  return why.message.replace(/\s+/g, ' ').slice(0, 256)
 }
 
 function profileFrom(text: string): Profile {

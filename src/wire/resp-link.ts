@@ -25,14 +25,17 @@ export interface LinkEnd {
   drained(): void
   /** The other side will send no more. */
   ended(): void
-  closed(): void
+  /** `why`, where it did not simply end. */
+  closed(why?: Error): void
 }
 
 export function linkOver(socket: Socket, end: LinkEnd): Link {
   socket.on('data', (chunk: Buffer) => end.data(chunk))
   socket.on('drain', () => end.drained())
   socket.on('end', () => end.ended())
-  socket.on('close', () => end.closed())
+  let why: Error | undefined
+  socket.on('error', error => (why = error))
+  socket.on('close', () => end.closed(why))
   return {
     write: bytes => void (socket.writable && socket.write(bytes)),
     get backlog() {
