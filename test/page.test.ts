@@ -125,6 +125,118 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     for (const url of asked) expect(url.startsWith(here.url)).toBe(true)
   })
 
+  test('looks again at what changed, and at everything only every few seconds', async () => {
+    await using here = await world()
+    for (let i = 0; i < 20; i++) await here.lessor.propose(acquire('ann', [`held/${i}`]))
+    await using tab = await visit(here)
+    const { page, asked } = tab
+    await page.locator('#status[data-state=live]').waitFor()
+    await page.locator('#resources tbody tr').nth(19).waitFor()
+    const began = performance.now()
+    const before = asked.length
+    for (let i = 0; i < 10; i++) {
+      const { lease } = (await here.lessor.propose(acquire(`eve-${i}`, ['new/one']))) as { lease: number }
+      await page.locator('#resources tbody tr', { hasText: `eve-${i}` }).waitFor()
+      await here.lessor.propose({ kind: 'release', lease })
+      await page.locator('#resources tbody tr', { hasText: 'new/one' }).waitFor({ state: 'detached' })
+    }
+    const paths = asked.slice(before).map(url => url.replace(here.url, ''))
+    expect(paths).toContain('/v1/resources/new/one')
+    const most = Math.ceil((performance.now() - began) / 3_000) + 1
+    expect(paths.filter(path => path.startsWith('/v1/resources?')).length).toBeLessThanOrEqual(most)
+    // Too many to look at one by one.
+    await Promise.all(Array.from({ length: 40 }, (_, i) => here.lessor.propose(acquire('mob', [`mob/${i}`]))))
+    await page.locator('#resources tbody tr', { hasText: 'mob/39' }).waitFor()
+    expect(asked.filter(url => url.includes('/v1/resources/mob/')).length).toBeLessThan(20)
+  })
+
+  test('says of an agent what the server says of it', async () => {
+    await using here = await world()
+    const said = [
+      ['draining', 'critical', 'draining'],
+      ['passing', 'critical', 'critical'],
+      ['warning', 'passing', 'warning'],
+      ['passing', 'warning', 'warning'],
+      ['critical', 'passing', 'critical'],
+      ['passing', 'passing', 'passing'],
+    ]
+    for (const [i, [state, check]] of said.entries()) {
+      const key = `services/pay/${i}`
+      const registered = (await here.lessor.propose(
+        acquire(`pay-${i}`, [], {
+          entries: [
+            { key, value: JSON.stringify({ service: 'pay', instance: String(i), addresses: [`http://10.0.0.${i}:80`] }) },
+            { key: `${key}/state`, value: JSON.stringify({ status: state, load: 3 }) },
+          ],
+        }),
+      )) as { lease: number }
+      await here.lessor.propose({ kind: 'put', lease: registered.lease, key: `${key}/check`, value: JSON.stringify({ status: check }) })
+    }
+    const { json } = await here.ask('GET', '/v1/services/pay')
+    expect(json.instances.map(({ status }: { status: string }) => status)).toEqual(said.map(([, , shown]) => shown))
+    await using tab = await visit(here)
+    await tab.page.locator('#agents tbody tr').nth(5).waitFor()
+    expect(await tab.page.locator('#agents tbody td:nth-child(5)').allInnerTexts()).toEqual(said.map(([, , shown]) => shown))
+    // And goes on saying it when an event tells of the change.
+    const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services/pay/5' })
+    await here.lessor.propose({ kind: 'put', lease: value[0]!.lease, key: 'services/pay/5/check', value: '{"status":"critical"}' })
+    await tab.page.locator('#agents tbody tr:nth-child(6) td:nth-child(5)', { hasText: 'critical' }).waitFor()
+  })
+
+  test('shows what a key may see, and says in words what it may not', async () => {
+    await using here = await world()
+    await here.lessor.propose(acquire('ann', ['jobs/seen']))
+    await here.lessor.propose(acquire('bob', ['secret/held']))
+    const scoped = await here.key('scoped', [
+      { verb: 'read', prefix: 'jobs' },
+      { verb: 'watch', prefix: 'jobs' },
+    ])
+    const reader = await here.key('reader', [{ verb: 'read', prefix: 'jobs' }])
+    const none = await here.key('none', [])
+    const enter = async (page: Page, key: string) => {
+      await page.locator('#key').fill(key)
+      await page.locator('#key-form button').click()
+    }
+    await using tab = await visit(here)
+    const { page } = tab
+    await page.locator('#key-form').waitFor()
+    expect(await page.locator('#resources-empty').isVisible()).toBe(false)
+    await enter(page, scoped)
+    await page.locator('#status[data-state=live]').waitFor()
+    expect(await page.locator('#resources tbody td:nth-child(1)').allInnerTexts()).toEqual(['jobs/seen'])
+    expect(await page.locator('#agents-denied').innerText()).toContain('may not read services')
+    expect(await page.locator('#metrics').isVisible()).toBe(false)
+    await here.lessor.propose(acquire('eve', ['jobs/new']))
+    await page.locator('#resources tbody tr', { hasText: 'eve' }).waitFor()
+
+    await page.locator('#other-key').click()
+    await page.locator('#key-form').waitFor()
+    await enter(page, reader)
+    await page.locator('#status[data-state=looking]').waitFor()
+    expect(await page.locator('#resources tbody tr').count()).toBe(2)
+    expect(await page.locator('#events-denied').innerText()).toContain('may not watch')
+
+    await page.locator('#other-key').click()
+    await page.locator('#key-form').waitFor()
+    await enter(page, none)
+    await page.locator('#resources-denied', { hasText: 'may not read resources' }).waitFor()
+    expect(await page.locator('#resources-empty').isVisible()).toBe(false)
+  })
+
+  test('says what the server answers when it cannot show anything, and takes it back when it can', async () => {
+    await using here = await world()
+    await using tab = await visit(here)
+    const { page } = tab
+    await page.locator('#status[data-state=live]').waitFor()
+    const body = JSON.stringify({ error: { code: 'UNAVAILABLE', message: 'the store does not answer' } })
+    await page.route('**/v1/resources?**', route => route.fulfill({ status: 503, contentType: 'application/json', body }))
+    await page.reload()
+    await page.locator('#trouble', { hasText: 'the store does not answer' }).waitFor()
+    await page.unroute('**/v1/resources?**')
+    await page.locator('#status[data-state=live]').waitFor()
+    expect(await page.locator('#trouble').isVisible()).toBe(false)
+  })
+
   test('says how old it is while the server is away, and goes on when it is back', async () => {
     await using here = await world()
     await here.lessor.propose(acquire('ann', ['a']))

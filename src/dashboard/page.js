@@ -1,26 +1,43 @@
 /**
  * A small live page. What it is told it writes as text, never as markup; it asks nobody but the server it came from, and a key goes out in a header,
- * never in an address. Events say what to look at again; renewals make no events, so all is looked at again now and then.
+ * never in an address.
+ *
+ * Events say what to look at again, one by one; when too much has changed for that, and because renewals make no events, all of it is looked at
+ * again, and never more often than every few seconds: an open page must cost a busy server next to nothing.
  */
 const LIST = 300
 const EVENTS = 60
 const TOGETHER = 200
+/** So many that changed are looked at one by one. */
+const FEW = 5
+/** No sooner than this after the last time is everything looked at again, */
+const SELDOM = 3_000
+/** and no later. */
 const REFRESH = 5_000
 const SILENCE = 40_000
 const KEY = 'leasehold-key'
 
 const $ = id => document.getElementById(id)
 const resources = new Map()
+/** Of services, by key. */
+const entries = new Map()
 const agents = new Map()
-/** When what is shown was true, on this page's own clock. */
+/** Names of resources that events have told of since they were looked at. */
+const changed = new Set()
+/** More than that: a gap in what was told, or too many of them. */
+let everything = true
+/** When everything was looked at last, on this page's own clock. */
 let fetchedAt = 0
 let heardAt = 0
 let live = false
 let revision = 0
 let filter = ''
-let looking = false
-let again = false
 let needsKey = false
+let mayWatch = true
+/** There are more resources than are shown. */
+let more = false
+/** What was asked of the server last, so that no answer overtakes another. */
+let asked = Promise.resolve()
 
 /** An element with text and children; a string is text and nothing else. */
 function element(name, properties = {}, ...children) {
@@ -39,6 +56,14 @@ function headers(more = {}) {
   return key === null ? more : { ...more, authorization: `Bearer ${key}` }
 }
 
+/** The server said no, and why. */
+class Refusal extends Error {
+  constructor(status, message) {
+    super(message)
+    this.status = status
+  }
+}
+
 async function ask(path, { signal, accept = 'application/json' } = {}) {
   const answer = await fetch(path, { headers: headers({ accept }), cache: 'no-store', ...(signal && { signal }) })
   if (answer.status === 401) {
@@ -48,57 +73,126 @@ async function ask(path, { signal, accept = 'application/json' } = {}) {
       sessionStorage.removeItem(KEY)
       $('key-note').textContent = 'That key is not known here, or was revoked.'
     }
-    throw new Error('a key is needed')
+    drawKey()
+    throw new Refusal(401, 'a key is needed')
   }
-  if (!answer.ok) throw new Error(`the server answered ${answer.status}`)
   needsKey = false
   $('key-form').hidden = true
-  return answer
+  if (answer.ok) return answer
+  const said = await answer.json().catch(() => undefined)
+  throw new Refusal(answer.status, said?.error?.message ?? `the server answered ${answer.status}`)
+}
+
+/** Undefined: not for this key, or not there. */
+async function askIfAllowed(path) {
+  try {
+    return await (await ask(path)).json()
+  } catch (error) {
+    if (error.status === 403 || error.status === 404) return undefined
+    throw error
+  }
 }
 
 // What is there
 
-/** One look at a time; whoever asks meanwhile is served by the next. */
-async function look() {
-  if (looking) {
-    again = true
-    return
-  }
-  looking = true
-  try {
-    const [held, registered] = await Promise.all([
-      ask(`/v1/resources?limit=${LIST}`).then(answer => answer.json()),
-      ask(`/v1/entries?prefix=services&limit=${LIST * 3}`).then(answer => answer.json()),
-    ])
-    fetchedAt = performance.now()
-    revision = Math.max(revision, held.revision)
-    resources.clear()
-    for (const resource of held.resources) resources.set(resource.resource, resource)
-    $('resources-more').hidden = held.more !== true
-    $('resources-more').textContent = `The first ${LIST} are shown.`
-    take(registered.entries)
-    draw()
-  } finally {
-    looking = false
-    if (again) {
-      again = false
-      setTimeout(() => look().catch(() => {}), TOGETHER)
-    }
-  }
+function oneByOne(work) {
+  const done = asked.then(work)
+  asked = done.catch(() => {})
+  return done
 }
 
-/** `services/SERVICE/INSTANCE` is a registration; `…/state` and `…/check` say how it is. */
-function take(entries) {
+function look() {
+  return oneByOne(async () => {
+    changed.clear()
+    everything = false
+    const [held, registered] = await Promise.all([
+      askIfAllowed(`/v1/resources?limit=${LIST}`),
+      askIfAllowed(`/v1/entries?prefix=services&limit=${LIST * 3}`),
+    ])
+    fetchedAt = performance.now()
+    revision = Math.max(revision, held?.revision ?? 0, registered?.revision ?? 0)
+    resources.clear()
+    for (const resource of held?.resources ?? []) resources.set(resource.resource, { ...resource, at: fetchedAt })
+    more = held?.more === true
+    entries.clear()
+    for (const entry of registered?.entries ?? []) entries.set(entry.key, entry)
+    $('resources-denied').hidden = held !== undefined
+    $('agents-denied').hidden = registered !== undefined
+    $('resources-more').hidden = !more
+    $('resources-more').textContent = `${LIST} are shown, and there are more.`
+    $('agents-more').hidden = registered?.more !== true
+    draw()
+  })
+}
+
+/** Only those that changed. */
+function lookAt(names) {
+  return oneByOne(async () => {
+    const wanted = names.filter(name => resources.has(name) || (!more && resources.size < LIST))
+    const found = await Promise.all(wanted.map(name => askIfAllowed(`/v1/resources/${name.split('/').map(encodeURIComponent).join('/')}`)))
+    for (const [i, name] of wanted.entries()) {
+      const resource = found[i]
+      if (resource === undefined || resource.grants.length + resource.queue.length === 0) resources.delete(name)
+      else resources.set(name, { ...resource, at: performance.now() })
+    }
+    draw()
+  })
+}
+
+let planned = false
+/** Soon, and together with what changes until then. */
+function lookSoon(pause = TOGETHER) {
+  if (planned) return
+  planned = true
+  setTimeout(() => {
+    planned = false
+    if (document.hidden) return // it is looked at again when somebody looks
+    const early = fetchedAt + SELDOM - performance.now()
+    if (everything && early > 0) return lookSoon(early)
+    const names = [...changed]
+    changed.clear()
+    const done = everything ? look() : lookAt(names)
+    done.catch(trouble)
+  }, pause)
+}
+
+function hear(event) {
+  const { key, type, value, holder, resource } = event
+  revision = Math.max(revision, event.revision)
+  if (resource !== undefined) changed.add(resource)
+  everything ||= changed.size > FEW || type === 'resync' || type === 'generation' || type === 'policy'
+  if (key === undefined || !key.startsWith('services/')) return
+  const known = entries.get(key)
+  if (type === 'put') entries.set(key, { ...known, key, value, holder: holder ?? known?.holder, status: 'live' })
+  else if (type === 'deleted') entries.delete(key)
+  else if (known !== undefined && type === 'suspected') known.status = 'suspect'
+  else if (known !== undefined && type === 'recovered') known.status = 'live'
+  else if (known !== undefined && type === 'suppressed') known.suppressed = true
+}
+
+/** `services/SERVICE/INSTANCE` is a registration; `…/state` is what it says of itself, `…/check` what a probe found. */
+function takeAgents() {
   agents.clear()
-  for (const { key, value, status, holder } of entries) {
+  for (const { key, value, status, holder, suppressed } of entries.values()) {
     const [, service, instance, part] = key.split('/')
     if (instance === undefined) continue
     const name = `${service}/${instance}`
-    const agent = agents.get(name) ?? { service, instance, holder, lease: status, said: {}, state: {} }
-    if (part === undefined) Object.assign(agent, { said: parsed(value), holder, lease: status })
-    else agent.state = { ...agent.state, ...parsed(value) }
+    const agent = agents.get(name) ?? { service, instance, holder, said: {}, state: {}, check: {}, suspect: false, suppressed: false }
+    if (part === undefined) Object.assign(agent, { said: parsed(value), holder, suppressed: suppressed === true })
+    else if (part === 'state' || part === 'check') agent[part] = parsed(value)
+    agent.suspect ||= status === 'suspect'
     agents.set(name, agent)
   }
+}
+
+/** As the server has it: its own will first, then what is known to be wrong, then what is feared. */
+function statusOf({ state, check, suspect, suppressed }) {
+  const own = String(state.status ?? 'passing')
+  if (own === 'maintenance' || own === 'draining') return own
+  if (own === 'critical' || check.status === 'critical') return 'critical'
+  if (suspect) return 'suspect'
+  if (suppressed) return 'suppressed'
+  return check.status === 'warning' ? 'warning' : own
 }
 
 function parsed(text) {
@@ -113,6 +207,8 @@ function parsed(text) {
 // Drawing
 
 function draw() {
+  takeAgents()
+  drawKey()
   drawResources()
   drawAgents()
   let waiting = 0
@@ -155,12 +251,12 @@ function drawRows(table, wanted, row) {
   }
   for (const gone of there.values()) gone.remove()
   table.hidden = body.rows.length === 0
-  $(`${table.id}-empty`).hidden = !table.hidden
+  $(`${table.id}-empty`).hidden = !table.hidden || !$(`${table.id}-denied`).hidden
 }
 
 /** Everything but the time that passes. */
 function shapeOf(item) {
-  return JSON.stringify(item, (name, value) => (name === 'remaining' || name === 'revision' ? undefined : value))
+  return JSON.stringify(item, (name, value) => (name === 'remaining' || name === 'revision' || name === 'at' ? undefined : value))
 }
 
 function matches(...texts) {
@@ -175,7 +271,9 @@ function matches(...texts) {
 }
 
 function drawResources() {
-  const wanted = [...resources].filter(([name, { grants, queue }]) => matches(name, ...[...grants, ...queue].map(({ holder }) => holder)))
+  const wanted = [...resources]
+    .filter(([name, { grants, queue }]) => matches(name, ...[...grants, ...queue].map(({ holder }) => holder)))
+    .sort(([a], [b]) => (a < b ? -1 : 1))
   drawRows($('resources'), wanted, ({ resource, capacity, grants, queue }) => {
     const name = element('td', { class: 'name' }, resource)
     if (capacity !== 1) name.append(' ', element('span', { class: 'tag' }, `${capacity} units`))
@@ -214,9 +312,12 @@ function waitingLine(queue) {
 }
 
 function drawAgents() {
-  const wanted = [...agents].filter(([name, { said }]) => matches(name, addressOf(said), ...list(said.capabilities)))
-  drawRows($('agents'), wanted, ({ service, instance, said, state, lease }) => {
-    const status = lease === 'live' ? String(state.status ?? 'passing') : lease
+  const wanted = [...agents]
+    .filter(([name, { said }]) => matches(name, addressOf(said), ...list(said.capabilities)))
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+  drawRows($('agents'), wanted, agent => {
+    const { service, instance, said } = agent
+    const status = statusOf(agent)
     return element(
       'tr',
       {},
@@ -247,12 +348,12 @@ function link(text) {
 const longest = new Map()
 
 function tick() {
-  const passed = performance.now() - fetchedAt
+  const now = performance.now()
   for (const row of $('resources').tBodies[0].rows)
     for (const [i, line] of [...row.querySelectorAll('.left')].entries()) {
       const grant = row.item.grants[i]
       if (grant === undefined) continue
-      const left = Math.max(0, grant.remaining - passed)
+      const left = Math.max(0, grant.remaining - (now - row.item.at))
       longest.set(grant.lease, Math.max(longest.get(grant.lease) ?? 0, grant.remaining))
       line.firstElementChild.textContent = inWords(left)
       line.lastElementChild.value = left / Math.max(1, longest.get(grant.lease))
@@ -270,10 +371,33 @@ function inWords(ms) {
 
 function drawStatus() {
   const age = fetchedAt === 0 ? undefined : performance.now() - Math.max(fetchedAt, live ? heardAt : 0)
-  const state = live ? 'live' : fetchedAt === 0 || needsKey ? 'connecting' : 'lost'
   const old = age === undefined ? '' : `, as of ${inWords(age)} ago`
+  const [state, text] = live
+    ? ['live', 'live']
+    : needsKey
+      ? ['connecting', 'a key is needed']
+      : fetchedAt === 0
+        ? ['connecting', 'connecting']
+        : mayWatch
+          ? ['lost', `reconnecting${old}`]
+          : ['looking', `looked at every ${REFRESH / 1_000} s${old}`]
   $('status').dataset.state = state
-  $('status-text').textContent = live ? 'live' : needsKey ? 'a key is needed' : fetchedAt === 0 ? 'connecting' : `reconnecting${old}`
+  $('status-text').textContent = text
+}
+
+/** A link could not carry a key: what needs one is left out where one is in use. */
+function drawKey() {
+  const inUse = sessionStorage.getItem(KEY) !== null
+  $('metrics').hidden = inUse || needsKey
+  $('key-scope').hidden = !inUse
+  for (const words of document.querySelectorAll('.with-key')) words.hidden = !inUse
+}
+
+/** What went wrong, until something goes right. That nobody answers is shown by the age of what is on the page. */
+function trouble(error) {
+  const words = error instanceof Refusal && error.status !== 401 ? error.message : ''
+  $('trouble').hidden = words === ''
+  $('trouble').textContent = words
 }
 
 // What happens
@@ -302,7 +426,13 @@ async function follow() {
   const stop = new AbortController()
   let silent = setTimeout(() => stop.abort(), SILENCE)
   try {
-    const answer = await ask(`/v1/watch?after=${revision}`, { accept: 'text/event-stream', signal: stop.signal })
+    const answer = await ask(`/v1/watch?after=${revision}`, { accept: 'text/event-stream', signal: stop.signal }).catch(error => {
+      if (error.status !== 403) throw error
+      mayWatch = false
+      $('events-denied').hidden = false
+      $('events-empty').hidden = true
+    })
+    if (answer === undefined) return
     live = true
     heardAt = performance.now()
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader()
@@ -316,16 +446,16 @@ async function follow() {
       rest += value
       const blocks = rest.split('\n\n')
       rest = blocks.pop()
-      let changed = false
+      let heard = false
       for (const block of blocks) {
         const data = block.split('\n').find(line => line.startsWith('data: '))
         if (data === undefined) continue
         const event = JSON.parse(data.slice(6))
-        revision = Math.max(revision, event.revision)
+        hear(event)
         tell(event)
-        changed = true
+        heard = true
       }
-      if (changed) soon()
+      if (heard) lookSoon()
     }
   } finally {
     clearTimeout(silent)
@@ -335,26 +465,18 @@ async function follow() {
   }
 }
 
-let planned = false
-function soon() {
-  if (planned) return
-  planned = true
-  setTimeout(() => {
-    planned = false
-    look().catch(() => {})
-  }, TOGETHER)
-}
-
 async function run() {
   let pause = 500
   for (;;) {
     try {
       await look()
+      trouble()
       pause = 500
-      await follow()
-    } catch {
-      // What went wrong is shown by the age of what is on the page; it is tried again.
+      if (mayWatch) await follow()
+    } catch (error) {
+      trouble(error)
     }
+    if (!mayWatch) pause = REFRESH
     await new Promise(resolve => {
       const timer = setTimeout(resolve, pause)
       wake = () => {
@@ -375,10 +497,18 @@ $('key-form').addEventListener('submit', event => {
   event.preventDefault()
   sessionStorage.setItem(KEY, $('key').value.trim())
   $('key').value = ''
+  mayWatch = true
+  $('events-denied').hidden = true
   wake()
 })
+$('other-key').addEventListener('click', () => {
+  sessionStorage.removeItem(KEY)
+  location.reload()
+})
+function lookAgain() {
+  if (live && !document.hidden) look().then(() => trouble(), trouble)
+}
 setInterval(tick, 250)
-setInterval(() => {
-  if (live && !document.hidden) look().catch(() => {})
-}, REFRESH)
+setInterval(lookAgain, REFRESH)
+document.addEventListener('visibilitychange', lookAgain)
 run()
