@@ -108,7 +108,6 @@ export class Belief {
   group: unknown
   news: unknown
   spare: Spare | undefined
-  listening = false
   /** Its handle may be collected: then it is released. */
   registered = false
   jeopardised = false

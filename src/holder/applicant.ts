@@ -145,6 +145,7 @@ export class Applicant {
     if (heard.lease === belief.id) return (await beliefs.confirm(belief, heard)) ? belief : undefined
     // It came by transfer: our own place in the queue is given back.
     const heir = new Belief(beliefs.keeper, heard.lease, 'told', belief.term, asked)
+    heir.revision = belief.revision // it was handed over later than that
     beliefs.add(heir)
     asking.onStop = () => beliefs.leave(heir)
     beliefs.leave(belief)
@@ -172,6 +173,7 @@ export class Applicant {
     belief.grantedAt = clock.now()
     belief.progress = belief.grantedAt
     beliefs.heartbeat.progressed(belief) // waiting was no stall
+    beliefs.hearing.hold(belief)
     if (maxHold < Number.POSITIVE_INFINITY)
       belief.cancelHold = clock.after(maxHold, () =>
         beliefs.lose(belief, 'max-hold', `it was held for ${inWords(maxHold)}, as long as was allowed`, { ms: maxHold }),

@@ -8,7 +8,7 @@ import type { PastGrant } from '../lessor.ts'
 import { publish } from './channels.ts'
 import { farewell } from './farewell.ts'
 import { give } from './handover.ts'
-import { Hearing, type Heard, type Waiter } from './hearing.ts'
+import { type Heard, Hearing, type Waiter } from './hearing.ts'
 import { Heartbeat } from './heartbeat.ts'
 import type { Identity } from './identity.ts'
 import { Losses } from './losses.ts'
@@ -48,7 +48,7 @@ export class Beliefs implements Iterable<Belief> {
         granted: belief => void this.hearing.check(belief),
         gone: belief => void this.gone(belief),
         expired: (belief, cause, ms) => this.#expired(belief, cause, ms),
-        beating: beliefs => this.hearing.listenTo(beliefs),
+        pulse: held => this.hearing.pulse(held),
       },
       pacemaker,
     )

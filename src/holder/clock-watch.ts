@@ -2,8 +2,8 @@
 import type { Clock } from '../clock.ts'
 import type { Reading } from '../lease.ts'
 
-/** How often the clocks are looked at while anything is held. */
-const PULSE = 1_000
+/** How often the clocks are looked at while anything is held: after a suspend nobody is told sooner. */
+const PULSE = 250
 /** The wall clock is stepped and slewed; more than this between two looks is a jump that someone must explain. */
 const JUMP = 500
 /** A timer that is so late means that the loop stood still, and that answers may be waiting to be read. */
@@ -11,8 +11,8 @@ export const LATE = 10
 
 /** Who is told what the clocks show. */
 interface Watched {
-  /** Whether there is anything to look for. */
-  readonly needed: boolean
+  /** It is about to be looked. Whether there is anything to look for. */
+  pulse(): boolean
   /** A restored snapshot of a machine looks like this: its other clocks stood still and do not know it. */
   jumped(): void
   slept(now: number): void
@@ -79,7 +79,7 @@ export class ClockWatch {
     const due = this.#clock.now() + PULSE
     this.#pulse = this.#clock.after(PULSE, () => {
       this.#pulse = undefined
-      if (!this.#watched.needed) return
+      if (!this.#watched.pulse()) return
       this.noteStall(this.#clock.now() - due)
       this.#nextPulse()
       this.look()

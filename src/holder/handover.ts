@@ -60,7 +60,7 @@ export async function take(
   lease: number,
   options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'>,
 ): Promise<Belief> {
-  const { value } = await operations.within(PATIENCE, operations.lessor.read({ kind: 'lease', lease }, { consistent: true }))
+  const { value, revision } = await operations.within(PATIENCE, operations.lessor.read({ kind: 'lease', lease }, { consistent: true }))
   if (value === undefined || value.status !== 'live')
     throw new LeaseError('GONE', `lease ${lease} has ended, or is not granted yet`, { facts: { lease } })
   if (value.holder !== name || beliefs.get(lease) !== undefined)
@@ -71,6 +71,7 @@ export async function take(
       facts: { lease, incarnation: value.incarnation },
     })
   const belief = new Belief(beliefs.keeper, lease, 'told', value.ttl, settingsOf(options, name, value.ttl))
+  belief.revision = revision
   beliefs.add(belief)
   const told = { resources: value.grants.map(({ resource }) => resource), tokens: value.grants.map(({ token }) => token) }
   if (!(await beliefs.confirm(belief, told))) throw belief.end

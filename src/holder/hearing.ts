@@ -1,6 +1,7 @@
 /** What others decided, and whom of ours it concerns: grants, recalls, transfers and ends. */
 import { LeaseError } from '../errors.ts'
-import type { Event } from '../kernel/event.ts'
+import type { Event, EventType } from '../kernel/event.ts'
+import { under } from '../kernel/name.ts'
 import type { Belief } from '../lease.ts'
 import { type Asked, namesOf } from './asked.ts'
 import type { Beliefs } from './beliefs.ts'
@@ -9,8 +10,11 @@ import type { Identity } from './identity.ts'
 import { News, type Watch } from './news.ts'
 import { type Operations, PATIENCE } from './operations.ts'
 
-/** Watches kept for leases that are merely held, so that a revoke is heard of at once and not with the next renewal. */
-const MOST_WATCHES = 32
+/** What others do to a lease that is held. When one lapses, its holder's own clocks have said so before. */
+const ENDS: readonly EventType[] = ['revoked', 'transferred', 'recalled']
+/** Where we may not watch, those who wait are asked about so often; and it is tried again whether we may. */
+const LOOK = 1_000
+const RETRY_DENIED = 30_000
 
 /** News of a grant. */
 export interface Heard {
@@ -35,23 +39,29 @@ export class Hearing {
   readonly #news: News
   /** Leases that a transfer has made for this holder, and that nobody has adopted yet. */
   readonly #heirs = new Set<number>()
-  /** Watches that are about to begin. */
-  #beginning = 0
+  /** One watch for all that is held: under what its names have in common. */
+  #ends: Watch | undefined
+  /** Held, and not under that watch yet. */
+  readonly #uncovered = new Set<Belief>()
 
   constructor(beliefs: Beliefs, operations: Operations, identity: Identity) {
     this.#beliefs = beliefs
     this.#operations = operations
     this.#identity = identity
-    this.#news = new News(operations.lessor, operations.clock, events => this.#heard(events))
+    this.#news = new News(operations.lessor, operations.clock, {
+      heard: (events, watch) => this.#heard(events, watch),
+      denied: watch => this.#denied(watch),
+    })
   }
 
   stop(): void {
     this.#news.stop()
   }
 
-  #heard(events: readonly Event[]): void {
+  #heard(events: readonly Event[], watch: Watch): void {
     if (events[0]!.type === 'resync') {
-      for (const belief of this.#beliefs) if (belief.news !== undefined) void this.check(belief)
+      if (watch === this.#ends) void this.#checkHeld()
+      else this.#checkWaiters(watch)
       return
     }
     this.#noteHeirs(events)
@@ -68,7 +78,30 @@ export class Hearing {
         this.#ended(belief, event.cause ?? event.type, event.by ?? '')
     }
     for (const [belief, granted] of grants) this.#granted(belief, granted)
+    if (watch === this.#ends) return
     for (const waiter of this.#beliefs.waiters.values()) if (waiter.asked.onWait !== undefined) void this.check(waiter.belief)
+  }
+
+  /** Whoever waits must not wait for its next renewal to learn that it was granted. What is held hears of its end with that. */
+  #denied(watch: Watch): number {
+    if (watch === this.#ends) return RETRY_DENIED
+    this.#checkWaiters(watch)
+    return LOOK
+  }
+
+  #checkWaiters(watch: Watch): void {
+    for (const { belief } of this.#beliefs.waiters.values()) if (belief.news === watch) void this.check(belief)
+  }
+
+  /** Something happened that was not told. A renewal says which are gone, ten thousand at a time; those that only activity renews are read. */
+  async #checkHeld(): Promise<void> {
+    const read: Belief[] = []
+    for (const belief of this.#beliefs) {
+      if (belief.stage !== 'held') continue
+      if (belief.strategy === 'half' || belief.strategy === 'continuous') this.#beliefs.heartbeat.urge(belief)
+      else read.push(belief)
+    }
+    for (const belief of read) if (belief.stage === 'held') await this.check(belief)
   }
 
   #ended(belief: Belief, cause: string, by: string): void {
@@ -101,6 +134,7 @@ export class Hearing {
     if (waiter === undefined) return
     const { wants, any } = waiter.asked.command
     if (events.length < (any ?? wants.length)) return void this.check(belief)
+    belief.revision = events[0]!.revision
     const heard = { lease: belief.id, resources: events.map(({ resource }) => resource!), tokens: events.map(({ token }) => token!) }
     waiter.settle(heard)
   }
@@ -116,6 +150,7 @@ export class Hearing {
       if (waiter === undefined || value === undefined || value.status === 'frozen') return revision
       if (value.status !== 'waiting') {
         const { grants } = value
+        belief.revision = revision
         waiter.settle({ lease: belief.id, resources: grants.map(grant => grant.resource), tokens: grants.map(({ token }) => token) })
       } else this.#placed(waiter, Math.max(...value.wants.map(({ position }) => position)))
       return revision
@@ -176,36 +211,47 @@ export class Hearing {
 
   // Listening
 
+  /** It is in its asker's hands: from here on what others do to it is of interest. */
+  hold(belief: Belief): void {
+    this.unlisten(belief)
+    const watch = this.#ends
+    if (watch === undefined || !namesUnder(belief).every(name => under(watch.prefix, name))) this.#uncovered.add(belief)
+    else if (watch.revision > belief.revision) void this.check(belief) // it may have been told before we knew of the lease
+  }
+
+  /** At once, for one who asks to be told. */
   listen(belief: Belief): void {
-    void this.#listen(belief)
+    if (this.#uncovered.has(belief)) this.#widen()
   }
 
-  /** From now on, and not from its grant: what happened before is read, and a long history need not be told. */
-  async #listen(belief: Belief): Promise<void> {
-    if (belief.news !== undefined || belief.listening || belief.resources.length === 0) return
-    belief.listening = true
-    this.#beginning++
-    const revision = await this.check(belief)
-    this.#beginning--
-    belief.listening = false
-    if (revision === undefined || belief.stage === 'ended' || belief.news !== undefined) return
-    const watch = this.#news.follow(commonPrefix(belief.resources), revision)
-    belief.news = watch
-    if (watch.revision > revision) await this.check(belief) // others had it open, and it was past that already
+  /** Now and then, so that whoever holds for a moment again and again costs no watch. */
+  pulse(held: boolean): void {
+    if (held) return this.#uncovered.size > 0 ? this.#widen() : undefined
+    if (this.#ends !== undefined) this.#news.unfollow(this.#ends)
+    this.#ends = undefined
   }
 
-  /** Those that are held for long hear of a revoke at once, as far as a few watches go. */
-  listenTo(beliefs: readonly Belief[]): void {
-    for (const belief of beliefs) {
-      if (this.#news.size + this.#beginning >= MOST_WATCHES) return
-      if (belief.stage === 'held' && belief.resources.length === 1) this.listen(belief)
-    }
+  /** From the oldest grant that is not covered yet: nothing is missed, or a resync says so. */
+  #widen(): void {
+    const before = this.#ends
+    const names = [...this.#uncovered].flatMap(namesUnder)
+    let after = before?.revision ?? Number.POSITIVE_INFINITY
+    for (const { revision } of this.#uncovered) after = Math.min(after, revision)
+    this.#uncovered.clear()
+    this.#ends = this.#news.follow(commonPrefix(before === undefined ? names : [before.prefix, ...names]), after, ENDS)
+    if (before !== undefined) this.#news.unfollow(before)
   }
 
   unlisten(belief: Belief): void {
     if (belief.news !== undefined) this.#news.unfollow(belief.news as Watch)
     belief.news = undefined
+    this.#uncovered.delete(belief)
   }
+}
+
+/** What names nothing can be heard of only under everything. */
+function namesUnder({ resources }: Belief): readonly string[] {
+  return resources.length === 0 ? [''] : resources
 }
 
 /** The longest prefix by whole segments. */

@@ -30,8 +30,8 @@ interface Ward {
   gone(belief: Belief): void
   /** The clocks say that it is over. */
   expired(belief: Belief, cause: string, ms: number): void
-  /** They have been held for long enough to be renewed. */
-  beating(beliefs: readonly Belief[]): void
+  /** Several times a second while anything is held, and once when nothing is any more. */
+  pulse(held: boolean): void
 }
 
 export class Heartbeat {
@@ -54,11 +54,8 @@ export class Heartbeat {
     this.#clock = clock
     this.#margin = margin
     this.#ward = ward
-    const alive = () => this.members().next().done !== true
     this.#watch = new ClockWatch(clock, {
-      get needed() {
-        return alive()
-      },
+      pulse: () => this.#pulse(),
       jumped: () => this.#doubt(),
       slept: now => this.#overslept(now),
     })
@@ -244,7 +241,6 @@ export class Heartbeat {
     // Without an answer, again after a third of what remains.
     const oldest = members.reduce((first, { sent }) => Math.min(first, sent.now), Number.POSITIVE_INFINITY)
     group.beat = Math.min(now + round, now + Math.max(SHORTEST_RETRY, (oldest + group.valid - now) / 3))
-    this.#ward.beating(members)
     this.#renew(group, members)
   }
 
@@ -362,6 +358,13 @@ export class Heartbeat {
   }
 
   // The clocks
+
+  #pulse(): boolean {
+    let held = false
+    for (const { members } of this.#all()) held ||= members.size > 0
+    this.#ward.pulse(held)
+    return held
+  }
 
   look(): Reading {
     return this.#watch.look()

@@ -1,68 +1,74 @@
 import { type Clock, pause } from '../clock.ts'
-import type { Event } from '../kernel/event.ts'
+import { LeaseError } from '../errors.ts'
+import type { Event, EventType } from '../kernel/event.ts'
 import type { Lessor } from '../lessor.ts'
 import { LONGEST_RETRY, SHORTEST_RETRY } from './operations.ts'
 
 export interface Watch {
   readonly prefix: string
+  readonly types: readonly EventType[] | undefined
   readonly stop: AbortController
   followers: number
   /** Everything up to here has been told. */
   revision: number
 }
 
-/** One watch for all who want news under a prefix. */
+/** Who is told what the watches bring. */
+interface Reader {
+  heard(events: readonly Event[], watch: Watch): void
+  /** We may not watch there, or not so much at once: no news will come. In how many ms to ask again. */
+  denied(watch: Watch): number
+}
+
+/** One watch for all who want the same news under a prefix. */
 export class News {
   readonly #lessor: Lessor
   readonly #clock: Clock
-  readonly #heard: (events: readonly Event[], prefix: string) => void
+  readonly #reader: Reader
   readonly #watches = new Map<string, Watch>()
 
-  constructor(lessor: Lessor, clock: Clock, heard: (events: readonly Event[], prefix: string) => void) {
+  constructor(lessor: Lessor, clock: Clock, reader: Reader) {
     this.#lessor = lessor
     this.#clock = clock
-    this.#heard = heard
-  }
-
-  get size(): number {
-    return this.#watches.size
+    this.#reader = reader
   }
 
   /** A watch that was there already may have passed `after`: then its `revision` says so. */
-  follow(prefix: string, after: number): Watch {
-    const there = this.#watches.get(prefix)
+  follow(prefix: string, after: number, types?: readonly EventType[]): Watch {
+    const there = this.#watches.get(keyOf({ prefix, types }))
     if (there !== undefined) {
       there.followers++
       return there
     }
-    const watch = { prefix, stop: new AbortController(), followers: 1, revision: after }
-    this.#watches.set(prefix, watch)
+    const watch = { prefix, types, stop: new AbortController(), followers: 1, revision: after }
+    this.#watches.set(keyOf(watch), watch)
     void this.#run(watch)
     return watch
   }
 
   unfollow(watch: Watch): void {
     if (--watch.followers > 0) return
-    this.#watches.delete(watch.prefix)
+    this.#watches.delete(keyOf(watch))
     watch.stop.abort()
   }
 
   async #run(watch: Watch): Promise<void> {
-    const { prefix, stop } = watch
-    for (let wait = SHORTEST_RETRY; !stop.signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LONGEST_RETRY)) {
+    const { prefix, types, stop } = watch
+    const { signal } = stop
+    for (let wait = SHORTEST_RETRY; !signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LONGEST_RETRY)) {
+      let next = wait
       try {
-        for await (const events of this.#lessor.watch(prefix, { after: watch.revision, signal: stop.signal })) {
-          if (stop.signal.aborted) return
+        for await (const events of this.#lessor.watch(prefix, { after: watch.revision, signal, ...(types && { types }) })) {
+          if (signal.aborted) return
           watch.revision = events[0]!.revision
           wait = SHORTEST_RETRY
-          this.#heard(events, prefix)
+          this.#reader.heard(events, watch)
         }
-        if (stop.signal.aborted) return
-        await pause(this.#clock, wait, stop.signal)
-      } catch {
-        // Renewals bring the same news, later. So it is tried again, and nobody needs to be told.
-        if (!stop.signal.aborted) await pause(this.#clock, wait, stop.signal).catch(() => {})
+      } catch (error) {
+        // Renewals bring the same news, later: so an outage is borne in silence. A refusal would last.
+        if (!signal.aborted && isRefusal(error)) next = this.#reader.denied(watch)
       }
+      if (!signal.aborted) await pause(this.#clock, next, signal).catch(() => {})
     }
   }
 
@@ -70,4 +76,13 @@ export class News {
     for (const { stop } of this.#watches.values()) stop.abort()
     this.#watches.clear()
   }
+}
+
+/** No name contains the control character. */
+function keyOf({ prefix, types }: Pick<Watch, 'prefix' | 'types'>): string {
+  return types === undefined ? prefix : `${types.join()}\n${prefix}`
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof LeaseError && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN'
 }
