@@ -90,6 +90,21 @@ describe('what was handed to a key by a transfer', () => {
   })
 })
 
+test('a lease whose key was revoked is passed on to whoever comes, and never to that key', () => {
+  for (const others of [true, false]) {
+    const world = new World()
+    const key = world.key('k', 'acquire:')
+    if (others) world.key('other', 'acquire:')
+    const { lease } = world.acquire('a', 'x', { key })
+    world.do({ kind: 'unkey', id: key })
+    const { id } = world.do({ kind: 'transfer', lease, to: 'b' }) as { readonly id: number }
+    expect(world.lease(id)!.key).not.toBe(key)
+    world.due(lease)
+    expect(world.holders('x')).toEqual(['b'])
+    expect(world.renew(id)).toBe(10_000)
+  }
+})
+
 test('what a key acquired it renews, gives back and passes on without any other verb', () => {
   const world = new World()
   const key = world.key('k', 'acquire:jobs', 'register:services')

@@ -89,8 +89,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   // What is freed goes to the recipient: those who wait are looked at only afterwards.
   const { freed } = state
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
-  // Of a name alone nobody knows with which key it comes: not with the giver's, which has given it away.
-  const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : lease.key)
+  // Of a name alone nobody knows with which key it comes: not with the giver's, which has given it away, and may have been revoked.
+  const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
   const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, stopped ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
   if (owner !== 0) rareOf(heir).handed = true
