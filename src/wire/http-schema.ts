@@ -240,6 +240,8 @@ export const Deleting = closed({ lease: optional(id), op })
 // Answers. Open, since fields may be added; what is here stays.
 
 const answer = <P extends TProperties>(properties: P) => Type.Object(properties)
+/** Whose fields are told elsewhere. */
+const bag = (description: string) => Type.Object({}, { additionalProperties: true, description })
 const status = Type.Enum(['waiting', 'live', 'suspect', 'frozen'])
 const GrantView = answer({
   resource: name,
@@ -287,7 +289,18 @@ const lease = {
   children: Type.Array(id),
   recalled: Type.Boolean(),
 }
-const entry = { key: name, value: Type.String(), lease: id, holder: name, incarnation: whole(), status, revision }
+const entry = {
+  key: name,
+  value: Type.String(),
+  lease: id,
+  holder: name,
+  incarnation: whole(),
+  status,
+  revision: whole('Of its last change.'),
+  generation: whole('A registration: which of those that had the name it belongs to; 0 when it was not said.'),
+  suppressed: yes('A registration that has come and gone too often.'),
+  remaining: Type.Number({ description: 'About how many ms its lease has left unless renewed, for people.' }),
+}
 const more = optional(yes('There are more than were asked for.'))
 
 export const Granted = answer({
@@ -318,8 +331,10 @@ export const History = answer({
 })
 export const Entry = answer(entry)
 export const Entries = answer({ entries: Type.Array(Entry), revision, more })
-export const PolicyView = answer({ prefix: Type.String(), rules: Type.Unsafe<object>({ ...Rules, additionalProperties: true }), revision })
-export const Policies = answer({ policies: Type.Array(answer({ prefix: Type.String(), rules: Type.Object({}) })), revision })
+const { op: _, ...rules } = Rules.properties
+const policy = { prefix: Type.String(), rules: answer(rules) }
+export const PolicyView = answer({ ...policy, revision })
+export const Policies = answer({ policies: Type.Array(answer(policy)), revision })
 const KeyView = { id: whole(), name, allow: Type.Array(Scope) }
 export const Key = answer({
   ...KeyView,
@@ -330,10 +345,18 @@ export const Keys = answer({ keys: Type.Array(answer(KeyView)), revision })
 export const Proposed = answer({
   answers: Type.Array(
     answer({
-      outcome: optional(Type.Object({}, { description: 'As src/kernel/outcome.ts has it; a refusal is one.' })),
-      error: optional(Type.Object({}, { description: 'Where no outcome could be had.' })),
+      outcome: optional(bag('As src/kernel/outcome.ts has it; a refusal is one.')),
+      error: optional(bag('Where no outcome could be had.')),
     }),
   ),
+})
+const Check = answer({
+  url: Type.String(),
+  interval: optional(whole()),
+  timeout: optional(whole()),
+  fall: optional(whole('So many in a row until it counts as failing.')),
+  rise: optional(whole('So many in a row until it counts as well again.')),
+  endAfter: optional(whole('Critical for so long, its lease is ended.')),
 })
 const Instance = answer({
   service: name,
@@ -346,6 +369,7 @@ const Instance = answer({
   weight: whole(),
   zone: Type.String(),
   generation: whole(),
+  check: optional(Check),
   status: Type.Enum([...INSTANCE_STATUSES]),
   reason: Type.String({ description: 'Why a check says so, when it does.' }),
   load: Type.Number(),
@@ -354,31 +378,50 @@ const Instance = answer({
   revision,
 })
 export const ServiceView = answer({ service: optional(Type.String()), instances: Type.Array(Instance), revision, more })
-export const InstanceView = Instance
+export const ServiceOrInstance = Type.Union([ServiceView, Instance])
 export const Services = answer({
-  services: Type.Array(answer({ service: name, instances: whole(), suspect: whole(), suppressed: whole(), preserving: Type.Boolean() })),
+  services: Type.Array(
+    answer({
+      service: name,
+      instances: whole(),
+      suspect: whole(),
+      suppressed: whole(),
+      preserving: yes('Too many are silent at once: their lapses are slowed.'),
+      since: whole('Since when they are, by the wall, for people; 0 when they are not.'),
+      removed: whole('Lapsed in the present sweep.'),
+    }),
+  ),
   revision,
 })
-export const Registered = answer({ lease: id, ttl: whole(), expiresAt: Type.String({ format: 'date-time' }), revision })
+const limited = optional(yes('It is renewed, but how it is came above the rate and was not written: say it again with the next heartbeat.'))
+export const Registered = answer({ lease: id, ttl: whole(), expiresAt: Type.String({ format: 'date-time' }), revision, limited })
 export const Beaten = answer({
-  renewed: Type.Array(answer({ service: name, instance: name, lease: id, ttl: whole() })),
+  renewed: Type.Array(answer({ service: name, instance: name, lease: id, ttl: whole(), limited })),
   gone: Type.Array(answer({ service: name, instance: name }), { description: 'Listed no more: register again.' }),
   stale: Type.Array(answer({ service: name, instance: name, generation: whole() }), { description: 'Replaced by this newer generation.' }),
   revision,
 })
 export const HttpSd = Type.Array(answer({ targets: Type.Array(Type.String()), labels: Type.Record(Type.String(), Type.String()) }))
 /** Envoy's; open, as its makers add to it. */
-export const DiscoveryRequest = Type.Object({
-  resource_names: optional(Type.Array(Type.String({ maxLength: NAME_BYTES }), { maxItems: 1_000 })),
-  type_url: optional(Type.String({ maxLength: 256 })),
-  version_info: optional(Type.String({ maxLength: 256 })),
+export const DiscoveryRequest = Type.Object(
+  {
+    resource_names: optional(Type.Array(Type.String({ maxLength: NAME_BYTES }), { maxItems: 1_000 })),
+    type_url: optional(Type.String({ maxLength: 256 })),
+    version_info: optional(Type.String({ maxLength: 256 })),
+  },
+  { additionalProperties: true },
+)
+export const DiscoveryResponse = answer({
+  version_info: Type.String(),
+  type_url: Type.String(),
+  resources: Type.Array(bag('One ClusterLoadAssignment for each service.')),
+  nonce: Type.String(),
 })
-export const DiscoveryResponse = answer({ version_info: Type.String(), type_url: Type.String(), resources: Type.Array(Type.Object({})) })
 export const ReadAnswer = answer({ revision, value: optional(Type.Unknown()), more })
 export const About = answer({
   name: Type.Literal('leasehold'),
   version: Type.String(),
-  profile: Type.Object({}, { description: 'What the store promises.' }),
+  profile: bag('What the store promises.'),
   keys: yes('There are keys: everyone needs one.'),
   revision,
 })
@@ -396,6 +439,11 @@ export const EventData = answer({
   by: optional(Type.String()),
   at,
 })
-export const ErrorBody = answer({ error: answer({ code: Type.String(), message: Type.String() }) })
+export const ErrorBody = answer({
+  error: Type.Object(
+    { code: Type.String(), message: Type.String() },
+    { additionalProperties: true, description: 'With the facts of the case: who holds it, what the limit is.' },
+  ),
+})
 
 export type { Static, TObject, TSchema }

@@ -1,5 +1,5 @@
 /** OpenAPI 3.1, made of the table and the schemas that every request is checked against. */
-import { ErrorBody } from '../../wire/http-schema.ts'
+import { ErrorBody, type TSchema } from '../../wire/http-schema.ts'
 import { VERSION } from '../version.ts'
 import type { Route } from './route.ts'
 
@@ -9,6 +9,8 @@ interface Parameter {
   readonly required?: boolean
   readonly schema: object
 }
+
+const DESCRIBED: Readonly<Record<string, string>> = { 204: 'Done.', 304: 'Nothing has changed since what the asker has.' }
 
 export function openApi(table: readonly Route[]): object {
   const paths: Record<string, Record<string, object>> = {}
@@ -34,7 +36,8 @@ export function openApi(table: readonly Route[]): object {
 }
 
 function operation(route: Route): object {
-  const { status = 200, answer, type = 'application/json', body } = route
+  const { status = 200, answer, type = 'application/json', body, others = {} } = route
+  const good: Record<number, TSchema | null | undefined> = { [status]: status === 204 ? null : answer, ...others }
   return {
     operationId: `${route.method.toLowerCase()} ${route.path}`.replaceAll(/[^A-Za-z0-9]+(.)?/g, (_, next = '') => next.toUpperCase()),
     summary: route.summary,
@@ -45,10 +48,15 @@ function operation(route: Route): object {
       requestBody: { required: route.bodyOptional !== true, content: { 'application/json': { schema: body } } },
     }),
     responses: {
-      [status]: {
-        description: status === 204 ? 'Done.' : route.summary,
-        ...(status !== 204 && { content: { [type]: answer === undefined ? {} : { schema: answer } } }),
-      },
+      ...Object.fromEntries(
+        Object.entries(good).map(([status, schema]) => [
+          status,
+          {
+            description: DESCRIBED[status] ?? route.summary,
+            ...(schema !== null && { content: { [type]: schema === undefined ? {} : { schema } } }),
+          },
+        ]),
+      ),
       default: {
         description: 'What was refused or went wrong: error.code says which.',
         content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },

@@ -62,6 +62,8 @@ export interface Route {
   /** What it answers with when it is no JSON. */
   readonly type?: string
   readonly status?: number
+  /** What else it answers when all is well, by status; `null`: without a body. */
+  readonly others?: Readonly<Record<number, TSchema | null>>
   /** Also for those who have no key where one is needed: it tells nothing about anybody's leases. */
   readonly open?: true
   readonly handle: (call: Call<never, never>) => Answer | Promise<Answer>

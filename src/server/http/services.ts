@@ -194,6 +194,7 @@ export const services: readonly Route[] = [
     body: schema.Register,
     answer: schema.Registered,
     status: 201,
+    others: { 200: schema.Registered },
     handle: put,
   }),
   route({
@@ -238,7 +239,7 @@ export const services: readonly Route[] = [
     path: '/v1/services/{name}',
     summary: 'The instances of a service, nearest first; or one of them, by SERVICE/INSTANCE.',
     query: schema.ServiceListing,
-    answer: schema.ServiceView,
+    answer: schema.ServiceOrInstance,
     handle: show,
   }),
   route({
@@ -270,6 +271,7 @@ export const services: readonly Route[] = [
     summary: "Envoy's endpoints (EDS over REST, v3): one cluster for each service.",
     body: schema.DiscoveryRequest,
     answer: schema.DiscoveryResponse,
+    others: { 304: null },
     handle: endpoints,
   }),
 ]
