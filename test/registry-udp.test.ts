@@ -1,6 +1,6 @@
 import { createHash, createHmac } from 'node:crypto'
 import { createSocket } from 'node:dgram'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
 import { readBeat, UdpHeartbeats } from '../src/server/registry/udp.ts'
 import { type World, world } from './http-world.ts'
@@ -104,4 +104,89 @@ test('what another key signs for a lease does not silence the key that registere
   expect(udp.seen).toMatchObject({ beats: 1, renewed: 0 })
   await send(udp, signed(secret, `beat ${json.lease} key=1 seq=1`))
   expect(udp.seen).toMatchObject({ beats: 2, renewed: 1 })
+})
+
+describe('what was overheard', () => {
+  /** An instance whose datagrams are signed, and what the log says of it. */
+  async function registered(here: World) {
+    const secret = await here.key(
+      'workers',
+      (['register', 'read'] as const).map(verb => ({ verb, prefix: 'services/worker' })),
+    )
+    const headers = { Authorization: `Bearer ${secret}` }
+    const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 }, headers)
+    return {
+      beat: (seq: number, status: string) => signed(secret, `beat ${json.lease} status=${status} key=1 seq=${seq}`),
+      says: (status: string) => here.ask('POST', '/v1/services/worker/a/heartbeat', { status }, headers),
+      status: async () => (await here.ask('GET', '/v1/services/worker/a?consistent=true', undefined, headers)).json.status,
+      writes: async () =>
+        (await here.lessor.read({ kind: 'lease', lease: json.lease })).value!.entries.find(({ key }) => key.endsWith('/beat')),
+    }
+  }
+
+  test('counts for nothing after a restart either', async () => {
+    await using here = await world()
+    const { beat, says, status } = await registered(here)
+    {
+      await using udp = await opened(here)
+      await send(udp, beat(5, 'draining'))
+      expect(await status()).toBe('draining')
+      await says('passing')
+      await send(udp, beat(5, 'draining'))
+    }
+    await using udp = await opened(here)
+    await send(udp, beat(5, 'draining'), beat(4, 'draining'))
+    expect([await status(), udp.seen.renewed]).toEqual(['passing', 0])
+    await here.clock.advance(11_000)
+    expect(await status(), 'and keeps nobody alive').toBeUndefined()
+  })
+
+  test('and was not written down yet is a sign of life once more, and changes nothing', async () => {
+    await using here = await world()
+    const { beat, says, status, writes } = await registered(here)
+    {
+      await using udp = await opened(here)
+      for (const seq of [1, 2, 3, 4]) await send(udp, beat(seq, 'passing'))
+      expect((await writes())!.value).toBe('1')
+      await says('draining')
+    }
+    {
+      await using udp = await opened(here)
+      await send(udp, beat(2, 'passing'))
+      await send(udp, beat(3, 'passing'))
+      await send(udp, beat(4, 'passing'))
+      expect([await status(), udp.seen.renewed, (await writes())!.value]).toEqual(['draining', 3, '4'])
+    }
+    await using udp = await opened(here)
+    await send(udp, beat(2, 'passing'), beat(3, 'passing'), beat(4, 'passing'))
+    expect([await status(), udp.seen.renewed], 'used up').toEqual(['draining', 0])
+    for (const seq of [5, 6, 7]) await send(udp, beat(seq, 'warning'))
+    expect([await status(), udp.seen.renewed]).toEqual(['draining', 3])
+    await send(udp, beat(8, 'warning'))
+    expect(await status(), 'this cannot have been heard before').toBe('warning')
+  })
+
+  test('by another server on the store counts for nothing here', async () => {
+    await using here = await world()
+    const { beat, says, status } = await registered(here)
+    await using one = await opened(here)
+    await using other = await opened(here)
+    await send(other, beat(1, 'passing'))
+    for (const seq of [2, 3, 4, 5, 6, 7]) await send(one, beat(seq, seq === 2 ? 'warning' : 'passing'))
+    await says('draining')
+    await send(other, beat(2, 'warning'), beat(6, 'passing'), beat(7, 'passing'))
+    expect(await status()).toBe('draining')
+  })
+
+  test('most numbers are not written down: what watches services is not told of every heartbeat', async () => {
+    await using here = await world()
+    const { beat, writes } = await registered(here)
+    await using udp = await opened(here)
+    const revisions = new Set<string>()
+    for (let seq = 1; seq <= 40; seq++) {
+      await send(udp, beat(seq, 'passing'))
+      revisions.add((await writes())!.value)
+    }
+    expect([udp.seen.renewed, revisions.size]).toEqual([40, 10])
+  })
 })

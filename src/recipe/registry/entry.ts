@@ -6,8 +6,9 @@
  * | `services/SERVICE/INSTANCE`    | `Registration` less its names, as JSON            | the instance                   |
  * | `services/SERVICE/INSTANCE/state` | `{status, load}`: what changes often, kept small | the instance                |
  * | `services/SERVICE/INSTANCE/check` | `{status, reason?}`: what a health check found | whoever probes it, on its lease |
+ * | `services/SERVICE/INSTANCE/beat` | the number of a signed datagram                | a server that hears them (server/registry/udp.ts) |
  *
- * All three hang on the registration's lease and carry its generation as a field of the *entry*, which is where the kernel compares it: an
+ * All hang on the registration's lease, and the first three carry its generation as a field of the *entry*, which is where the kernel compares it: an
  * older one never writes over a newer one. (The value names it again, for those who read.) `state` and `check` count only while they hang on the same lease as the registration itself.
  * Service and instance are one segment of a name each.
  */

@@ -6,6 +6,12 @@
  *
  * `mac` is the HMAC-SHA256, in hex, of everything before it (without the space), under the SHA-256 of the key's secret. `seq` grows with each of a lease's
  * heartbeats: one that was heard before counts for nothing, or whoever overheard it could keep the dead alive.
+ *
+ * So that this outlives the server, and holds between servers on one store, the number is kept with the registration: the first that is ever
+ * heard of a lease, and then every fourth. Above what is written at most three have been heard before; until a server has heard three more
+ * itself it takes them as signs of life and for nothing else, and writes each of them down, so that they are used up.
+ *
+ * Not promised: that those three, overheard, do not count once more as signs of life.
  */
 import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
@@ -45,6 +51,39 @@ interface Beat {
   readonly text: string
 }
 
+interface Waiting {
+  readonly beat: Beat
+  readonly caller: Caller
+}
+
+interface Heard {
+  /** The highest that came. */
+  seq: number
+  /** The highest that counted for something. */
+  counted: number
+  /** How many were counted since one was written down. */
+  unwritten: number
+  /** How many more may have been heard before, by this server before it was started or by another. */
+  doubts: number
+}
+
+interface Carried {
+  readonly registrations: readonly { readonly registration: Registration; readonly before: State }[]
+  /** The key that the number is written under. */
+  readonly own: string
+  readonly written: number | undefined
+}
+
+interface Counted extends Waiting, Pick<Carried, 'registrations'> {
+  /** It was certainly never heard before. */
+  readonly sure: boolean
+}
+
+/** A number is written down at the latest after so many that were not: each is an event for everyone who watches services. */
+const UNWRITTEN = 3
+/** Where: `services/SERVICE/INSTANCE/beat`, on the lease that it renews. */
+const MARK = 'beat'
+const MARKS = /^services\/[^/]+\/[^/]+\/beat$/
 const LONGEST = 512
 /** What waits to be looked at; more is dropped, as datagrams are. */
 const MOST_WAITING = 10_000
@@ -53,9 +92,9 @@ const MOST_REMEMBERED = 1_000_000
 export class UdpHeartbeats implements AsyncDisposable {
   readonly #options: UdpOptions
   readonly #socket: Socket
-  /** The last `seq` of each key for each lease: another key's must not silence this one's. */
-  readonly #heard = new Map<string, number>()
-  #waiting: { readonly beat: Beat; readonly caller: Caller }[] = []
+  /** By key and lease: another key's must not silence this one's. */
+  readonly #heard = new Map<string, Heard>()
+  #waiting: Waiting[] = []
   /** For metrics and tests. */
   readonly seen = { beats: 0, dropped: 0, renewed: 0 }
 
@@ -95,10 +134,12 @@ export class UdpHeartbeats implements AsyncDisposable {
     if (!gate.closed) return anyone()
     const caller = gate.signer(key, text, mac)
     const whose = `${key} ${lease}`
-    if (caller === undefined || seq <= (this.#heard.get(whose) ?? 0)) return undefined
+    const heard = this.#heard.get(whose) ?? { seq: 0, counted: 0, unwritten: 0, doubts: 0 }
+    if (caller === undefined || seq <= heard.seq) return undefined
+    heard.seq = seq
     if (this.#heard.size >= MOST_REMEMBERED) this.#heard.delete(this.#heard.keys().next().value!)
     this.#heard.delete(whose)
-    this.#heard.set(whose, seq)
+    this.#heard.set(whose, heard)
     return caller
   }
 
@@ -108,13 +149,13 @@ export class UdpHeartbeats implements AsyncDisposable {
     const byKey = new Map<number, { readonly caller: Caller; readonly leases: number[] }>()
     const told: Promise<void>[] = []
     try {
-      for (const { beat, caller } of waiting) {
-        const registrations = await this.#registrationsOn(beat.lease)
-        if (registrations === undefined) continue
+      for (const counted of await Promise.all(waiting.map(one => this.#count(one)))) {
+        if (counted === undefined) continue
+        const { beat, caller, registrations, sure } = counted
         const group = byKey.get(caller.key) ?? { caller, leases: [] }
         byKey.set(caller.key, group)
         group.leases.push(beat.lease)
-        for (const { registration, before } of registrations) told.push(this.#tell(caller, beat, registration, before))
+        if (sure) for (const { registration, before } of registrations) told.push(this.#tell(caller, beat, registration, before))
       }
       for (const { caller, leases } of byKey.values()) {
         const outcome = await this.#options.desk.propose(caller, { kind: 'renew', leases })
@@ -126,19 +167,45 @@ export class UdpHeartbeats implements AsyncDisposable {
     await Promise.all(told)
   }
 
+  /** What a heartbeat is good for, its number written down where that is due; undefined: nothing. */
+  async #count({ beat, caller }: Waiting): Promise<Counted | undefined> {
+    const carried = await this.#carriedBy(beat.lease)
+    if (carried === undefined) return undefined
+    const { registrations, own, written } = carried
+    const { gate, lessor } = this.#options.desk
+    if (!gate.closed) return { beat, caller, registrations, sure: true }
+    const { seq, lease } = beat
+    if (seq <= (written ?? 0)) return undefined // heard before a restart, or by another server
+    const heard = this.#heard.get(`${caller.key} ${lease}`)
+    if (heard === undefined) return undefined // so many others came meanwhile that it was forgotten
+    // Others have heard it since we did: some of what they heard they have not written down.
+    if (written !== undefined && written > heard.counted) heard.doubts = UNWRITTEN
+    const sure = heard.doubts === 0
+    const write = written === undefined || !sure || heard.unwritten === UNWRITTEN
+    heard.counted = Math.max(heard.counted, seq)
+    heard.unwritten = write ? 0 : heard.unwritten + 1
+    if (!sure) heard.doubts--
+    if (!write) return { beat, caller, registrations, sure }
+    // Not by way of the desk: like a renewal, it is never refused by rate.
+    const mark = { kind: 'put', lease, key: `${own}/${MARK}`, value: String(seq), generation: lease } as const
+    const outcome = await lessor.propose(mark, { key: caller.key })
+    return outcome.kind === 'refused' && outcome.code !== 'LIMIT' ? undefined : { beat, caller, registrations, sure }
+  }
+
   /** Nobody waits for an answer; the next heartbeat tries again. */
   #failed(error: unknown): void {
     this.#options.log.debug({ error: String(error) }, 'heartbeats over UDP could not be passed on')
   }
 
   /** What hangs on a lease that carries registrations and nothing else; a lock is not renewed by what nobody acknowledges. */
-  async #registrationsOn(id: number): Promise<readonly { readonly registration: Registration; readonly before: State }[] | undefined> {
+  async #carriedBy(id: number): Promise<Carried | undefined> {
     const { value: lease } = await this.#options.desk.lessor.read({ kind: 'lease', lease: id })
     if (lease === undefined || lease.grants.length > 0 || lease.wants.length > 0) return undefined
-    const parts = lease.entries.map(({ key }) => partsOf(key))
+    const marks = lease.entries.filter(({ key }) => MARKS.test(key))
+    const parts = lease.entries.filter(({ key }) => !MARKS.test(key)).map(({ key }) => partsOf(key))
     if (parts.length === 0 || parts.includes(undefined)) return undefined
     const values = new Map(lease.entries.map(({ key, value }) => [key, value]))
-    return parts.flatMap(part => {
+    const registrations = parts.flatMap(part => {
       if (part!.part !== '') return []
       // Whoever may write entries may write anything: what is no registration is renewed, and has no state to tell.
       const registration = readRegistration(keyOf(part!), values.get(keyOf(part!))!)
@@ -149,6 +216,8 @@ export class UdpHeartbeats implements AsyncDisposable {
         before: state === undefined ? stateOf({}) : readState(state),
       }
     })
+    const written = marks.length === 0 ? undefined : Math.max(...marks.map(({ value }) => whole(value) ?? 0))
+    return { registrations, own: keyOf(parts[0]!), written }
   }
 
   /** Never throws: what one may not say keeps nobody from being renewed. */
