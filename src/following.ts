@@ -27,6 +27,8 @@ interface Remote extends Lessor {
 }
 
 const RETRY = 50
+/** How seldom it is tried to go along at last, where that place cannot be opened. */
+const RETRY_LAST = 5_000
 /** Leases on their way are waited for so long; a move is one write of a snapshot. */
 const PATIENCE = 30_000
 /** How often it is looked whether the server is there, and whether its place can be had. */
@@ -48,6 +50,7 @@ export class Following implements Lessor {
   #left = new AbortController()
   #going: Promise<void> | undefined
   readonly #home: FollowingOptions['home']
+  #closed = false
   #shortest = Number.POSITIVE_INFINITY
   #cancelLook: (() => void) | undefined
 
@@ -119,30 +122,61 @@ export class Following implements Lessor {
     return outcome
   }
 
-  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
-    const here = this.#here
-    const view = here.read<K>(query, options)
-    if (this.#home === undefined) return view
-    return view.catch(error => {
-      if (this.#here === here || (error as LeaseError).code !== 'UNAVAILABLE') throw error
-      return this.read<K>(query, options)
-    })
+  async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
+    const end = this.#clock.now() + PATIENCE
+    for (;;) {
+      const here = this.#here
+      try {
+        return await here.read<K>(query, options)
+      } catch (error) {
+        if (isAway(error)) await this.#along(error, here, end, options.signal)
+        else if (this.#home === undefined || this.#here === here || (error as LeaseError).code !== 'UNAVAILABLE') throw error
+      }
+    }
+  }
+
+  /** What to do about one who says that the leases are not there: go along, or wait until it is known where they are. */
+  async #along(away: LeaseError, from: Lessor, end: number, signal: AbortSignal | undefined): Promise<void> {
+    const { moved } = away.facts
+    if (typeof moved === 'string') return this.#goTo(moved, from)
+    if (this.#clock.now() >= end) throw away
+    await pause(this.#clock, RETRY, signal, { ref: true })
   }
 
   async *watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     let { after } = options
     for (;;) {
+      const here = this.#here
       const left = this.#left.signal
       const signal = AbortSignal.any([options.signal, left])
-      for await (const events of this.#here.watch(prefix, { ...options, ...(after !== undefined && { after }), signal })) {
-        after = events[0]!.revision
-        yield events
+      try {
+        for await (const events of here.watch(prefix, { ...options, ...(after !== undefined && { after }), signal })) {
+          after = events[0]!.revision
+          yield events
+        }
+        if (!left.aborted || options.signal.aborted) return
+      } catch (error) {
+        if (!isAway(error)) throw error
+        await this.#alongInTime(error, here, options.signal)
+        if (options.signal.aborted) return
       }
-      if (!left.aborted || options.signal.aborted) return
       const { revision } = await this.#here.read({ kind: 'summary' })
       after = revision
       yield [{ revision, type: 'resync', lease: 0, at: this.#clock.wall() }]
     }
+  }
+
+  /** A place that is being opened by others, or by nobody yet, is tried for a while: who watches would have to begin anew. */
+  async #alongInTime(away: LeaseError, from: Lessor, signal: AbortSignal): Promise<void> {
+    const end = this.#clock.now() + PATIENCE
+    for (let wait = RETRY; !signal.aborted; wait = Math.min(wait * 2, RETRY_LAST))
+      try {
+        return await this.#along(away, from, end, signal)
+      } catch (error) {
+        if (signal.aborted) return
+        if (this.#closed || this.#clock.now() + wait > end) throw error
+        await pause(this.#clock, wait, signal).catch(() => {})
+      }
   }
 
   backup(options?: Parameters<NonNullable<Lessor['backup']>>[0]): ReturnType<NonNullable<Lessor['backup']>> {
@@ -173,6 +207,7 @@ export class Following implements Lessor {
       away = here.server === undefined ? (away ?? now) : undefined
       const late = away !== undefined && now - away >= Math.min(LONGEST_ABSENCE, this.#shortest / SHARE)
       if (late) await this.#goHome(home, here)
+      if (this.#closed) return
       this.#cancelLook = this.#clock.after(late ? LOOK_HOME : LOOK, look)
     }
     this.#cancelLook = this.#clock.after(LOOK, look)
@@ -186,20 +221,29 @@ export class Following implements Lessor {
     }
   }
 
-  /** Also those who ask nothing must go along: they watch. */
+  /** Also those who ask nothing must go along: they watch. Whoever asks meanwhile tries as well, and is told why it cannot be. */
   async #listen(here: Lessor): Promise<void> {
     const { signal } = this.#left
-    try {
-      const { revision, value } = await here.read({ kind: 'summary' })
-      if (value.moved) return await this.#goTo(value.moved, here)
-      for await (const events of here.watch('', { after: revision, types: ['moved'], signal }))
-        for (const { type, key, cause } of events) {
-          if (type === 'moved' && cause === 'left' && key) return await this.#goTo(key, here)
-          if (type === 'resync') return void this.#listen(here)
-        }
-    } catch {
-      // Whoever asks next is told, and tries again.
-    }
+    for (let wait = RETRY; !signal.aborted && !here.signal.aborted; wait = Math.min(wait * 2, RETRY_LAST))
+      try {
+        const { revision, value } = await here.read({ kind: 'summary' })
+        const place = value.moved || (await this.#leaving(here, revision, signal))
+        if (place) return await this.#goTo(place, here)
+        wait = RETRY
+      } catch (error) {
+        if (signal.aborted || !(error instanceof LeaseError && (error.code === 'UNAVAILABLE' || error.code === 'UNKNOWN'))) return
+        await pause(this.#clock, wait, signal).catch(() => {})
+      }
+  }
+
+  /** Where the leases go, as soon as that is said; undefined when it may have been said in a gap. */
+  async #leaving(here: Lessor, after: number, signal: AbortSignal): Promise<string | undefined> {
+    for await (const events of here.watch('', { after, types: ['moved'], signal }))
+      for (const { type, key, cause } of events) {
+        if (type === 'moved' && cause === 'left' && key) return key
+        if (type === 'resync') return undefined
+      }
+    return undefined
   }
 
   #goTo(url: string, from: Lessor): Promise<void> {
@@ -222,7 +266,7 @@ export class Following implements Lessor {
   }
 
   async #moveTo(there: Lessor, from: Lessor): Promise<void> {
-    if (this.#ended.signal.aborted || this.#here !== from) return there[Symbol.asyncDispose]()
+    if (this.#closed || this.#ended.signal.aborted || this.#here !== from) return there[Symbol.asyncDispose]()
     const left = this.#left
     this.#here = there
     this.#left = new AbortController()
@@ -232,6 +276,7 @@ export class Following implements Lessor {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true // what arrives while we say goodbye is not ours any more
     this.#cancelLook?.()
     this.#left.abort()
     await this.#here[Symbol.asyncDispose]()
@@ -241,6 +286,12 @@ export class Following implements Lessor {
 
 function isRemote(lessor: Lessor): lessor is Remote {
   return 'server' in lessor
+}
+
+/** Said by a log that has no leases to speak of, or by one who could not go along. */
+function isAway(error: unknown): error is LeaseError {
+  if (!(error instanceof LeaseError) || error.code !== 'UNAVAILABLE') return false
+  return error.facts.moved !== undefined || error.facts.moving !== undefined
 }
 
 function isElsewhere(outcome: Outcome): outcome is Extract<Outcome, { readonly kind: 'refused' }> {

@@ -6,12 +6,14 @@ import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { Leases } from '../src/leases.ts'
-import type { ProposeOptions } from '../src/lessor.ts'
+import type { Lessor, ProposeOptions } from '../src/lessor.ts'
 import { readBackup } from '../src/replica/backup.ts'
+import { carry } from '../src/replica/carry.ts'
 import { Replica } from '../src/replica/replica.ts'
-import { settleIn } from '../src/replica/restore.ts'
+import { arrive, settleIn } from '../src/replica/restore.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
+import { fate, granted, Line, Rig } from './replica/rig.ts'
 
 const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource }] })
 
@@ -24,10 +26,7 @@ function houses() {
     next,
     replica: () => replica(old),
     following: async () => new Following(await replica(old), { clock, open: () => replica(next) }),
-    async carry(from: Replica) {
-      await from.propose({ kind: 'move' })
-      await settleIn(new MemoryStore({ log: next, clock }), await readBackup(from.backup()), { clock })
-    },
+    carry: (from: Replica) => carry(from, { place: 'next', open: async () => new MemoryStore({ log: next, clock }), clock }),
     there: () => replica(next),
   }
 }
@@ -38,7 +37,6 @@ test('leases move to another log while they are held: tokens grow, nobody is gra
   await using leases = new Leases(await following(), { clock, holder: 'ann' })
   const lease = await leases.acquire('a', { ttl: 1_000 })
   await carry(mover)
-  await mover.propose({ kind: 'move', to: 'next' })
   for (let i = 0; i < 50; i++) {
     await clock.advance(100)
     await turn()
@@ -60,7 +58,6 @@ test('what is asked while they are on their way is decided where they arrive', a
   await clock.advance(500)
   await mover.propose({ kind: 'move', stay: true })
   await carry(mover)
-  await mover.propose({ kind: 'move', to: 'next' })
   for (let i = 0; i < 5; i++) await clock.advance(100)
   expect((await asked).kind).toBe('granted')
 })
@@ -76,7 +73,6 @@ test('a watch goes along and is told to begin anew', async () => {
   })()
   await mover.propose(acquire('ann', 'a'))
   await carry(mover)
-  await mover.propose({ kind: 'move', to: 'next' })
   for (let i = 0; i < 20; i++) await turn()
   await lessor.propose(acquire('bob', 'b'))
   for (let i = 0; i < 20; i++) await turn()
@@ -97,7 +93,6 @@ test('who opens the old log later is led to the new one', async () => {
   await using mover = await replica()
   await mover.propose(acquire('ann', 'a'))
   await carry(mover)
-  await mover.propose({ kind: 'move', to: 'next' })
   await using lessor = await following()
   for (let i = 0; i < 20; i++) await turn()
   await using direct = await there()
@@ -112,12 +107,123 @@ test('a place that cannot be opened is told, and holders end by their own clocks
   const open = () => Promise.reject(new Error('no route'))
   await using lessor = new Following(await replica(), { clock, open })
   await carry(mover)
-  await mover.propose({ kind: 'move', to: 'next' })
   await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moved: 'next' } })
 })
 
-test('leases are not moved into a log that holds others', async () => {
+test('a read is answered where the leases are, not by the log that they have left', async () => {
   const { clock, replica, carry, there } = houses()
+  await using mover = await replica()
+  let arrive!: (lessor: Lessor) => void
+  await using lessor = new Following(await replica(), { clock, open: () => new Promise(resolve => (arrive = resolve)) })
+  const { lease } = granted(await mover.propose(acquire('ann', 'a')))
+  await carry(mover)
+  await using other = await there()
+  await other.propose({ kind: 'release', lease })
+  granted(await other.propose(acquire('bob', 'a')))
+  const read = fate(lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true }))
+  await clock.settle()
+  expect(read.settled).toBe(false)
+  arrive(await there())
+  await clock.settle()
+  expect(read.value?.value.grants.map(({ holder }) => holder)).toEqual(['bob'])
+})
+
+test('a read is not answered while they are on their way, and the summary says so', async () => {
+  const { clock, following, replica } = houses()
+  await using mover = await replica()
+  await using lessor = await following()
+  granted(await mover.propose(acquire('ann', 'a')))
+  await mover.propose({ kind: 'move' })
+  expect((await lessor.read({ kind: 'summary' }, { consistent: true })).value.moved).toBe('')
+  const [read, late] = [fate(lessor.read({ kind: 'leases' })), fate(lessor.read({ kind: 'leases' }))]
+  await clock.advance(29_000)
+  expect(read.settled).toBe(false)
+  await clock.advance(2_000)
+  expect(late.error).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+  const asked = fate(lessor.read({ kind: 'leases' }))
+  await mover.propose({ kind: 'move', stay: true })
+  await clock.advance(100)
+  expect(asked.value?.value.map(({ holder }) => holder)).toEqual(['ann'])
+})
+
+test('one who cannot open the new place is told so whatever it asks, goes on trying, and goes along as soon as it can', async () => {
+  const { clock, replica, carry, there } = houses()
+  await using mover = await replica()
+  const place = { password: false, tries: 0 }
+  const open = () => {
+    place.tries++
+    return place.password ? there() : Promise.reject(new Error('no password in this environment'))
+  }
+  await using lessor = new Following(await replica(), { clock, open })
+  granted(await mover.propose({ kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }))
+  const [stop, seen] = [new AbortController(), [] as string[]]
+  const watch = async () => {
+    for await (const events of lessor.watch('services', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
+  }
+  const watching = fate(watch())
+  await clock.settle()
+  await carry(mover)
+  await clock.advance(3_600_000)
+  const why = { code: 'UNAVAILABLE', facts: { moved: 'next' }, message: expect.stringMatching(/no password/) }
+  expect(watching.error).toMatchObject(why)
+  await expect(lessor.read({ kind: 'entries', prefix: 'services' }, { consistent: true })).rejects.toMatchObject(why)
+  await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject(why)
+  expect(place.tries).toBeGreaterThan(700)
+  place.password = true
+  await clock.advance(5_000)
+  expect((await lessor.read({ kind: 'entries', prefix: 'services' })).value).toEqual([]) // lapsed there an hour ago
+  const again = watch()
+  await clock.settle()
+  await lessor.propose({ kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/2', value: 'x' }] })
+  await clock.settle()
+  stop.abort()
+  await again
+  expect(seen).toEqual(['put'])
+})
+
+test('a watch outlasts a place that cannot be opened for a moment', async () => {
+  const { clock, replica, carry, there } = houses()
+  await using mover = await replica()
+  let tries = 0
+  const open = () => (++tries < 5 ? Promise.reject(new Error('it is owned')) : there())
+  await using lessor = new Following(await replica(), { clock, open })
+  const [stop, seen] = [new AbortController(), [] as string[]]
+  const watching = (async () => {
+    for await (const events of lessor.watch('', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
+  })()
+  await clock.settle()
+  await carry(mover)
+  await clock.advance(5_000)
+  granted(await lessor.propose(acquire('bob', 'b')))
+  await clock.settle()
+  stop.abort()
+  await watching
+  expect(seen).toEqual(['moved', 'moved', 'resync', 'granted'])
+})
+
+test('what was under way when the leases left is decided where they are, under the same number', async () => {
+  const [from, next] = [new Rig(), new MemoryLog()]
+  const { clock } = from
+  const line = new Line()
+  await using mover = await from.open()
+  const open = () => Replica.open(new MemoryStore({ log: next, clock }), { clock })
+  await using leases = new Leases(new Following(await from.open({ line }), { clock, open }), { clock, holder: 'ann' })
+  await clock.settle()
+  line.ways.append.push(20, 0)
+  const asked = fate(leases.acquire('free', { wait: false, ttl: 60_000 }))
+  await clock.settle()
+  const { revision: since } = await mover.propose({ kind: 'move' }) // stands in the log before the request does
+  await clock.advance(100)
+  await settleIn(new MemoryStore({ log: next, clock }), await readBackup(mover.backup()), { clock })
+  await mover.propose({ kind: 'move', to: 'next', since })
+  await arrive(new MemoryStore({ log: next, clock }), { clock })
+  await clock.advance(1_000)
+  expect(asked.error).toBeUndefined()
+  expect(asked.value?.held).toBe(true)
+})
+
+test('leases are not moved into a log that holds others', async () => {
+  const { replica, carry, there } = houses()
   await using mover = await replica()
   {
     await using other = await there()
@@ -125,9 +231,7 @@ test('leases are not moved into a log that holds others', async () => {
     await other.propose(command)
   }
   await expect(carry(mover)).rejects.toMatchObject({ code: 'INVALID' })
-  expect((await mover.propose({ kind: 'move', stay: true })).kind).toBe('done')
   expect((await mover.propose(acquire('ann', 'a'))).kind).toBe('granted')
-  void clock
 })
 
 /** One who was led to a server: a replica that can be cut off, and the place itself, which is owned until it is not. */
@@ -203,4 +307,27 @@ test('one that stays away while its place is owned may come back; then the place
     await clock.advance(1_000)
     lease.assertHeld()
   }
+})
+
+test('one that is closed while it goes home leaves nothing open', async () => {
+  const rig = new Rig()
+  const { clock } = rig
+  const there = await rig.open()
+  let [closed, home]: [(() => void)?, ((lessor: Lessor) => void)?] = []
+  const gone = () => Promise.reject(new LeaseError('UNAVAILABLE', 'no server'))
+  const here: Lessor & { readonly server: undefined } = {
+    ...{ profile: there.profile, signal: new AbortController().signal, server: undefined, propose: gone, read: gone },
+    async *watch() {},
+    // It says goodbye to a server that does not answer.
+    [Symbol.asyncDispose]: () => new Promise(resolve => (closed = resolve)),
+  }
+  const following = new Following(here, { clock, open: gone, home: () => new Promise(resolve => (home = resolve)) })
+  await clock.advance(10_500)
+  const closing = following[Symbol.asyncDispose]()
+  await clock.settle()
+  home!(there)
+  await clock.settle()
+  closed!()
+  await closing
+  expect(there.signal.aborted).toBe(true)
 })

@@ -104,7 +104,8 @@ export function isInternal(command: Command): boolean {
     command.kind === 'aged' ||
     command.kind === 'aged-together' ||
     command.kind === 'run' ||
-    command.kind === 'tick'
+    command.kind === 'tick' ||
+    (command.kind === 'move' && command.into !== undefined)
   )
 }
 

@@ -171,6 +171,8 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   if (before !== undefined && seq <= before.seq)
     return refuse(state, 'STALE', `operation ${seq} of ${session} was answered long ago; its answer is not kept any more`, { session, seq })
   const outcome = apply(state, proposal, effects)
+  // Asked again where the leases have gone, it is decided there.
+  if (state.moved !== undefined && outcome.kind === 'refused') return outcome
   // Renewing twice is renewing: there is nothing to remember.
   if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome)) state.answers.keep(key, session, seq, acked, { outcome, asked })
   return outcome

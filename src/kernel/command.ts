@@ -261,12 +261,16 @@ export interface Generation {
 
 /**
  * The leases move to another log: nothing is decided in this one any more, and nothing lapses. Left without `to` while they are on their way;
- * with it, whoever asks is told where they are. `stay`: they stay, or have arrived; every timer begins anew.
+ * with it, for good, and whoever asks is told where they are. `stay`: they stay after all; every timer begins anew.
  */
 export interface Move {
   readonly kind: 'move'
   readonly to?: string
   readonly stay?: boolean
+  /** With the second step: the revision of the first. Called off and begun again since, it is another's copy that counts. */
+  readonly since?: number
+  /** In the log they go to, and written by whoever carries them (src/replica/restore.ts): between the two steps nothing is decided there. */
+  readonly into?: 'begin' | 'end'
 }
 
 export type Command =

@@ -29,6 +29,7 @@ const KINDS = [
   'widen',
 ] as const satisfies readonly Command['kind'][]
 const KIND_NUMBER = new Map<Command['kind'], number>(KINDS.map((kind, i) => [kind, i]))
+const MOVES = ['go', 'stay', 'begin', 'end'] as const
 const WITH_KEY = 32
 const WITH_OPERATION = 64
 /** And it says what is asked. */
@@ -157,7 +158,8 @@ function writeCommand(to: Writer, command: Command): void {
       return to.uint(command.rules)
     case 'move':
       to.text(command.to ?? '')
-      return to.bool(command.stay ?? false)
+      to.uint(command.since ?? 0)
+      return to.byte(MOVES.indexOf(command.stay === true ? 'stay' : (command.into ?? 'go')))
     case 'generation':
       to.uint(command.lease)
       to.uint(command.token)
@@ -217,7 +219,10 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
       return { kind, rules: from.uint() }
     case 'move': {
       const place = from.text()
-      return { kind, ...(place !== '' && { to: place }), ...(from.bool() && { stay: true }) }
+      const since = from.uint()
+      const step = oneOf(MOVES, from.byte())
+      const how = step === 'go' ? {} : step === 'stay' ? { stay: true } : { into: step }
+      return { kind, ...(place !== '' && { to: place }), ...(since !== 0 && { since }), ...how }
     }
     case 'generation':
       return { kind, lease: from.uint(), token: from.uint(), revision: from.uint(), quiet: from.uint() }

@@ -164,7 +164,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   fence: fields({ kind, resource: text, token: number }),
   tick: fields({ kind, n: number, elapsed: number }),
   upgrade: fields({ kind, rules: number }),
-  move: fields({ kind, 'to?': someText, 'stay?': yesNo }),
+  move: fields({ kind, 'to?': someText, 'stay?': yesNo, 'since?': number, 'into?': choice(['begin', 'end']) }),
   generation: fields({ kind, lease: number, token: number, revision: number, quiet: number }),
 }
 

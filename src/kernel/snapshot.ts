@@ -119,7 +119,7 @@ function tables(state: State): Uint8Array {
   for (const n of [state.wall, state.longest, state.tick, state.elapsed, run.number, run.ms, state.quietEpochs]) to.uint(n)
   to.bool(run.owned)
   writeTimer(to, state.quiet)
-  to.bool(state.moved !== undefined)
+  to.byte(state.moved === undefined ? 0 : state.awaiting ? 2 : 1)
   to.text(state.moved ?? '')
   to.list([...state.policies], ([prefix, rules]) => {
     to.text(prefix)
@@ -309,8 +309,9 @@ export class StateLoader {
     state.quietEpochs = from.uint()
     state.run = { number, ms, owned: from.bool() }
     state.quiet = readTimer(from)
-    const [left, place] = [from.bool(), from.text()]
-    state.moved = left ? place : undefined
+    const [left, place] = [from.byte(), from.text()]
+    state.moved = left === 0 ? undefined : place
+    state.awaiting = left === 2
     from.list(() => state.policies.set(from.text(), readRules(from)))
     from.list(() => {
       const [id, name, hash] = [from.uint(), from.text(), from.text()]

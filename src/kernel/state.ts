@@ -200,6 +200,8 @@ export interface State {
   quietEpochs: number
   /** The leases have left for there (empty: it is not known yet where); undefined: they are here. */
   moved: string | undefined
+  /** Only while `moved` is empty: they are on their way into this log, and what it holds is not in force yet. */
+  awaiting: boolean
   readonly leases: Map<number, Lease>
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
@@ -254,6 +256,7 @@ export function found(wall = 0): State {
     quiet: undefined,
     quietEpochs: 0,
     moved: undefined,
+    awaiting: false,
     leases: new Map(),
     resources: new Map(),
     entries: new Map(),

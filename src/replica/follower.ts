@@ -49,6 +49,11 @@ export class Follower {
   #trailsFrom = 0
   #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
   #reloading: Promise<void> | undefined
+  /** The entry that opened a log which awaited leases, while what we have is not what was carried into it: that must be loaded first. */
+  #overlooked: number | undefined
+  #tookIn: number | undefined
+  /** Where we stood when it was loaded: what was asked for from there does not follow any more. */
+  #stoodAt = 0
   readonly #onChange = new Set<News>()
   #sinceSnapshot = { entries: 0, bytes: 0 }
   /** For metrics and tests. */
@@ -112,7 +117,10 @@ export class Follower {
     } catch (error) {
       throw unreadable(error, `the snapshot at ${snapshot.position.index}`)
     }
-    if (state.index <= this.#state.index) return // entries came in while it was read: we are past it
+    if (state.index <= this.#state.index && this.#overlooked === undefined) return // entries came in while it was read: we are past it
+    this.#stoodAt = this.#state.index
+    this.#tookIn = this.#overlooked
+    this.#overlooked = undefined
     this.#state = state
     this.#position = snapshot.position
     this.#recent = new RecentEvents(this.#state.revision, { limit: this.#options.events })
@@ -128,7 +136,7 @@ export class Follower {
       try {
         const snapshot = await this.#store.newest()
         if (snapshot === undefined) throw new LeaseError('DIVERGED', 'entries are gone from the log and there is no snapshot of them')
-        if (snapshot.position.index <= this.#state.index) return
+        if (snapshot.position.index <= this.#state.index && this.#overlooked === undefined) return
         this.seen.reloads++
         await this.#load(snapshot)
         this.#options.keeper().caughtUp()
@@ -144,6 +152,10 @@ export class Follower {
 
   /** Applies what follows. Whether there was anything. */
   async readOn(wait?: AbortSignal): Promise<boolean> {
+    if (this.#overlooked !== undefined) {
+      await this.#reload()
+      return true
+    }
     const read = await this.#store.read(this.#position, wait === undefined ? {} : { wait })
     if (read.kind !== 'entries') return this.notThere(read)
     this.applyAll(read.entries)
@@ -178,6 +190,7 @@ export class Follower {
   applyAll(entries: readonly Entry[]): void {
     for (const entry of entries) {
       const { index, nonce } = entry.position
+      if (this.#overlooked !== undefined || (index > this.#state.index + 1 && index <= this.#stoodAt + 1)) return
       if (index > this.#state.index) this.apply(entry)
       // Asked for before we came to where we stand: the store could not compare that. (What was under way while the log lost its tail would
       // otherwise be applied on top of what was lost, and nobody could tell afterwards.)
@@ -193,7 +206,11 @@ export class Follower {
     } catch (error) {
       throw unreadable(error, `entry ${position.index}`)
     }
-    this.#compareTrail(batch, position.index)
+    if (!this.#sameTrail(batch, position.index)) {
+      this.#overlooked = position.index
+      return
+    }
+    const { awaiting } = this.#state
     const keeper = this.#options.keeper()
     keeper.entering(age)
     const { events } = this.#effects
@@ -207,6 +224,8 @@ export class Follower {
     events.length = 0
     this.#position = position
     this.#keepTrail()
+    // What others say of before was perhaps said by those who did not know what had been carried in.
+    if (awaiting && !this.#state.awaiting) this.#trailsFrom = position.index
     this.#sinceSnapshot.entries++
     this.#sinceSnapshot.bytes += bytes.length
     if (!understands(this.#state))
@@ -225,12 +244,17 @@ export class Follower {
     this.#trails[slot + 1] = this.#state.trailB
   }
 
-  /** Two replicas that applied the same entries and differ: one of them is broken, and nobody can say which. */
-  #compareTrail({ applied, trail, proposer }: Batch, index: number): void {
-    const here = this.#state.index
-    if (applied < this.#trailsFrom || applied > here || here - applied >= WINDOW || proposer === this.#options.proposer) return
+  /**
+   * Two replicas that applied the same entries and differ: one of them is broken, and nobody can say which. Not so where leases were carried into
+   * the log while we had it open: they came as a snapshot, nothing has been decided since, and the entry that opens it is the first to differ.
+   */
+  #sameTrail({ applied, trail, proposer, proposals }: Batch, index: number): boolean {
+    const { index: here, awaiting } = this.#state
+    if (applied < this.#trailsFrom || applied > here || here - applied >= WINDOW || proposer === this.#options.proposer) return true
+    if (awaiting && !proposals.some(({ command }) => command.kind === 'move' && command.into === 'end')) return true
     const slot = (applied % WINDOW) * 2
-    if (this.#trails[slot] === trail[0] && this.#trails[slot + 1] === trail[1]) return
+    if (this.#trails[slot] === trail[0] && this.#trails[slot + 1] === trail[1]) return true
+    if (awaiting && this.#tookIn !== index) return false
     const message = `entry ${index} was proposed by a replica that decided otherwise up to entry ${applied}: compare versions`
     throw new LeaseError('DIVERGED', message, { facts: { ...this.survivor } })
   }

@@ -13,6 +13,7 @@ import { answered } from '../kernel/batch.ts'
 import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import type { Event, EventType, Wanted } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
+import { away } from '../kernel/move.ts'
 import { under } from '../kernel/name.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { MOST_RENEWALS } from '../kernel/renew.ts'
@@ -262,6 +263,7 @@ export class Replica implements Lessor {
 
   /** Every replica counts for itself, and one of them is enough: each waits a little longer than the one before it. */
   #snapshotDue(): boolean {
+    if (this.#state.awaiting) return false // it would take the place of what is being carried in
     const later = 1 + this.#turn() / SNAPSHOT_TURNS
     return this.#follower.snapshotDue(this.#snapshotEntries * later, this.#snapshotBytes * later)
   }
@@ -424,12 +426,22 @@ export class Replica implements Lessor {
       throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#state.revision}`, {
         facts: { revision: this.#state.revision },
       })
-    return (await this.#answer(query, signal)) as View<K>
+    const answer = (await this.#answer(query, signal)) as View<K>
+    // Afterwards: a long list is of the state that its last turn met.
+    if (query.kind !== 'summary') this.#mustBeHere(this.#state.moved)
+    return answer
   }
 
   #answer(query: Query, signal: AbortSignal | undefined): View | Promise<View> {
     if (query.kind === 'leases' || query.kind === 'resources' || query.kind === 'entries') return this.#lists.read(query, signal)
     return view(this.#state, query, lease => this.#keeper.remaining(lease))
+  }
+
+  /** What this log holds says nothing of leases that have left it, or that are still on their way. */
+  #mustBeHere(moved: string | undefined): void {
+    if (moved === undefined) return
+    const { code, message, facts } = away(this.#state, moved)
+    throw new LeaseError(code, message, { facts })
   }
 
   async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
@@ -450,7 +462,10 @@ export class Replica implements Lessor {
         yield events
         if (signal.aborted) return
       }
-      if (missed.upTo === revision) await news.next()
+      if (missed.upTo === revision) {
+        this.#mustBeHere(this.#state.moved || undefined) // on their way, nothing happens anywhere
+        await news.next()
+      }
       revision = missed.upTo
     }
   }

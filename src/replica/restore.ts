@@ -6,19 +6,24 @@
  * longest term that anyone can believe in has run, and leases in the backup begin their terms anew; fences never go back; until the last step the
  * log says what it said before.
  *
- * Nobody else may have the log open: a replica that lives would go on from a state that is no longer there. So it is owned where the store can
- * be; where it cannot, it must be empty.
+ * What is put there comes as a snapshot, which a replica that lives does not read. So the log is owned where the store can be. Where it cannot, it
+ * must be empty, and it decides nothing (`move` with `into`) from before the snapshot is written until an entry after it says so: that entry
+ * bears the trail of what the snapshot holds, and a replica that has come another way loads it (follower.ts).
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { apply, understands } from '../kernel/apply.ts'
-import { applyBatch, decodeBatch, encodeBatch } from '../kernel/batch.ts'
-import type { Generation } from '../kernel/command.ts'
+import { type Applied, applyBatch, decodeBatch, encodeBatch } from '../kernel/batch.ts'
+import type { Generation, Move } from '../kernel/command.ts'
 import type { Effects } from '../kernel/effects.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import { StateLoader, saveState } from '../kernel/snapshot.ts'
 import { found, nameFence, RULES, type State } from '../kernel/state.ts'
 import { type Position, START, type Store } from '../store.ts'
 import { framed, unframed } from './frame.ts'
+
+const BEGIN: Move = { kind: 'move', into: 'begin' }
+const END: Move = { kind: 'move', into: 'end' }
 
 export interface RestoreOptions {
   readonly clock?: Clock
@@ -44,6 +49,8 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
   const target = await Log.open(here)
   if (here.profile.shared && target.state.index > 0)
     throw new LeaseError('UNSUPPORTED', 'a log that others may have open cannot be replaced: restore into an empty one, as with ?name=NEW')
+  for (const { moved } of [target.state, backup])
+    if (moved) throw new LeaseError('INVALID', `the leases of this log have moved to ${moved}: restore there`, { facts: { moved } })
   await confirm?.(described(target.state))
 
   // First in the log itself: whatever happens from here on, its counters are above all that the backup has given out.
@@ -54,37 +61,44 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
     revision: Math.max(target.state.revision, backup.revision),
     quiet: Math.max(longest(target.state), longest(backup)),
   }
-  await target.append(above, clock)
+  const { shared } = here.profile
+  if (shared) await target.close(above, clock)
+  else await target.append([above], clock)
   takePlaceOf(target.state, backup)
   const { nextLease: lease, nextToken: token, revision } = target.state
   apply(backup, { command: { ...above, lease, token, revision } }, silent())
-  await target.replaceBy(backup)
+  await target.replaceBy(backup, clock)
+  if (shared) await target.append([END], clock)
   return described(backup)
 }
 
 /**
  * Puts the leases of a log that decides nothing any more into an empty one. Unlike a backup, `left` is all there is: nobody believes in anything
- * that it does not know, so it need not be quiet; every term begins anew.
+ * that it does not know, so it need not be quiet. They are not in force there until `arrive`: before that, the log they come from must have said,
+ * for good, where they are.
  */
 export async function settleIn(store: Store, left: State, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<Restored> {
   if (left.moved === undefined) throw new Error('leases can be granted in the log that they leave')
   await using here = store
   const target = await Log.open(here)
-  const { leases, policies, keys } = described(target.state)
-  if (leases + policies + keys.length > 0)
-    throw new LeaseError(
-      'INVALID',
-      `the log to move into holds ${leases} leases, ${policies} policies and ${keys.length} keys: name an empty one`,
-    )
   const { nextLease: lease, nextToken: token, revision } = left
-  await target.append({ kind: 'generation', lease, token, revision, quiet: 0 }, clock)
+  await target.close({ kind: 'generation', lease, token, revision, quiet: 0 }, clock)
   takePlaceOf(target.state, left)
   left.nextLease = target.state.nextLease
   left.nextToken = target.state.nextToken
-  left.revision = target.state.revision
-  apply(left, { command: { kind: 'move', stay: true } }, silent())
-  await target.replaceBy(left)
+  // Above what anyone who follows this log has seen of it: whoever watches must begin anew.
+  left.revision = target.state.revision + 1
+  await target.replaceBy(left, clock)
   return described(left)
+}
+
+/** What `settleIn` has put there is in force, and every term begins anew. False: it was already. */
+export async function arrive(store: Store, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<boolean> {
+  await using here = store
+  const target = await Log.open(here)
+  if (!target.state.awaiting) return false
+  await target.append([END], clock)
+  return true
 }
 
 /** How long anyone may go on believing in what this state has granted, or in what it had forgotten before. */
@@ -96,6 +110,8 @@ function longest({ longest: term, quiet }: State): number {
 function takePlaceOf(target: State, backup: State): void {
   backup.index = target.index
   backup.wall = Math.max(target.wall, backup.wall)
+  backup.moved = target.moved
+  backup.awaiting = target.awaiting
   // Of the log, not of what it says: who wrote to it, and its runs. Its trail stays that of the backup, so that a replica that was overlooked
   // is found out with its first word.
   backup.proposers.clear()
@@ -147,43 +163,65 @@ class Log {
       state = loader.finish()
     }
     const log = new Log(store, state, snapshot?.position ?? START)
-    while (await log.#readOn()) {
+    while ((await log.#readOn(Number.POSITIVE_INFINITY)) !== undefined) {
       // Until the end of the log.
     }
     return log
   }
 
-  async #readOn(): Promise<boolean> {
+  /** Applies what follows, up to that entry at most; what became of the last of it, and undefined when there was nothing. */
+  async #readOn(last: number): Promise<Applied | undefined> {
     const read = await this.#store.read(this.position)
     if (read.kind !== 'entries') throw new LeaseError('UNAVAILABLE', `the log cannot be read to its end: ${read.kind}`)
-    for (const { position, bytes } of read.entries) this.#apply(position, bytes)
-    return read.entries.length > 0
+    let applied: Applied | undefined
+    for (const { position, bytes } of read.entries) if (position.index <= last) applied = this.#apply(position, bytes)
+    return applied
   }
 
-  #apply(position: Position, bytes: Uint8Array): void {
-    applyBatch(this.state, position.index, decodeBatch(bytes), silent())
+  #apply(position: Position, bytes: Uint8Array): Applied {
+    const applied = applyBatch(this.state, position.index, decodeBatch(bytes), silent())
     this.position = position
     if (!understands(this.state))
       throw new LeaseError(
         'UNSUPPORTED',
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
+    return applied
+  }
+
+  /** Nothing is decided in this log any more, whoever writes to it, if it holds nothing. */
+  async close(above: Generation, clock: Clock): Promise<void> {
+    const [closed] = await this.append([BEGIN, above], clock)
+    if (closed?.kind === 'refused') throw new LeaseError(closed.code, closed.message, { facts: closed.facts })
   }
 
   /** From here on the log says what `state` says, and nothing else. */
-  async replaceBy(state: State): Promise<void> {
-    if ((await this.#store.snapshot(this.position, chunks(state))) !== 'kept')
-      throw new LeaseError('UNAVAILABLE', 'another process has written a snapshot meanwhile: end whoever uses this log, then try again')
+  async replaceBy(state: State, clock: Clock): Promise<void> {
+    try {
+      if ((await this.#store.snapshot(this.position, chunks(state))) !== 'kept')
+        throw new LeaseError('UNAVAILABLE', 'another process has written a snapshot meanwhile: end whoever uses this log, then try again')
+      this.state = state
+    } catch (error) {
+      // Certainly not there: whoever has the log open goes on as before. Otherwise it stays closed, since nobody knows what it holds.
+      if (this.state.awaiting && error instanceof LeaseError && error.code === 'UNAVAILABLE') await this.append([END], clock)
+      throw error
+    }
   }
 
-  async append(command: Generation, clock: Clock): Promise<void> {
+  async append(commands: readonly (Generation | Move)[], clock: Clock): Promise<readonly Outcome[]> {
     const { index: applied, trailA, trailB } = this.state
     const header = { proposer: Number(clock.bits() >> 11n) || 1, seq: 1, applied, trail: [trailA, trailB] as const }
-    const entry = encodeBatch({ ...header, wall: Math.max(0, Math.floor(clock.wall())), proposals: [{ command }] })
+    const proposals = commands.map(command => ({ command }))
+    const entry = encodeBatch({ ...header, wall: Math.max(0, Math.floor(clock.wall())), proposals })
     const appended = await this.#store.append(entry, this.position)
-    if (appended.kind !== 'appended' || appended.missed.length > 0)
-      throw new LeaseError('UNAVAILABLE', 'others write to this log: end whoever uses it, then restore again. Nothing was restored')
-    this.#apply(appended.position, entry)
+    if (appended.kind !== 'appended' && appended.kind !== 'behind')
+      throw new LeaseError('UNAVAILABLE', `the log cannot be written to: ${appended.kind}. Nothing was restored`)
+    let done: Applied | undefined
+    while (this.position.index < appended.position.index) {
+      done = await this.#readOn(appended.position.index)
+      if (done === undefined) throw new LeaseError('DIVERGED', 'the log ends before what was just written to it: nothing can be said of it')
+    }
+    return done?.kind === 'applied' ? done.outcomes : []
   }
 }
 

@@ -79,7 +79,7 @@ export class Stream {
   #command(state: State): Command {
     const resource = this.#one(this.#resources)
     const dice = this.#random(100)
-    if (state.moved !== undefined && this.#chance(3)) return { kind: 'move', stay: true }
+    if (state.moved !== undefined && this.#chance(3)) return state.awaiting ? { kind: 'move', into: 'end' } : { kind: 'move', stay: true }
     if (this.#widening && this.#chance(25)) return this.#widen(state)
     if (dice < 34) return this.#chance(3) ? this.#register() : this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
@@ -158,7 +158,8 @@ export class Stream {
         hash: '0123456789abcdef'.repeat(4),
         allow: [1, 2].map(() => ({ verb: this.#one(VERBS), prefix: this.#one(['', 'a', 'p/', 'q', 'svc', 'services']) })),
       }
-    if (this.#chance(12)) return { kind: 'move', ...(this.#chance(2) && { to: 'b' }) }
+    // Not to another place: that is for good, and nothing would be decided after it.
+    if (state.moved === undefined && this.#chance(12)) return { kind: 'move', ...this.#one([{}, { to: 'b' }, { into: 'begin' }] as const) }
     if (dice < 9) return { kind: 'unkey', id: 1 + this.#random(state.nextKey) }
     return this.#chance(3)
       ? { kind: 'generation', lease: state.nextLease, token: state.nextToken, revision: state.revision, quiet: this.#random(9_000) }

@@ -1,0 +1,84 @@
+/**
+ * Leases move to another log.
+ *
+ * Both logs decide nothing while they are copied. Then the old one says for good where they are, and only after that are they in force in the
+ * new one: whatever breaks off, and whoever calls it off meanwhile, they are granted in one place at most. Before the old log has said it, they
+ * stay; after it, the same call again completes what is missing.
+ */
+import { type Clock, systemClock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
+import type { Move } from '../kernel/command.ts'
+import type { Lessor } from '../lessor.ts'
+import type { Store } from '../store.ts'
+import { readBackup } from './backup.ts'
+import { arrive, type Restored, settleIn } from './restore.ts'
+
+export interface CarryOptions {
+  /** What the old log tells everyone. */
+  readonly place: string
+  /** The store at that place; alone on it where that is asked for and possible. */
+  readonly open: (alone: boolean) => Promise<Store>
+  readonly clock?: Clock
+}
+
+/** Undefined: they had left already, and only their arrival was missing. */
+export async function carry(old: Lessor, { place, open, clock = systemClock }: CarryOptions): Promise<Restored | undefined> {
+  const { value } = await old.read({ kind: 'summary' }, { consistent: true })
+  const now = value.moved === place ? undefined : await leave(old, place, await open(true), clock)
+  let arrived: boolean
+  try {
+    arrived = await arrive(await open(false), { clock })
+  } catch (error) {
+    throw told(error, `the leases have left for ${place}, where nobody can have them yet: the same command again completes the move`)
+  }
+  if (now === undefined && !arrived)
+    throw new LeaseError('INVALID', `the leases of this log have moved to ${place} already: nothing was left to do`, {
+      facts: { moved: place },
+    })
+  return now
+}
+
+async function leave(old: Lessor, place: string, store: Store, clock: Clock): Promise<Restored> {
+  const since = await begin(old, store)
+  let now: Restored
+  try {
+    now = await settleIn(store, await readBackup(old.backup!()), { clock })
+  } catch (error) {
+    // What may have been written there is not in force, and never will be.
+    await order(old, { kind: 'move', stay: true, since }).catch(cause => {
+      throw told(cause, `the leases could not be carried to ${place}, for ${String(error)}; nor be told to stay: call it off`)
+    })
+    throw error
+  }
+  try {
+    await order(old, { kind: 'move', to: place, since })
+    return now
+  } catch (error) {
+    throw told(
+      error,
+      `the leases may not have left for ${place}: if they have, the same command again completes the move; if not, call it off`,
+    )
+  }
+}
+
+async function begin(old: Lessor, store: Store): Promise<number> {
+  try {
+    if (old.backup === undefined) throw new LeaseError('UNSUPPORTED', 'the server gives no copy of its state: move where the store is')
+    return await order(old, { kind: 'move' })
+  } catch (error) {
+    await store[Symbol.asyncDispose]()
+    throw error
+  }
+}
+
+function told(error: unknown, what: string): unknown {
+  return error instanceof LeaseError
+    ? new LeaseError(error.code, `${what} (${error.message})`, { cause: error, facts: error.facts })
+    : error
+}
+
+async function order(lessor: Lessor, command: Move): Promise<number> {
+  const outcome = await lessor.propose(command)
+  if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  return outcome.revision
+}
