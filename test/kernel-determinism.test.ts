@@ -14,7 +14,7 @@ import { Stream } from './kernel/stream.ts'
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
  * whether logs that exist would lead elsewhere as well: that needs a new rules version.
  */
-const GOLDEN = '05b9c562f1a7cae9 2807912378 591115956'
+const GOLDEN = '93a923ba70fb0036 148472954 2070144639'
 
 function write(seed: number, length: number): { state: State; entries: Uint8Array[] } {
   const state = found()

@@ -158,7 +158,6 @@ export class Stream {
         hash: '0123456789abcdef'.repeat(4),
         allow: [1, 2].map(() => ({ verb: this.#one(VERBS), prefix: this.#one(['', 'a', 'p/', 'q', 'svc', 'services']) })),
       }
-    // Not to another place: that is for good, and nothing would be decided after it.
     if (state.moved === undefined && this.#chance(12)) return { kind: 'move', ...this.#one([{}, { to: 'b' }, { into: 'begin' }] as const) }
     if (dice < 9) return { kind: 'unkey', id: 1 + this.#random(state.nextKey) }
     return this.#chance(3)
