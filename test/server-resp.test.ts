@@ -416,3 +416,33 @@ describe('a mistake is called one', () => {
     expect(await message(raw.next())).toBe('ERR Protocol error: the length of an argument cannot be negative')
   })
 })
+
+describe('a list', () => {
+  test('has at most as many as asked for', async () => {
+    await using here = await place()
+    using raw = new Raw(here.port)
+    for (const name of ['a/1', 'a/2', 'a/3', 'LIMIT/1'])
+      await raw.ask('LEASE.ACQUIRE', name, 'TTL', 60_000, 'HOLDER', name, 'ENTRY', `e/${name}`, 'v')
+    expect(await raw.ask('LEASE.LIST')).toHaveLength(4)
+    expect(await raw.ask('LEASE.LIST', 'LIMIT', 3)).toHaveLength(3)
+    expect(await raw.ask('LEASE.LIST', 'a', 'LIMIT', 2)).toHaveLength(2)
+    expect(await raw.ask('LEASE.LIST', 'LIMIT')).toHaveLength(1)
+    expect(await raw.ask('LEASE.LIST', 'LIMIT', 'limit', 5)).toHaveLength(1)
+    expect(await raw.ask('LEASE.LEASES', 'LIMIT', 3)).toHaveLength(3)
+    expect(await raw.ask('LEASE.LEASES', 'PREFIX', 'a', 'LIMIT', 2)).toHaveLength(2)
+    expect(await raw.ask('LEASE.LEASES', 'HOLDER', 'a/1', 'LIMIT', 2)).toHaveLength(1)
+    expect(await raw.ask('LEASE.ENTRIES', 'e', 'LIMIT', 1)).toHaveLength(1)
+    for (const wrong of [0, -1, 100_001, 'all']) expect(await message(raw.ask('LEASE.LIST', 'LIMIT', wrong))).toMatch(/^INVALID LIMIT/)
+    expect(await message(raw.ask('LEASE.LIST', 'a', 'b'))).toMatch(/^INVALID /)
+    expect(await message(raw.ask('LEASE.LIST', 'a', 'LIMIT'))).toMatch(/^INVALID /)
+  })
+
+  test('that is not whole is not taken for one that is', { timeout: 30_000 }, async () => {
+    await using here = await place()
+    using raw = new Raw(here.port)
+    for (let i = 0; i <= 100; i++) await raw.ask('LEASE.ACQUIRE', ...Array.from({ length: 100 }, (_, j) => `a/${i}/${j}`), 'TTL', 60_000)
+    expect(await message(raw.ask('LEASE.LIST'))).toMatch(/^LIMIT there are more than 10000: say LIMIT n/)
+    expect(await raw.ask('LEASE.LIST', 'a', 'LIMIT', 5)).toHaveLength(5)
+    expect(await raw.ask('LEASE.LIST', 'a/5')).toHaveLength(100)
+  })
+})

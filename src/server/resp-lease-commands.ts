@@ -1,14 +1,13 @@
-/** The table of what leases can be asked over RESP. */
+/** The table of what can be done with leases over RESP. */
 import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command, PolicyRules, Revoke } from '../kernel/command.ts'
 import { operationNamed } from '../kernel/digest.ts'
-import { badName, badPrefix } from '../kernel/name.ts'
-import type { Query } from '../lessor.ts'
 import { ProtocolError } from '../wire/resp.ts'
 import { acquire } from './resp-acquire.ts'
 import { duration, invalid, opText, type RespCommand, text, whole, words } from './resp-command.ts'
 import { scopesIn } from './resp-key.ts'
+import { prefixAt, read } from './resp-look-commands.ts'
 import type { RespSession } from './resp-session.ts'
 import { unwatch, watch } from './resp-watch.ts'
 import { writeDone, writeFenced, writeId, writeRenewed, writeValue } from './resp-write.ts'
@@ -179,69 +178,6 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
       session.propose({ kind: 'fence', resource: text(session, 1, 'a resource'), token: whole(session, 2, 'a token') }, writeFenced),
   },
   {
-    name: 'LEASE.INFO',
-    arity: 2,
-    summary: 'id',
-    verb: 'read',
-    example: ['$lease'],
-    run: session => read(session, { kind: 'lease', lease: whole(session, 1, 'a lease') }),
-  },
-  {
-    name: 'LEASE.SHOW',
-    arity: 2,
-    summary: 'resource',
-    verb: 'read',
-    names: [1, 1, 1],
-    example: ['jobs/nightly'],
-    run: session => read(session, { kind: 'resource', resource: nameAt(session, 1) }),
-  },
-  {
-    name: 'LEASE.LIST',
-    arity: -1,
-    summary: '[prefix]: the resources that are held or waited for',
-    verb: 'read',
-    example: ['jobs'],
-    run: session => read(session, { kind: 'resources', prefix: prefixAt(session, 1) }),
-  },
-  {
-    name: 'LEASE.LEASES',
-    arity: -1,
-    summary: '[PREFIX prefix] [HOLDER name]',
-    verb: 'read',
-    example: ['PREFIX', 'jobs'],
-    run: session => {
-      const query: { kind: 'leases'; prefix?: string; holder?: string } = { kind: 'leases' }
-      words(session, 1, {
-        PREFIX: at => {
-          query.prefix = prefixAt(session, at)
-          return 1
-        },
-        HOLDER: at => {
-          query.holder = text(session, at, 'HOLDER')
-          return 1
-        },
-      })
-      read(session, query)
-    },
-  },
-  {
-    name: 'LEASE.ENTRIES',
-    arity: -1,
-    summary: '[prefix]',
-    verb: 'read',
-    example: ['jobs'],
-    run: session => read(session, { kind: 'entries', prefix: prefixAt(session, 1) }),
-  },
-  {
-    name: 'LEASE.HISTORY',
-    arity: 2,
-    summary: 'resource: who had it last, and how each ended',
-    verb: 'read',
-    names: [1, 1, 1],
-    example: ['jobs/nightly'],
-    run: session => read(session, { kind: 'history', resource: nameAt(session, 1) }),
-  },
-  {
     name: 'LEASE.WATCH',
     arity: -2,
     summary: 'prefix [AFTER revision] [TYPES type …]: what happens there comes by push',
@@ -343,31 +279,6 @@ function targetNamed(word: string, what: string): Revoke['target'] {
   const lease = /^\d{1,16}$/.test(what) ? Number(what) : Number.NaN
   if (word !== 'LEASE' || !Number.isSafeInteger(lease)) throw invalid('revoke a lease by its id, or HOLDER name, or PREFIX prefix')
   return { lease }
-}
-
-function prefixAt(session: RespSession, i: number): string {
-  if (i >= session.args.count) return ''
-  const prefix = text(session, i, 'a prefix')
-  const wrong = badPrefix(prefix)
-  if (wrong !== undefined) throw invalid(`the prefix ${wrong}`)
-  return prefix
-}
-
-function nameAt(session: RespSession, i: number): string {
-  const name = text(session, i, 'a resource')
-  const wrong = badName(name)
-  if (wrong !== undefined) throw invalid(`the resource ${wrong}`)
-  return name
-}
-
-/** What follows waits for it: an answer may be large, and only one of them is made at a time. */
-function read<K extends Query['kind']>(session: RespSession, query: Extract<Query, { readonly kind: K }>): void {
-  const { desk } = session.door.context
-  // What this connection asked for before must be seen in the answer, though it may not have been decided yet.
-  session.occupy(desk.read<K>(session.caller, query, { consistent: session.owes }), (to, { value, revision }) => {
-    if (value === undefined) to.null()
-    else writeValue(to, Array.isArray(value) ? value : { ...value, revision })
-  })
 }
 
 function policy(session: RespSession): void {
