@@ -2,8 +2,11 @@ import { expect, test } from 'vitest'
 import { LeaseError } from '../src/errors.ts'
 import { Leases } from '../src/leases.ts'
 import type { WatchOptions } from '../src/lessor.ts'
+import { connect } from '../src/open.ts'
+import { hashOf } from '../src/server/secret.ts'
 import { SilentLessor, silentLessor } from '../src/testing/in-memory.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
+import { place } from './resp-place.ts'
 
 /** Counts the watches that are open. */
 class CountingLessor extends SilentLessor {
@@ -133,6 +136,23 @@ test('a waiter that may not watch learns of its grant within a second or so', as
   expect(deaf.watches).toBeLessThan(20)
 })
 
+test('where only names can be watched, some of what is held is listened for name by name', async () => {
+  const clock = new ManualClock()
+  class NarrowLessor extends SilentLessor {
+    override async *watch(prefix: string, options: WatchOptions) {
+      await Promise.resolve()
+      if (!prefix.includes('/')) throw new LeaseError('FORBIDDEN', 'the key ci may not watch everything')
+      yield* super.watch(prefix, options)
+    }
+  }
+  await using leases = new Leases(new NarrowLessor(clock), { clock })
+  const [a, b] = [await leases.acquire('a/1', { ttl: '30s' }), await leases.acquire('b/1', { ttl: '30s' })]
+  await clock.advance(300)
+  await leases.revoke({ lease: a.id })
+  await clock.settle()
+  expect([a.held, b.held]).toEqual([false, true])
+})
+
 test('a wake from suspend is noticed within a quarter of a second', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
@@ -143,3 +163,30 @@ test('a wake from suspend is noticed within a quarter of a second', async () => 
   await clock.advance(250)
   expect(signal.reason).toMatchObject({ facts: { cause: 'suspend' } })
 })
+
+test('with a key that may acquire and not watch, a waiter hears of its grant and a holder of its end at once', async () => {
+  await using here = await place()
+  const allow = (['acquire', 'renew', 'release', 'read'] as const).map(verb => ({ verb, prefix: 'jobs' }))
+  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashOf('ci'), allow })
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  const url = `leasehold://127.0.0.1:${here.port}`
+  await using root = await connect(url, { apiKey: 'root' })
+  await using ci = await connect(url, { apiKey: 'ci' })
+  const before = await root.acquire('jobs/a', { ttl: '1h' })
+  const asked = ci.acquire('jobs/a', { ttl: '1h' })
+  await expect.poll(async () => (await root.query('jobs')).pending.length).toBe(1)
+  await before.release()
+  const lease = await asked // its next renewal would be in twenty minutes
+  await using other = await ci.acquire('jobs/b', { ttl: '1h' })
+  await using elsewhere = await ci.acquire('jobs/c/1', { ttl: '1h' })
+  await expect.poll(() => here.server.desk.watches).toBe(1)
+  const lost = new Promise(resolve => lease.signal.addEventListener('abort', resolve))
+  await root.revoke({ lease: lease.id })
+  await lost
+  expect(lease.signal.reason).toMatchObject({ facts: { cause: 'revoked' } })
+  expect([other.held, elsewhere.held]).toEqual([true, true])
+  const stop = new AbortController()
+  for (const prefix of ['', 'secret'])
+    await expect(ci.watch(prefix, { signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toMatchObject({ code: 'FORBIDDEN' })
+}, 20_000)

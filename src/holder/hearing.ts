@@ -12,6 +12,8 @@ import { type Operations, PATIENCE } from './operations.ts'
 
 /** What others do to a lease that is held. When one lapses, its holder's own clocks have said so before. */
 const ENDS: readonly EventType[] = ['revoked', 'transferred', 'recalled']
+/** Where we may watch names alone, those that are held have so many watches between them. */
+const MOST_WATCHES = 32
 /** Where we may not watch, those who wait are asked about so often; and it is tried again whether we may. */
 const LOOK = 1_000
 const RETRY_DENIED = 30_000
@@ -60,7 +62,7 @@ export class Hearing {
 
   #heard(events: readonly Event[], watch: Watch): void {
     if (events[0]!.type === 'resync') {
-      if (watch === this.#ends) void this.#checkHeld()
+      if (watch.types !== undefined) void this.#checkHeld()
       else this.#checkWaiters(watch)
       return
     }
@@ -78,15 +80,25 @@ export class Hearing {
         this.#ended(belief, event.cause ?? event.type, event.by ?? '')
     }
     for (const [belief, granted] of grants) this.#granted(belief, granted)
-    if (watch === this.#ends) return
+    if (watch.types !== undefined) return
     for (const waiter of this.#beliefs.waiters.values()) if (waiter.asked.onWait !== undefined) void this.check(waiter.belief)
   }
 
-  /** Whoever waits must not wait for its next renewal to learn that it was granted. What is held hears of its end with that. */
+  /** Whoever waits must not wait for its next renewal to learn that it was granted. Most of what is held hears of its end with that. */
   #denied(watch: Watch): number {
-    if (watch === this.#ends) return RETRY_DENIED
+    if (watch === this.#ends) this.#listenApart()
+    if (watch.types !== undefined) return RETRY_DENIED
     this.#checkWaiters(watch)
     return LOOK
+  }
+
+  /** A key that may acquire a name may watch that very name. */
+  #listenApart(): void {
+    for (const belief of this.#beliefs) {
+      if (this.#news.size >= MOST_WATCHES) return
+      const { stage, resources, revision, news } = belief
+      if (stage === 'held' && resources.length === 1 && news === undefined) belief.news = this.#news.follow(resources[0]!, revision, ENDS)
+    }
   }
 
   #checkWaiters(watch: Watch): void {

@@ -33,6 +33,10 @@ export class News {
     this.#reader = reader
   }
 
+  get size(): number {
+    return this.#watches.size
+  }
+
   /** A watch that was there already may have passed `after`: then its `revision` says so. */
   follow(prefix: string, after: number, types?: readonly EventType[]): Watch {
     const there = this.#watches.get(keyOf({ prefix, types }))

@@ -185,7 +185,10 @@ export class Desk implements AsyncDisposable {
 
   /** What a caller may see of what happens under a prefix. A revoked key's watch ends at once, with `UNAUTHENTICATED`. */
   async *watch(caller: Caller, prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
-    this.mayWatch(caller, prefix)
+    this.gate.admit(caller)
+    // Who has a name is told to whoever asks for it, and a waiter must hear of its grant: so what may be acquired may be watched, where it is named.
+    const byAcquire = prefix !== '' && this.gate.may(caller, 'acquire', prefix)
+    if (!byAcquire) this.mayWatch(caller, prefix)
     const key = caller.key === 0 ? caller : caller.key
     const open = this.#watches.get(key) ?? 0
     if (open >= this.limits.watches)
@@ -196,7 +199,7 @@ export class Desk implements AsyncDisposable {
     const stay = this.#stay(caller, options.signal)
     try {
       for await (const events of this.lessor.watch(prefix, { ...options, signal: stay.signal })) {
-        const shown = this.gate.events(caller, events)
+        const shown = this.gate.events(caller, events, byAcquire)
         if (shown.length > 0) yield shown
       }
       if (!options.signal.aborted) stay.signal.throwIfAborted()

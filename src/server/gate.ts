@@ -256,11 +256,12 @@ export class Gate implements AsyncDisposable {
     }
   }
 
-  /** The events of one revision that a caller may see. An event that names nothing is for those who may watch everything. */
-  events(caller: Caller, events: readonly Event[]): readonly Event[] {
+  /** The events of one revision that a caller may see. `byAcquire`: also what it may acquire. One that names nothing is for those who may watch everything. */
+  events(caller: Caller, events: readonly Event[], byAcquire = false): readonly Event[] {
     if (caller.key === 0 && (caller.operator === true || !this.closed)) return events
     return events.filter(({ type, resource, key = '' }) => {
       if (type === 'resync' || type === 'generation') return true
+      if (byAcquire && resource !== undefined && this.may(caller, 'acquire', resource)) return true
       return type === 'key' ? this.may(caller, 'admin', '') : this.may(caller, 'watch', resource ?? key)
     })
   }

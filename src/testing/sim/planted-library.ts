@@ -34,8 +34,8 @@ export const LIBRARY_BUGS: readonly Planted[] = [
   {
     name: 'a lease that was waited for is believed from the news of its grant (redlock 296)',
     file: 'holder/applicant.js',
-    find: '            return (await beliefs.confirm(belief, told)) ? belief : undefined;\n        // It came',
-    put: `            return beliefs.heartbeat.join(Object.assign(belief, { stage: 'held', resources: told.resources, tokens: told.tokens, sent: beliefs.heartbeat.sent() })), belief;
+    find: '            return (await beliefs.confirm(belief, heard)) ? belief : undefined;\n        // It came',
+    put: `            return beliefs.heartbeat.join(Object.assign(belief, { stage: 'held', resources: heard.resources, tokens: heard.tokens, sent: beliefs.heartbeat.sent() })), belief;
         // It came`,
     expected: ['S1', 'S16', 'L3'],
     profiles,
