@@ -184,19 +184,43 @@ export function defaultUrl(env: Readonly<Record<string, string | undefined>> = p
   return `file:${join(state !== undefined && isAbsolute(state) ? state : join(homedir(), '.local', 'state'), 'leasehold', 'leasehold.db')}`
 }
 
+/** For words and logs: without the user and the password that may stand in it. */
+export function shown(url: string): string {
+  return url.replace(/^([a-z][a-z0-9+.-]*:\/\/).*@/is, '$1').replace(/([?&](?:password|passwd|pwd)=)[^&]*/gi, '$1…')
+}
+
 function unknown(url: string, scheme: string | undefined): LeaseError {
-  const hint = scheme === undefined && url !== '' ? `; did you mean file:${url}?` : ''
+  const meant = /^(\[[\da-f:.]+\]|[\w.-]+):\d{1,5}\/?$/i.test(url)
+    ? `leasehold://${url}`
+    : scheme === undefined && url !== ''
+      ? `file:${url}`
+      : ''
+  const hint = meant === '' ? '' : `; did you mean ${meant}?`
   return new LeaseError(
     'INVALID',
-    `${url === '' ? 'an empty text' : url} names no place for leases: use memory: or file:PATH or postgres://HOST or redis://HOST or etcd://HOST or leasehold://HOST${hint}`,
+    `${url === '' ? 'an empty text' : shown(url)} names no place for leases: use memory: or file:PATH or postgres://HOST or redis://HOST or etcd://HOST or leasehold://HOST${hint}`,
     {
-      facts: { url },
+      facts: { url: shown(url) },
     },
   )
 }
 
+/** The path behind a `file:` URL; undefined for another. */
+export function pathOf(url: string): string | undefined {
+  if (!/^file:/i.test(url)) return undefined
+  if (!/^file:\/\//i.test(url)) return url.slice('file:'.length)
+  try {
+    return fileURLToPath(url)
+  } catch (cause) {
+    throw new LeaseError('INVALID', `${url} names no file of this machine: write file:PATH, or file:///PATH with % as %25`, {
+      cause,
+      facts: { url },
+    })
+  }
+}
+
 function file(url: string, own: Owning | undefined): Store {
-  const path = url.startsWith('file://') ? fileURLToPath(url) : url.slice('file:'.length)
+  const path = pathOf(url)!
   if (path === '') throw new LeaseError('INVALID', 'file: needs a path, as in file:leases.db', { facts: { url } })
   return new FileStore({ path, ...(own !== undefined && { own }) })
 }

@@ -1,9 +1,11 @@
-import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
+import { failureOf } from '../src/cli/exit.ts'
 import { explanation, type Known } from '../src/cli/explain.ts'
 import { clean, jsonLine, table } from '../src/cli/output.ts'
 import { settingsOf, shown } from '../src/cli/settings.ts'
-import { connect } from '../src/open.ts'
+import { LeaseError } from '../src/errors.ts'
+import { connect, open } from '../src/open.ts'
 import { Place, program } from './cli.ts'
 
 const SLOW = 120_000
@@ -169,14 +171,17 @@ test('a flag counts before the environment, that before the file, that before th
   const state = { XDG_STATE_HOME: place.path }
   mkdirSync(`${place.path}/leasehold`)
   const file = `${place.path}/leasehold/leasehold.json`
-  expect(settingsOf({}, state)).toMatchObject({ url: `file:${place.path}/leasehold/leasehold.db`, from: 'default', file: undefined })
+  expect(settingsOf({}, state)).toMatchObject({ url: `file:${place.path}/leasehold/leasehold.db`, from: undefined, file: undefined })
   writeFileSync(file, JSON.stringify({ store: 'redis://file', holder: 'file', apiKey: 'file' }), { mode: 0o600 })
-  expect(settingsOf({}, state)).toMatchObject({ url: 'redis://file', holder: 'file', apiKey: 'file', from: 'file' })
+  expect(settingsOf({}, state)).toMatchObject({ url: 'redis://file', holder: 'file', apiKey: 'file', from: `${file} ("store")` })
   const env = { ...state, LEASEHOLD_HOLDER: 'env', LEASEHOLD_API_KEY: 'env' }
   expect(settingsOf({}, env)).toMatchObject({ url: 'redis://file', holder: 'env', apiKey: 'env' })
-  expect(settingsOf({}, { ...env, LEASEHOLD_URL: 'redis://env' })).toMatchObject({ url: 'redis://env', from: 'environment' })
-  expect(settingsOf({ store: 'redis://flag', holder: 'flag' }, env)).toMatchObject({ url: 'redis://flag', holder: 'flag', from: 'flag' })
-  expect(settingsOf({}, { ...state, LEASEHOLD_URL: '' })).toMatchObject({ from: 'file' })
+  expect(settingsOf({}, { ...env, LEASEHOLD_URL: 'redis://env' })).toMatchObject({
+    url: 'redis://env',
+    from: 'the environment (LEASEHOLD_URL)',
+  })
+  expect(settingsOf({ store: 'redis://flag', holder: 'flag' }, env)).toMatchObject({ url: 'redis://flag', holder: 'flag', from: undefined })
+  expect(settingsOf({}, { ...state, LEASEHOLD_URL: '' })).toMatchObject({ from: `${file} ("store")` })
 
   chmodSync(file, 0o666)
   expect(() => settingsOf({}, state)).toThrow(/can be written by others/)
@@ -192,6 +197,64 @@ test('a flag counts before the environment, that before the file, that before th
     writeFileSync(file, text)
     expect(() => settingsOf({}, state)).toThrow(complaint)
   }
+})
+
+test('paths of a configuration file are seen from its folder, those of a flag from where we are', () => {
+  using place = { path: new Place().path, [Symbol.dispose]() {} }
+  const file = `${place.path}/here.json`
+  writeFileSync(file, JSON.stringify({ store: 'file:leases.db' }))
+  expect(settingsOf({ config: file }, {}).url).toBe(`file:${place.path}/leases.db`)
+  expect(settingsOf({ config: file, store: 'file:leases.db' }, {}).url).toBe(`file:${process.cwd()}/leases.db`)
+})
+
+test('a URL that names nothing is a mistake of whoever wrote it, told without its password', async () => {
+  for (const url of ['http://', 'http://h:99999', 'file://foo/bar.db', 'file:///tmp/%zz', 'mysql://u:s3cret@h', 'mysql://u:s3/cr@et@h']) {
+    const error = await open(url).then(
+      () => undefined,
+      found => found as LeaseError,
+    )
+    expect([url, error?.code]).toEqual([url, 'INVALID'])
+    expect(`${error!.message}${JSON.stringify(error!.facts)}`).not.toMatch(/s3/)
+  }
+  await expect(open('127.0.0.1:7420')).rejects.toThrow(/did you mean leasehold:\/\/127\.0\.0\.1:7420\?/)
+  await expect(open('localhost:7420')).rejects.toThrow(/did you mean leasehold:\/\/localhost:7420\?/)
+  await expect(open('leases.db')).rejects.toThrow(/did you mean file:leases\.db\?/)
+})
+
+test('an engine that does not accept a password is not taken for a file of another user', () => {
+  const told = (facts: Record<string, string>) => failureOf(new LeaseError('UNAVAILABLE', 'no', { facts }))
+  expect(told({ reason: 'permission', where: 'redis' })).toMatchObject({ exit: 77, next: expect.stringMatching(/password/) })
+  expect(told({ reason: 'credentials', place: 'postgres' })).toMatchObject({ exit: 77, next: expect.stringMatching(/password/) })
+  expect(told({ reason: 'permission', path: '/x' })).toMatchObject({ exit: 77, next: expect.stringMatching(/owns the file/) })
+  expect(told({ reason: 'readonly', where: 'redis' }).exit).toBe(69)
+})
+
+test('what was asked for in a way that can mean nothing is refused, and says how', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const cases: [number, string[], RegExp][] = [
+    [64, ['show', '/'], /begins with a slash/],
+    [64, ['ls', '//'], /begins with a slash/],
+    [64, ['explain', 'a//b'], /empty segment/],
+    [64, ['policy'], /leasehold policy set/],
+    [64, ['key'], /leasehold key create/],
+    [64, ['help', 'bogus'], /no command bogus/],
+    [64, ['key', 'create', '--name', 'ci'], /--allow/],
+    [64, ['elect', 'a', '--terms', '0', '--', 'true'], /--terms/],
+    [64, ['elect', 'a', '--terms', '-1', '--', 'true'], /--terms/],
+  ]
+  const ended = await Promise.all(cases.map(([, args]) => here.run(args)))
+  expect(ended.map(({ code, stdout }) => [code, stdout])).toEqual(cases.map(([code]) => [code, '']))
+  for (const [i, { stderr }] of ended.entries()) expect(stderr).toMatch(cases[i]![2])
+  expect(await here.json('key', 'ls')).toEqual([])
+  const first = await here.run(['key', 'create', '--name', 'ci', '--allow', 'read', '--json'])
+  expect(first.stderr).toMatch(/first key[\s\S]*WARNING: no key allows 'admin' over everything/)
+})
+
+test.skipIf(!existsSync('/dev/full'))('output that finds no room ends with 74 and words', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const full = await here.spawn('sh', ['-c', '"$@" >/dev/full', 'sh', process.execPath, program, 'show', 'io', '--json']).finished
+  expect(full.code).toBe(74)
+  expect(JSON.parse(full.stderr)).toMatchObject({ error: { code: 'ENOSPC', exit: 74 } })
 })
 
 test('what is said about a URL leaves out who asks and with which password', () => {

@@ -20,7 +20,7 @@ test('a service is listed while its command runs, drains when it is told to stop
     '--metadata',
     '{"x":1}',
   ]
-  const agent = here.start([...words, '--drain', '2s', '--', 'sh', '-c', script])
+  const agent = here.start([...words, '--drain', '5s', '--', 'sh', '-c', script])
   await agent.printed(/up/)
   expect(await here.json('discover', '--capability', 'plan')).toMatchObject([
     { service: 'planner', instance: 'a', address: 'http://10.0.0.7:8080', status: 'passing', metadata: { x: 1 } },
@@ -30,6 +30,7 @@ test('a service is listed while its command runs, drains when it is told to stop
   await eventually('it drains', async () => (await here.json('discover', 'planner', '--status', 'draining')).length === 1)
   expect((await agent.finished).code).toBe(7)
   expect(agent.stdout()).toContain('told')
+  expect(agent.stderr()).toBe('') // its own leaving is no news
   expect(await here.json('discover')).toEqual([])
   expect((await here.run(['discover', 'planner', '--pick'])).code).toBe(1)
 })
@@ -58,6 +59,16 @@ test('a name that another has is refused with its holder, and a command that is 
   expect((await here.run(['register', 'other', '--address', 'a:1', '--', 'no-such-command'])).code).toBe(127)
   expect(await here.json('discover', 'other')).toEqual([])
   expect((await here.run(['register', 'planner', '--', 'true'])).code).toBe(64)
+})
+
+test('its command sees its own lease, and no token or resource of a lease around it', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const script = 'echo "$LEASEHOLD_SERVICE [$LEASEHOLD_TOKEN] [$LEASEHOLD_RESOURCE] $LEASEHOLD_LEASE"'
+  const env = { LEASEHOLD_TOKEN: '5', LEASEHOLD_RESOURCE: 'outer', LEASEHOLD_LEASE: '7' }
+  const { stdout } = await here.run(['register', 's', '--address', 'a:1', '--', 'sh', '-c', script], { env })
+  expect(stdout).toMatch(/^s \[\] \[\] \d{8,}\n$/)
+  const bad = await here.run(['register', 's', '--address', 'a:1', '--metadata', '{', '--', 'true'])
+  expect([bad.code, bad.stderr]).toEqual([64, expect.not.stringMatching(/exit code/i)])
 })
 
 test('a server answers names and datagrams where it is asked to, and refuses to tell them to everyone', { timeout: SLOW }, async () => {

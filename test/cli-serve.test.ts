@@ -147,6 +147,49 @@ test('an open address without keys refuses to start and says how to mend it; so 
   expect((await server.printed(/"serving":"([^"]*)"/))[1]).toBe(`file:${here.file('c.db')}`)
 })
 
+test('a mistake in a flag is 64; in the environment or the file, 78, and it says where', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const files = [
+    '{"serve":{"listen":["foo"]}}',
+    '{"serve":{"listen":["0.0.0.0:0"]}}',
+    '{"serve":{"logLevel":"loud"}}',
+    '{"serve":{"limits":{"foo":1}}}',
+    '{"serve":{"tlsCert":"nope","tlsKey":"nope"}}',
+    '{"serve":{"tlsCert":"nope"}}',
+    '{"serve":{"listen":["127.0.0.1:0"],"dns":"foo"}}',
+    '{"holder":"../x"}',
+    '{"store":"leasehold://h"}',
+    '{"store":"file:///tmp/%zz"}',
+  ]
+  const configured = await Promise.all(
+    files.map((text, i) => {
+      const file = here.file(`${i}.json`)
+      writeFileSync(file, text)
+      const place = text.includes('"store"') ? [] : ['--store', `file:${here.file(`${i}.db`)}`]
+      return here.run(['serve', '--config', file, ...place])
+    }),
+  )
+  expect(configured.map(({ code }) => code)).toEqual(files.map(() => 78))
+  for (const [i, { stderr }] of configured.entries()) expect(stderr).toContain(`Mend it in ${here.file(`${i}.json`)}`)
+  writeFileSync(here.file('bad.pem'), 'bad')
+  const pem = here.file('bad.pem')
+  const flagged = await Promise.all([
+    here.run(['serve', '--listen', 'foo']),
+    here.run(['serve', '--log-level', 'loud', '--store', `file:${here.file('a.db')}`]),
+    here.run(['serve', '--tls-cert', 'nope', '--tls-key', 'nope', '--store', `file:${here.file('b.db')}`]),
+    here.run(['serve', '--tls-cert', pem, '--tls-key', pem, '--store', `file:${here.file('c.db')}`]),
+    here.run(['serve', '--store', 'http://']),
+    here.run(['ls', '--holder', '../x']),
+  ])
+  expect(flagged.map(({ code }) => code)).toEqual(flagged.map(() => 64))
+  const named = await Promise.all([
+    here.run(['serve'], { env: { LEASEHOLD_URL: 'leasehold://x' } }),
+    here.run(['ls'], { env: { LEASEHOLD_URL: 'http://' } }),
+    here.run(['ls'], { env: { LEASEHOLD_HOLDER: '../x' } }),
+  ])
+  expect(named.map(({ code }) => code)).toEqual([78, 78, 78])
+})
+
 test('npm start serves the default store on the next free port', { timeout: SLOW }, async () => {
   await using here = new Place()
   const npm = spawnSync('npm', ['--version']).status === 0

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { alive, eventually, Place, processesWith, program, type Running } from './cli.ts'
 
@@ -80,6 +81,43 @@ describe.skipIf(!there)('on a terminal', () => {
     process.kill(Number(pid), 'SIGTERM')
     await running.printed(/got it/)
     expect((await running.finished).code).toBe(9)
+  })
+
+  test('every signal reaches the command once, whether it was sent to us alone or to the whole job', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const names = ['INT', 'QUIT', 'TERM', 'HUP', 'USR1', 'USR2', 'WINCH'] as const
+    const traps = names.map(name => `trap 'echo "got ${name}."' ${name}`).join('; ')
+    const running = leasehold(here, 'run', 'a', '--', 'sh', '-c', `${traps}; echo "up $PPID."; while [ ! -e stop ]; do sleep 0.05; done`)
+    const pid = Number((await running.printed(/up (\d+)\./))[1])
+    for (const [target, times] of [
+      [pid, 1],
+      [-pid, 2],
+    ] as const)
+      for (const name of names) {
+        process.kill(target, `SIG${name}`)
+        await running.printed(new RegExp(`(got ${name}\\.[\\s\\S]*){${times}}`))
+      }
+    type(running, '\u0003')
+    await running.printed(/(got INT\.[\s\S]*){3}/)
+    type(running, '\u001c')
+    await running.printed(/(got QUIT\.[\s\S]*){3}/)
+    await here.spawn('touch', [here.file('stop')]).finished
+    const { stdout } = await running.finished
+    expect(names.map(name => stdout.split(`got ${name}.`).length - 1)).toEqual([3, 3, 2, 2, 2, 2, 2])
+  })
+
+  test('a server whose terminal is closed stops in order', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const serve = [process.execPath, program, 'serve', '--listen', '127.0.0.1:0'].map(quoted).join(' ')
+    // The shell passes the hangup on to its job, as those that people use do.
+    const script = `${serve} & job=$!; trap 'kill -HUP $job' HUP; wait $job; wait $job; echo "ended $?" >code`
+    const running = inTerminal(here, 'sh', '-c', script)
+    await running.printed(/http:/)
+    running.process.kill('SIGKILL')
+    expect(await eventually('it has ended', () => existsSync(here.file('code')) && readFileSync(here.file('code'), 'utf8'))).toBe(
+      'ended 0\n',
+    )
+    expect((await here.run(['run', 'a', '--', 'true'])).code).toBe(0)
   })
 
   test('while it waits, one line says who has it, for how long, and our place; it goes when the wait is over', {

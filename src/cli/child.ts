@@ -6,26 +6,25 @@
  * - Without a terminal the child leads a session of its own, so its whole group is signalled at once and nobody can slip away.
  * - With one it stays in our group, which is the job that the shell made: reading from the terminal, Ctrl-C, Ctrl-Z, fg and bg then work as
  *   if we were not there. Its descendants in that group are looked up when they are to be signalled; neighbours in a pipeline are left alone.
- *   Ctrl-C and Ctrl-\ reach the child from the terminal itself and are not passed on a second time, nor is a hangup.
+ *   What went to the whole group, as Ctrl-C does, is not passed on a second time: a witness in the group tells it from what was sent to us alone.
  *
  * Not promised: that what moved into a session of its own (a daemon) ends; on a terminal, that an orphan is found which has also emptied its
- * environment; there, that INT or QUIT sent to us alone is passed on while we are in the foreground.
+ * environment; there, that a signal comes once which is sent in the moment of the start, or two of the same within milliseconds.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { type Clock, pause, systemClock } from '../clock.ts'
 import { CommandFailure, EXIT, exitOfSignal } from './exit.ts'
 import { Guardian } from './guardian.ts'
-import { hasTerminal, processes, processOf, startedWith } from './process-table.ts'
-
-export const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGWINCH'] as const
-export type Forwarded = (typeof FORWARDED)[number]
+import type { Forwarded } from './hearing.ts'
+import { hasTerminal, processes, startedWith } from './process-table.ts'
+import { Witness } from './witness.ts'
 
 const LOOK = 50
 
 export interface ChildOptions {
   readonly command: readonly string[]
-  /** In addition to our own. One of them must be known to nobody else: by it, what the child has started is recognised. */
-  readonly env: Readonly<Record<string, string>>
+  /** In addition to our own; undefined takes one away. One of them must be known to nobody else: by it, what the child has started is recognised. */
+  readonly env: Readonly<Record<string, string | undefined>>
   readonly cookie: string
   /** How it is to be ended when we cannot do it any more, because we were killed. Left out: then it goes on. */
   readonly guard?: { readonly kill: boolean; readonly grace: number }
@@ -38,6 +37,7 @@ export class Child {
   readonly #process: ChildProcess
   readonly #pid: number
   readonly #onTerminal: boolean
+  readonly #witness: Witness | undefined
   readonly #cookie: string
   readonly #clock: Clock
   #guardian: Guardian | undefined
@@ -46,13 +46,14 @@ export class Child {
   private constructor(
     started: ChildProcess,
     ended: Promise<number>,
-    onTerminal: boolean,
+    witness: Witness | undefined,
     guardian: Guardian | undefined,
     options: ChildOptions,
   ) {
     this.#process = started
     this.#pid = started.pid!
-    this.#onTerminal = onTerminal
+    this.#onTerminal = witness !== undefined
+    this.#witness = witness
     this.#cookie = options.cookie
     this.#clock = options.clock ?? systemClock
     this.#guardian = guardian
@@ -65,6 +66,7 @@ export class Child {
   static async start(options: ChildOptions): Promise<Child> {
     const { command, env } = options
     const onTerminal = hasTerminal()
+    const witness = onTerminal ? await Witness.start(options.clock) : undefined
     const [file = '', ...args] = command
     const guardian = options.guard && new Guardian(options.guard)
     const child = spawn(file, args, { stdio: 'inherit', env: { ...process.env, ...env }, detached: !onTerminal })
@@ -75,14 +77,27 @@ export class Child {
     )
     await new Promise<void>((resolve, reject) => {
       child.once('spawn', resolve)
-      child.once('error', error => reject(notStarted(file, error)))
+      child.once('error', error => {
+        witness?.dismiss()
+        reject(notStarted(file, error))
+      })
     })
-    return new Child(child, ended, onTerminal, guardian, options)
+    return new Child(child, ended, witness, guardian, options)
   }
 
-  /** Passes on a signal that was sent to us. What ends programs goes to all that the child started, as from a terminal. */
-  forward(name: Forwarded): void {
-    if (this.#over || this.#hadIt(name)) return
+  /** Whether a signal that we have just heard was sent to the child as well. */
+  async had(name: Forwarded): Promise<boolean> {
+    return this.#witness !== undefined && (await this.#witness.heard(name))
+  }
+
+  /** Passes it on unless the child had it. */
+  async forward(name: Forwarded): Promise<void> {
+    if (!(await this.had(name))) this.pass(name)
+  }
+
+  /** What ends programs goes to all that the child started, as from a terminal. */
+  pass(name: Forwarded): void {
+    if (this.#over) return
     if (name === 'SIGUSR1' || name === 'SIGUSR2' || name === 'SIGWINCH') this.#process.kill(name)
     else this.#signalAll(name)
   }
@@ -108,16 +123,7 @@ export class Child {
   leave(): void {
     this.#guardian?.dismiss()
     this.#guardian = undefined
-  }
-
-  /** Whether the terminal has sent it to the whole job, the child included. */
-  #hadIt(name: Forwarded): boolean {
-    if (!this.#onTerminal) return false
-    if (name !== 'SIGINT' && name !== 'SIGQUIT' && name !== 'SIGWINCH' && name !== 'SIGHUP') return false
-    const self = processOf(process.pid)
-    // When a terminal goes, its session's leader is told alone: a shell passes it on to its jobs, and if that is us, so do we.
-    if (name === 'SIGHUP') return !hasTerminal() && self?.session !== process.pid
-    return self !== undefined && self.foreground === self.group
+    this.#witness?.dismiss()
   }
 
   /** What lives of the child and of what it started, as far as it is in its group. */

@@ -2,8 +2,10 @@ import { type Command, Option } from 'commander'
 import { pause } from '../clock.ts'
 import { milliseconds } from '../duration.ts'
 import { Errand, grace, ON_LOST } from './errand.ts'
+import { usage } from './exit.ts'
+import { Hearing } from './hearing.ts'
 import { whole } from './run.ts'
-import { common, visit } from './visit.ts'
+import { common, type Visit, visit } from './visit.ts'
 
 /** After a term that ended by itself: a command that fails at once must not make elections as fast as the disk can write. */
 const BETWEEN = 1_000
@@ -31,20 +33,23 @@ export function elect(program: Command): void {
     .option('--grace <duration>', 'how long the command has between TERM and KILL', '5s')
     .action(async (name: string, command: string[], options: Options, self: Command) => {
       const most = options.terms === undefined ? Number.POSITIVE_INFINITY : whole(options.terms, '--terms')
+      if (most < 1) throw usage(`--terms takes a number from 1, not ${options.terms}`, 'Leave it out to stand again and again.')
       const asked = {
         ttl: milliseconds(options.ttl, '--ttl'),
         renew: 'continuous' as const,
         ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
       }
       const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
-      process.exitCode = await visit(self, async ({ leases, out, settings, clock }) => {
-        using errand = new Errand({ leases, out, url: settings.url, ...wanted })
+      const hearing = new Hearing()
+      const work = async ({ leases, out, settings, clock }: Visit) => {
+        const errand = new Errand({ leases, hearing, out, url: settings.url, ...wanted })
         for (let terms = 1; ; terms++) {
           const { code, lost } = await errand.run(`election/${name}`, asked)
           if (errand.signal.aborted || terms >= most) return code
           out.note(`the term is over: ${lost ? 'it was lost' : `the command ended with ${code}`}; standing again`, { terms, code, lost })
           if (!lost) await pause(clock, BETWEEN, errand.signal, { ref: true })
         }
-      })
+      }
+      process.exitCode = await visit(self, work, hearing)
     })
 }

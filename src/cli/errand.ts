@@ -12,16 +12,21 @@ import { type Clock, pause } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
-import type { Leases } from '../leases.ts'
-import { Child, FORWARDED, type Forwarded } from './child.ts'
-import { EXIT, Interrupted, usage } from './exit.ts'
+import type { AcquireOptions, Leases } from '../leases.ts'
+import { Child } from './child.ts'
+import { denial, EXIT, usage } from './exit.ts'
+import type { Hearing } from './hearing.ts'
 import type { Output } from './output.ts'
 import { waitingLine } from './waiting-line.ts'
 
 export const ON_LOST = ['kill', 'term', 'ignore'] as const
 
+/** How often a lessor that has gone is asked again, after it was given its own time to answer. */
+const AGAIN = 1_000
+
 export interface ErrandOptions {
   readonly leases: Leases
+  readonly hearing: Hearing
   readonly out: Output
   readonly url: string
   readonly command: readonly string[]
@@ -41,8 +46,6 @@ export function grace(text: Duration): number {
 export class Errand {
   readonly #options: ErrandOptions
   readonly #clock: Clock
-  readonly #interrupt = new AbortController()
-  readonly #heard = new Map<Forwarded, () => void>()
   #child: Child | undefined
   #stopping: Promise<void> | undefined
   #lost = false
@@ -51,34 +54,20 @@ export class Errand {
     if (options.command.length === 0) throw usage('there is no command to run', 'Write it after --: leasehold run NAME -- CMD…')
     this.#options = options
     this.#clock = options.leases.clock
-    for (const name of FORWARDED) {
-      const hear = () => this.#hear(name)
-      this.#heard.set(name, hear)
-      process.on(name, hear)
-    }
   }
 
   /** Fires when a signal asks us to end. */
   get signal(): AbortSignal {
-    return this.#interrupt.signal
-  }
-
-  [Symbol.dispose](): void {
-    for (const [name, hear] of this.#heard) process.off(name, hear)
+    return this.#options.hearing.signal
   }
 
   /** Waits for the lease, runs the command under it, gives it back. */
-  async run(resource: string, options: Parameters<Leases['acquire']>[1]): Promise<Ended> {
+  async run(resource: string, options: AcquireOptions): Promise<Ended> {
     const { leases, out } = this.#options
     const line = waitingLine({ leases, out, resource })
     let lease: Lease
     try {
-      lease = await leases.acquire(resource, {
-        ...options,
-        signal: this.signal,
-        onWait: line.place,
-        onLost: reason => this.#hasLost(reason),
-      })
+      lease = await this.#obtain(resource, options, line.place)
     } finally {
       line.end()
     }
@@ -89,8 +78,36 @@ export class Errand {
     }
   }
 
+  /** Whoever has once reached the lessor goes on while it is away: a server that is started anew must not end everyone who waits for it. */
+  async #obtain(resource: string, options: AcquireOptions, place: NonNullable<AcquireOptions['onWait']>): Promise<Lease> {
+    const { leases, out } = this.#options
+    const { wait = true } = options
+    const end = typeof wait === 'boolean' ? Number.POSITIVE_INFINITY : this.#clock.now() + milliseconds(wait, '--wait')
+    let said = false
+    for (;;) {
+      try {
+        return await leases.acquire(resource, {
+          ...options,
+          ...(end < Number.POSITIVE_INFINITY && { wait: Math.max(0, Math.round(end - this.#clock.now())) }),
+          signal: this.signal,
+          onWait: where => {
+            said = false
+            place(where)
+          },
+          onLost: reason => this.#hasLost(reason),
+        })
+      } catch (error) {
+        const over = wait === false || this.#clock.now() >= end || leases.lessor.signal.aborted
+        if (over || !isAway(error)) throw error
+        if (!said) out.note(`${error.message}; still waiting for ${resource}, and asking again`, { resource, away: error.code })
+        said = true
+      }
+      await pause(this.#clock, Math.min(AGAIN, Math.max(0, end - this.#clock.now())), this.signal, { ref: true })
+    }
+  }
+
   async #under(lease: Lease, resource: string): Promise<Ended> {
-    const { command, url, onLost, grace, out } = this.#options
+    const { command, url, onLost, grace, out, hearing } = this.#options
     this.#lost = false
     this.#stopping = undefined
     this.signal.throwIfAborted()
@@ -104,8 +121,9 @@ export class Errand {
     const guard = onLost === 'ignore' ? undefined : { kill: onLost === 'kill', grace }
     const child = await Child.start({ command, env, cookie, clock: this.#clock, ...(guard !== undefined && { guard }) })
     this.#child = child
-    // What was heard while it was being started is passed on now.
-    if (this.signal.reason instanceof Interrupted) child.forward(this.signal.reason.signal as Forwarded)
+    hearing.passTo(name => void child.forward(name))
+    // What was heard while it was being started is passed on now, whether it was there to have it or not.
+    if (hearing.ending !== undefined) child.pass(hearing.ending)
     void lease.recalled // hear of a revoke at once, not with the next renewal
     if (out.json) out.note('granted', { resource, lease: lease.id, token: lease.token })
     // It was lost while the command was being started.
@@ -119,6 +137,7 @@ export class Errand {
       return { code: onLost === 'ignore' ? code : EXIT.lost, lost: true }
     } finally {
       over.abort()
+      hearing.passTo(undefined)
       child.leave()
       this.#child = undefined
     }
@@ -164,10 +183,10 @@ export class Errand {
     }
     return this.#stopping
   }
+}
 
-  #hear(name: Forwarded): void {
-    const ends = name !== 'SIGUSR1' && name !== 'SIGUSR2' && name !== 'SIGWINCH'
-    if (ends && !this.#interrupt.signal.aborted) this.#interrupt.abort(new Interrupted(name))
-    this.#child?.forward(name)
-  }
+/** Nobody answers at the moment. What has moved to a place that cannot be opened, or may not be used, is not waited for. */
+function isAway(error: unknown): error is LeaseError {
+  if (!(error instanceof LeaseError) || (error.code !== 'UNKNOWN' && error.code !== 'UNAVAILABLE')) return false
+  return error.facts.moved === undefined && denial(error) === undefined
 }

@@ -8,6 +8,7 @@ export const EXIT = {
   usage: 64,
   unavailable: 69,
   software: 70,
+  output: 74,
   held: 75,
   permission: 77,
   configuration: 78,
@@ -104,12 +105,22 @@ const TOLD: Readonly<Record<LeaseError['code'], Told>> = {
   },
 }
 
+/** The store is there and does not let us in: of what it says, only a person can change anything. */
+export function denial({ facts }: LeaseError): Omit<Told, 'means'> | undefined {
+  const { reason, path } = facts
+  if (path !== undefined)
+    return reason === 'permission' || reason === 'readonly'
+      ? { exit: EXIT.permission, next: 'Run as the user who owns the file.' }
+      : undefined
+  if (!['permission', 'credentials', 'password', 'user'].includes(reason as string)) return undefined
+  return { exit: EXIT.permission, next: 'See the user and the password in the URL of the store, and what that user may do there.' }
+}
+
 export function failureOf(error: unknown): Failure {
   if (error instanceof CommandFailure) return error.failure
   if (error instanceof LeaseError) {
     const { code, message: happened, facts } = error
-    const denied = facts.reason === 'permission' || facts.reason === 'readonly'
-    const told = denied ? { ...TOLD[code], exit: EXIT.permission, next: 'Run as the user who owns the file.' } : TOLD[code]
+    const told = { ...TOLD[code], ...denial(error) }
     const { resource } = facts
     return { code, happened, facts, ...told, next: typeof resource === 'string' ? told.next.replace('NAME', resource) : told.next }
   }

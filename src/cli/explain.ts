@@ -4,6 +4,7 @@ import { inWords } from '../duration.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import { under } from '../kernel/name.ts'
 import type { GrantView, PastGrant, ResourceView, Summary, View } from '../lessor.ts'
+import { mustName } from './name.ts'
 import { clean } from './output.ts'
 import { inPairs } from './policy.ts'
 import { taken, unitsOf } from './show.ts'
@@ -15,6 +16,7 @@ export function explain(program: Command): void {
     .summary('why it is free, held or frozen, who is ahead, what would end it')
     .argument('<name>', 'a resource')
     .action(async (name: string, _: unknown, self: Command) => {
+      mustName(name)
       await visit(self, async ({ read, lessor, out, clock }) => {
         const { revision, value: resource } = await read({ kind: 'resource', resource: name })
         // At that revision or later: all of it has been applied here.

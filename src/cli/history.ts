@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { inWords } from '../duration.ts'
+import { mustName } from './name.ts'
 import { common, visit } from './visit.ts'
 import { clockTime } from './words.ts'
 
@@ -8,6 +9,7 @@ export function history(program: Command): void {
     .summary('the last holders of a resource, and how each ended')
     .argument('<name>', 'a resource')
     .action(async (name: string, _: unknown, self: Command) => {
+      mustName(name)
       await visit(self, async ({ read, out }) => {
         const { value } = await read({ kind: 'history', resource: name })
         if (out.json) {

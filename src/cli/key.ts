@@ -20,7 +20,7 @@ export function key(program: Command): void {
   common(group.command('create'))
     .summary('make a key, and show its secret this once')
     .requiredOption('--name <name>', 'for people')
-    .requiredOption('--allow <scope>', "verbs and a prefix, as in 'acquire,renew,release,read:jobs/'; may be repeated", collect, [])
+    .requiredOption('--allow <scope>', "verbs and a prefix, as in 'acquire,renew,release,read:jobs/'; may be repeated", collect)
     .addHelpText('after', `\nVerbs: ${VERBS.join(' ')}. Without a prefix a scope is over everything.\n${HELP}`)
     .action(async ({ name, allow }: { name: string; allow: string[] }, self: Command) => {
       const scopes = allow.flatMap(scopesIn)
@@ -29,14 +29,18 @@ export function key(program: Command): void {
         const { value: before } = await read({ kind: 'keys' })
         const secret = newSecret(clock)
         const { id, revision } = await change(here, { kind: 'key', name, hash: hashOf(secret), allow: scopes })
-        if (out.json) return out.data({ id, name, secret, allow: scopes, revision })
-        await out.text(secret)
-        out.note(`key ${id} (${name}). Its secret is shown only now; callers put it into LEASEHOLD_API_KEY.`)
+        if (out.json) await out.data({ id, name, secret, allow: scopes, revision })
+        else await out.text(secret)
+        out.note(`key ${id} (${name}). Its secret is shown only now; callers put it into LEASEHOLD_API_KEY.`, { id })
         if (before.length === 0) out.note('this is the first key: from now on a server answers nobody who has none.')
         const administers = [...before.flatMap(known => known.allow), ...scopes].some(
           ({ verb, prefix }) => verb === 'admin' && prefix === '',
         )
-        if (!administers) out.note("no key allows 'admin' over everything: only whoever has the store itself can administer.")
+        if (!administers)
+          out.note(
+            "WARNING: no key allows 'admin' over everything. From now on only a command that opens the store itself can make or revoke keys (leasehold key create --name admin --allow admin --store URL); for a server whose store nobody else can open, nobody can.",
+            { administers: false },
+          )
       })
     })
   common(group.command('ls'))
@@ -72,7 +76,7 @@ export function key(program: Command): void {
     })
 }
 
-function collect(value: string, before: string[]): string[] {
+function collect(value: string, before: string[] = []): string[] {
   return [...before, value]
 }
 

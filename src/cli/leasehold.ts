@@ -1,72 +1,9 @@
 #!/usr/bin/env node
-/** The program: which commands there are, and how every one of them ends. A new command is its file and one line here. */
-import { readFileSync } from 'node:fs'
-import { Command, CommanderError } from 'commander'
-import { backup } from './backup.ts'
-import { certify } from './certify.ts'
-import { discover } from './discover.ts'
-import { elect } from './elect.ts'
-import { EXIT, report, usage } from './exit.ts'
-import { explain } from './explain.ts'
-import { history } from './history.ts'
-import { key } from './key.ts'
-import { ls } from './ls.ts'
-import { migrate } from './migrate.ts'
-import { breakHold, revoke } from './operate.ts'
-import { endQuietlyWhenNobodyReads, say } from './output.ts'
-import { policy } from './policy.ts'
-import { register } from './register.ts'
-import { restore } from './restore.ts'
-import { run } from './run.ts'
-import { serve } from './serve.ts'
-import { show } from './show.ts'
-import { common } from './visit.ts'
-import { watch } from './watch.ts'
+// Before anything else is loaded: USR1 and USR2 belong to the command that is run. The one would open a debugger of Node, to which every user of the
+// machine can connect, and the other end us.
+for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, () => {})
 
-const commands: readonly ((program: Command) => void)[] = [
-  ...[serve, run, elect],
-  ...[ls, show, watch, history, explain],
-  ...[register, discover],
-  ...[revoke, breakHold, policy, key],
-  ...[backup, restore, migrate, certify],
-]
-
-function program(): Command {
-  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
-  const all = common(new Command('leasehold'))
-    .description('Leases: who may do what, for how long.')
-    .version(version)
-    .enablePositionalOptions()
-    .helpCommand('help [command]', 'what a command does and takes')
-    .showSuggestionAfterError()
-  for (const add of commands) add(all)
-  for (const each of [all, ...below(all)])
-    each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
-  return all
-}
-
-function below(command: Command): Command[] {
-  return command.commands.flatMap(each => [each as Command, ...below(each as Command)])
-}
-
-async function main(argv: readonly string[]): Promise<void> {
-  endQuietlyWhenNobodyReads()
-  const end = argv.indexOf('--')
-  const json = (end === -1 ? argv : argv.slice(0, end)).includes('--json')
-  const all = program()
-  try {
-    if (argv.length === 0) say(all.helpInformation().trimEnd())
-    if (argv.length === 0) process.exitCode = EXIT.usage
-    else await all.parseAsync(argv, { from: 'user' })
-  } catch (error) {
-    if (!(error instanceof CommanderError)) process.exitCode = report(error, { json })
-    else if (error.exitCode !== 0) process.exitCode = report(mistyped(error), { json })
-  }
-}
-
-function mistyped({ message, code }: CommanderError): Error {
-  const hint = code === 'commander.unknownOption' ? ' What belongs to the command that is run comes after --.' : ''
-  return usage(message.replace(/^error: /, ''), `See leasehold help, or leasehold help COMMAND.${hint}`)
-}
-
+const { main } = await import('./program.ts')
 await main(process.argv.slice(2))
+
+export {}

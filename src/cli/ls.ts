@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { inWords } from '../duration.ts'
+import { mustPrefix } from './name.ts'
 import type { Row } from './output.ts'
 import { unitsOf } from './show.ts'
 import { common, visit } from './visit.ts'
@@ -9,6 +10,7 @@ export function ls(program: Command): void {
     .summary('what is held and waited for')
     .argument('[prefix]', 'only names under it, by whole segments', '')
     .action(async (prefix: string, _: unknown, self: Command) => {
+      mustPrefix(prefix)
       await visit(self, async ({ read, out, clock }) => {
         const { revision, value } = await read({ kind: 'resources', prefix })
         if (out.json) {

@@ -2,7 +2,7 @@
  * What the commands print: data on stdout, words on stderr. Names come from strangers, so nothing of them reaches a terminal that could move
  * its cursor, change its colours or turn its text around.
  */
-import { writeSync } from 'node:fs'
+import { closeSync, writeSync } from 'node:fs'
 import { isatty } from 'node:tty'
 
 /** Controls, marks of direction, characters without a width, separators of lines, tags, and halves of characters. */
@@ -109,10 +109,20 @@ export function write(text: string): void {
   }
 }
 
-/** `| head` has seen enough: that is no failure. */
-export function endQuietlyWhenNobodyReads(): void {
-  process.stdout.on('error', error => {
-    if ((error as NodeJS.ErrnoException).code === 'EPIPE') process.exit(process.exitCode ?? 0)
-    throw error
+/** `| head` has seen enough: that is no failure. Neither is a terminal that has gone: whoever had it is told by a hangup. */
+export function onStdoutError(fail: (error: NodeJS.ErrnoException) => number): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    const unread = error.code === 'EPIPE' || error.code === 'EIO'
+    process.exit(unread ? (process.exitCode ?? 0) : fail(error))
+  })
+}
+
+/**
+ * When it ends, Node gives back each terminal as it was, and aborts when that fails, as on one that has gone. What is closed it leaves alone.
+ */
+export function leaveGoneTerminals(): void {
+  const terminals = [0, 1, 2].filter(fd => isatty(fd))
+  process.on('exit', () => {
+    for (const fd of terminals) if (!isatty(fd)) closeSync(fd)
   })
 }

@@ -3,6 +3,7 @@ import { milliseconds } from '../duration.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import { normalPrefix } from '../kernel/name.ts'
 import { usage } from './exit.ts'
+import { mustPrefix } from './name.ts'
 import { change } from './operate.ts'
 import { common, visit } from './visit.ts'
 
@@ -17,6 +18,7 @@ export function policy(program: Command): void {
     .summary('the rules of a prefix, or of all')
     .argument('[prefix]', 'left out: all of them')
     .action(async (prefix: string | undefined, _: unknown, self: Command) => {
+      if (prefix !== undefined) mustPrefix(prefix)
       await visit(self, async ({ read, out }) => {
         const { value } = await read({ kind: 'policies' })
         const found = value.filter(policy => prefix === undefined || policy.prefix === normalPrefix(prefix))

@@ -21,10 +21,6 @@ export function processes(): Process[] {
   })
 }
 
-export function processOf(pid: number): Process | undefined {
-  return procPids() === undefined ? processes().find(found => found.pid === pid) : fromProc(pid)
-}
-
 function procPids(): number[] | undefined {
   if (process.platform !== 'linux') return undefined
   try {

@@ -1,10 +1,11 @@
 import type { Command } from 'commander'
 import { milliseconds } from '../duration.ts'
 import type { RegisterInput } from '../recipe/registry.ts'
-import { Child, FORWARDED, type Forwarded } from './child.ts'
-import { EXIT, usage } from './exit.ts'
+import { Child } from './child.ts'
+import { usage } from './exit.ts'
+import { type Forwarded, Hearing } from './hearing.ts'
 import { whole } from './run.ts'
-import { common, visit } from './visit.ts'
+import { common, type Visit, visit } from './visit.ts'
 
 interface Options {
   readonly address?: readonly string[]
@@ -46,32 +47,47 @@ export function register(program: Command): void {
       if (options.address === undefined) throw usage('--address is missing', 'Say where it is reached: --address http://10.0.0.7:8080')
       const drain = milliseconds(options.drain, '--drain')
       const input = inputOf(service, options)
-      process.exitCode = await visit(self, async ({ leases, out, settings, clock }) => {
+      const hearing = new Hearing()
+      const work = async ({ leases, out, settings, clock, signal }: Visit) => {
+        let leaving = false
         await using registered = await leases.registry.register({
           ...input,
           ttl: milliseconds(options.ttl, '--ttl'),
           wait: milliseconds(options.wait, '--wait'),
-          onEvent: ({ type, reason }) =>
-            out.note(`${service}: ${type}${reason === undefined ? '' : `: ${reason.message}`}`, { registration: type }),
+          signal,
+          onEvent: ({ type, reason }) => {
+            if (!leaving) out.note(`${service}: ${type}${reason === undefined ? '' : `: ${reason.message}`}`, { registration: type })
+          },
         })
-        const env = { LEASEHOLD_SERVICE: service, LEASEHOLD_LEASE: String(registered.lease), LEASEHOLD_URL: settings.url }
-        const child = await Child.start({ command, env, cookie: `LEASEHOLD_LEASE=${registered.lease}`, clock })
-        const hear = (name: Forwarded) => () => {
-          const leaves = name === 'SIGTERM' || name === 'SIGINT'
-          if (!leaves || drain === 0) return child.forward(name)
-          // Told to stop: first nobody picks it any more, then it hears of it.
-          void registered.drain().catch(() => {})
-          clock.after(drain, () => child.forward(name), { ref: true })
+        signal.throwIfAborted()
+        const env = {
+          LEASEHOLD_SERVICE: service,
+          LEASEHOLD_LEASE: String(registered.lease),
+          LEASEHOLD_URL: settings.url,
+          // Of a lease around this one: together with the number above they would be taken for its.
+          LEASEHOLD_RESOURCE: undefined,
+          LEASEHOLD_TOKEN: undefined,
         }
-        const heard = FORWARDED.map(name => [name, hear(name)] as const)
-        for (const [name, listener] of heard) process.on(name, listener)
+        const child = await Child.start({ command, env, cookie: `LEASEHOLD_LEASE=${registered.lease}`, clock })
+        let cancel = () => {}
+        // Told to stop: first nobody picks it any more, then it hears of it.
+        const tell = (name: Forwarded) => {
+          if (drain === 0 || (name !== 'SIGTERM' && name !== 'SIGINT')) return child.pass(name)
+          void registered.drain().catch(() => {})
+          cancel = clock.after(drain, () => child.pass(name), { ref: true })
+        }
+        hearing.passTo(async name => (await child.had(name)) || tell(name))
+        if (hearing.ending !== undefined) tell(hearing.ending)
         try {
           return await child.ended
         } finally {
-          for (const [name, listener] of heard) process.off(name, listener)
+          leaving = true
+          cancel()
+          hearing.passTo(undefined)
           child.leave()
         }
-      })
+      }
+      process.exitCode = await visit(self, work, hearing)
     })
 }
 
@@ -81,10 +97,7 @@ function inputOf(service: string, options: Options): RegisterInput {
   try {
     kept = metadata === undefined ? undefined : JSON.parse(metadata)
   } catch (error) {
-    throw usage(
-      `--metadata is not JSON: ${(error as Error).message}`,
-      `Write it as --metadata '{"key": "value"}'. Exit code ${EXIT.usage}.`,
-    )
+    throw usage(`--metadata is not JSON: ${(error as Error).message}`, `Write it as --metadata '{"key": "value"}'.`)
   }
   return {
     service,

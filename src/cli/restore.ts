@@ -6,7 +6,7 @@ import { storeOf } from '../open.ts'
 import { readBackup } from '../replica/backup.ts'
 import { restore as restoreInto } from '../replica/restore.ts'
 import { CommandFailure, EXIT } from './exit.ts'
-import { shown } from './settings.ts'
+import { blamed, shown } from './settings.ts'
 import { asked, common } from './visit.ts'
 
 export function restore(program: Command): void {
@@ -22,7 +22,7 @@ export function restore(program: Command): void {
       const state = await readBackup(file === '-' ? process.stdin : createReadStream(file))
       if (/^(leaseholds?|https?):/i.test(settings.url))
         throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} is a server: stop it, and restore into the store behind it (--store)`)
-      const store = await storeOf(settings.url, { own: { name: 'leasehold restore' } })
+      const store = await blamed(settings, () => storeOf(settings.url, { own: { name: 'leasehold restore' } }))
       const now = await restoreInto(store, state, {
         confirm: ({ leases, policies, keys }) => {
           if (yes || leases + policies + keys.length === 0) return

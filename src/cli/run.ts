@@ -3,7 +3,8 @@ import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import { Errand, grace, ON_LOST } from './errand.ts'
 import { CommandFailure, EXIT, failureOf, usage } from './exit.ts'
-import { common, visit } from './visit.ts'
+import { Hearing } from './hearing.ts'
+import { common, type Visit, visit } from './visit.ts'
 
 interface Options {
   readonly ttl: string
@@ -43,8 +44,9 @@ export function run(program: Command): void {
         ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
       }
       const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
-      process.exitCode = await visit(self, async ({ leases, out, settings }) => {
-        using errand = new Errand({ leases, out, url: settings.url, ...wanted })
+      const hearing = new Hearing()
+      const work = async ({ leases, out, settings }: Visit) => {
+        const errand = new Errand({ leases, hearing, out, url: settings.url, ...wanted })
         try {
           return (await errand.run(name, asked)).code
         } catch (error) {
@@ -56,7 +58,8 @@ export function run(program: Command): void {
           out.note(`${happened}; skipped`, { skipped: name })
           return held
         }
-      })
+      }
+      process.exitCode = await visit(self, work, hearing)
     })
 }
 

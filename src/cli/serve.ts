@@ -5,7 +5,9 @@
  * readable by its user alone, and commands that are led from the file to the server show it (open.ts).
  */
 import { lstatSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { resolve } from 'node:path'
+import { dirname, resolve } from 'node:path'
+import { createSecureContext } from 'node:tls'
+import { isatty } from 'node:tty'
 import type { Command } from 'commander'
 import { systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -18,7 +20,8 @@ import type { ServeOptions, Server } from '../server/serve.ts'
 import { FileStore } from '../store/file.ts'
 import type { Store } from '../store.ts'
 import { misconfigured, usage } from './exit.ts'
-import { pathOf, shown } from './settings.ts'
+import { hasTerminal } from './process-table.ts'
+import { blamed, mistaken, pathOf, shown } from './settings.ts'
 import { type Asked, asked, common, stayAlive } from './visit.ts'
 
 interface Options extends RegistryOptions {
@@ -39,6 +42,7 @@ interface Options extends RegistryOptions {
 const LISTS = ['listen', 'host', 'checkAllow']
 const TEXTS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
 const SWITCHES = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
+const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
 const OBJECTS = ['limits', 'checkCommands']
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
 /** How many ports are tried after the one that is taken. */
@@ -70,13 +74,47 @@ export function serve(program: Command): void {
     .action(async (flags: Options, self: Command) => {
       const here = asked(self)
       const options = { ...configured(here), ...flags }
-      if ((options.tlsCert === undefined) !== (options.tlsKey === undefined))
-        throw usage('--tls-cert and --tls-key come together', 'Give both, or neither.')
-      await run(here, options)
+      await run(here, options, blaming(here, options, flags))
     })
 }
 
-/** What the configuration file says under "serve". */
+/** Tells a mistake in these settings to whom it concerns: the caller, if one of them was a flag. */
+type Blaming = <T>(names: readonly (keyof Options)[], work: () => T | Promise<T>) => Promise<T>
+
+function blaming({ settings: { file } }: Asked, options: Options, flags: Options): Blaming {
+  return async (names, work) => {
+    try {
+      return await work()
+    } catch (error) {
+      const given = names.filter(name => options[name] !== undefined)
+      const theirs = given.length > 0 && given.every(name => flags[name] === undefined)
+      throw mistaken(error, theirs ? `${file} ("serve": ${given.join(', ')})` : undefined)
+    }
+  }
+}
+
+const TLS = ['tlsCert', 'tlsKey', 'tlsCa'] as const
+const REGISTRY = ['dns', 'dnsDomain', 'dnsPublic', 'udp', 'checkAllow', 'commandChecks', 'checkCommands'] as const
+
+/** Looked at before anything is opened: what is wrong with a certificate, OpenSSL tells in words for programmers. */
+function mustFit({ tlsCert, tlsKey, tlsCa }: Options): void {
+  if ((tlsCert === undefined) !== (tlsKey === undefined)) throw usage('--tls-cert and --tls-key come together', 'Give both, or neither.')
+  const [cert, key, ca] = [tlsCert, tlsKey, tlsCa].map(file => {
+    try {
+      return file === undefined ? undefined : readFileSync(file)
+    } catch (error) {
+      throw usage(`${file} cannot be read: ${(error as Error).message}`, 'Name another file, or give the right to read this one.')
+    }
+  })
+  try {
+    createSecureContext({ ...(cert && { cert }), ...(key && { key }), ...(ca && { ca }) })
+  } catch (error) {
+    const files = [tlsCert, tlsKey, tlsCa].filter(file => file !== undefined).join(', ')
+    throw usage(`${files}: ${(error as Error).message}`, 'Certificate and key are PEM, without a passphrase, and belong together.')
+  }
+}
+
+/** What the configuration file says under "serve", with its paths as seen from its folder. */
 function configured({ settings: { serve: given, file } }: Asked): Options {
   for (const [name, value] of Object.entries(given)) {
     const right = LISTS.includes(name)
@@ -92,13 +130,17 @@ function configured({ settings: { serve: given, file } }: Asked): Options {
         `Lists of texts: ${LISTS.join(', ')}. Texts: ${TEXTS.join(', ')}. true or false: ${SWITCHES.join(', ')}. Objects: ${OBJECTS.join(', ')}.`,
       )
   }
-  return given as Options
+  const paths = PATHS.flatMap(name => (given[name] === undefined ? [] : [[name, resolve(dirname(file!), given[name] as string)]]))
+  return { ...given, ...Object.fromEntries(paths) } as Options
 }
 
-async function run({ settings, out }: Asked, options: Options): Promise<void> {
+async function run({ settings, out }: Asked, options: Options, blame: Blaming): Promise<void> {
   const { url } = settings
-  if (/^(leaseholds?|https?):/i.test(url))
-    throw usage(`${shown(url)} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
+  await blamed(settings, () => {
+    if (/^(leaseholds?|https?):/i.test(url))
+      throw usage(`${shown(url)} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
+  })
+  await blame(TLS, () => mustFit(options))
   const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }, { openRegistry }] = await Promise.all([
     import('../server/serve.ts'),
     import('../server/http/http-door.ts'),
@@ -107,11 +149,15 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
     import('../server/registry/doors.ts'),
   ])
   const { logLevel = 'info' } = options // what operators do is logged at this level
-  if (!(LEVELS as readonly string[]).includes(logLevel))
-    throw usage(`there is no log level ${logLevel}`, `There are: ${LEVELS.join(', ')}.`)
+  await blame(['logLevel'], () => {
+    if (!(LEVELS as readonly string[]).includes(logLevel))
+      throw usage(`there is no log level ${logLevel}`, `There are: ${LEVELS.join(', ')}.`)
+  })
+  process.stderr.on('error', () => {}) // nobody reads the log any more: that ends no server
   const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
-  const limits = limitsFrom(options.limits)
+  const limits = await blame(['limits'], () => limitsFrom(options.limits))
   const stop = stopping()
+  const ofTerminal = [0, 1, 2].some(fd => isatty(fd))
   const stay = stayAlive(systemClock)
   try {
     for (;;) {
@@ -127,9 +173,9 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
   }
 
   async function serveOnce(): Promise<unknown> {
-    const store = await storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } })
+    const store = await blamed(settings, () => storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } }))
     const owned = !store.profile.shared
-    const replica = await replicaOn(store, url, { owned })
+    const replica = await blamed(settings, () => replicaOn(store, url, { owned }))
     // When the leases move to another store, so does their server.
     await using lessor = new Following(replica, { open: there => openHere(there) })
     const path = pathOf(url)
@@ -145,10 +191,14 @@ async function run({ settings, out }: Asked, options: Options): Promise<void> {
       ...(operator !== undefined && { operator }),
     }
     const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
-    await using server = await listen(serve, { ...listening, listen: addresses }, options.nextPort === true)
-    const reload = () => server.reload().catch(error => log.error({ error: String(error) }, 'the certificates were not read again'))
+    await using server = await blame(['listen'], () => listen(serve, { ...listening, listen: addresses }, options.nextPort === true))
+    const reload = () => {
+      // Whoever started us in a terminal has closed it, and could neither see nor stop us any more.
+      if (ofTerminal && !hasTerminal()) return stop.now()
+      server.reload().catch(error => log.error({ error: String(error) }, 'the certificates were not read again'))
+    }
     process.on('SIGHUP', reload)
-    await using registry = await openRegistry(server, options, { clock: systemClock, log })
+    await using registry = await blame(REGISTRY, () => openRegistry(server, options, { clock: systemClock, log }))
     if (owned) await announce(store, server, options.tlsCert !== undefined)
     await say({ settings, out }, server, options, registry.opened)
     const why = await Promise.race([stop.asked, lost(lessor)])
@@ -219,7 +269,7 @@ function lost({ signal }: Following): Promise<unknown> {
 }
 
 /** The first INT or TERM stops it in order; at a second one the process ends as if nobody had listened. */
-function stopping(): { readonly asked: Promise<undefined>; end(): void } {
+function stopping(): { readonly asked: Promise<undefined>; now(): void; end(): void } {
   const names = ['SIGINT', 'SIGTERM'] as const
   let hear = () => {}
   const asked = new Promise<undefined>(resolve => {
@@ -232,7 +282,7 @@ function stopping(): { readonly asked: Promise<undefined>; end(): void } {
     for (const name of names) process.off(name, hear)
   }
   for (const name of names) process.on(name, hear)
-  return { asked, end }
+  return { asked, now: () => hear(), end }
 }
 
 /**

@@ -2,13 +2,18 @@
  * Where a setting comes from: a flag, else the environment, else the configuration file, else the default.
  *
  * The configuration file is the one that `--config` names, else `leasehold.json` beside the data file. One that was merely found there must
- * belong to us or to root and be writable by nobody else: who can write it decides what a server does.
+ * belong to us or to root and be writable by nobody else: who can write it decides what a server does. Paths in it are seen from its folder.
+ *
+ * A mistake in a flag is the caller's (64); anywhere else it is one of the configuration (78), whoever notices it.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { defaultUrl } from '../open.ts'
-import { misconfigured } from './exit.ts'
+import { LeaseError } from '../errors.ts'
+import { badName } from '../kernel/name.ts'
+import { defaultUrl, pathOf, shown } from '../open.ts'
+import { CommandFailure, EXIT, misconfigured, usage } from './exit.ts'
+
+export { pathOf, shown }
 
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -18,10 +23,12 @@ export interface Flags {
   readonly holder?: string
 }
 
+/** Where a setting stands that is to be mended there; undefined for a flag, and for what nobody has set. */
+type Origin = string | undefined
+
 export interface Settings {
   readonly url: string
-  /** Whose mistake a bad URL is: the caller's, or that of the environment or a file. */
-  readonly from: 'flag' | 'environment' | 'file' | 'default'
+  readonly from: Origin
   readonly holder: string | undefined
   readonly apiKey: string | undefined
   /** What the file says under "serve". */
@@ -34,18 +41,46 @@ const KNOWN = ['store', 'holder', 'apiKey', 'serve'] as const
 
 export function settingsOf(flags: Flags, env: Environment = process.env): Settings {
   const { LEASEHOLD_URL, LEASEHOLD_HOLDER, LEASEHOLD_API_KEY } = env
-  const named = flags.store ?? given(LEASEHOLD_URL)
+  const said = flags.store ?? given(LEASEHOLD_URL)
+  const origin = (flag: string | undefined, name: string): Origin => (flag === undefined ? `the environment (${name})` : undefined)
+  const named = said === undefined ? undefined : checked(said, process.cwd(), origin(flags.store, 'LEASEHOLD_URL'))
   const file = flags.config ?? beside(named ?? defaultUrl(env))
   const config = file === undefined ? {} : read(file, flags.config !== undefined)
-  const from = flags.store !== undefined ? 'flag' : named !== undefined ? 'environment' : config.store !== undefined ? 'file' : 'default'
+  const inFile = (name: string) => `${file} ("${name}")`
+  const from = named !== undefined ? origin(flags.store, 'LEASEHOLD_URL') : config.store !== undefined ? inFile('store') : undefined
+  const holder = flags.holder ?? given(LEASEHOLD_HOLDER)
+  if (holder !== undefined) mustName(holder, origin(flags.holder, 'LEASEHOLD_HOLDER'))
+  else if (config.holder !== undefined) mustName(config.holder, inFile('holder'))
   return {
-    url: absolute(named ?? config.store ?? defaultUrl(env)),
+    url: named ?? (config.store === undefined ? defaultUrl(env) : checked(config.store, dirname(resolve(file!)), from)),
     from,
-    holder: flags.holder ?? given(LEASEHOLD_HOLDER) ?? config.holder,
+    holder: holder ?? config.holder,
     apiKey: given(LEASEHOLD_API_KEY) ?? config.apiKey,
     serve: config.serve ?? {},
     file,
   }
+}
+
+/** Does what needs the store that is set; a mistake in naming it is told to whom it concerns. */
+export async function blamed<T>({ from }: Settings, work: () => T | Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    throw mistaken(error, from)
+  }
+}
+
+/** As a mistake of the configuration, if it is a mistake and stands there. */
+export function mistaken(error: unknown, from: Origin): unknown {
+  const wrong =
+    (error instanceof LeaseError && error.code === 'INVALID') || (error instanceof CommandFailure && error.failure.exit === EXIT.usage)
+  return wrong && from !== undefined ? misconfigured(error.message, `Mend it in ${from}.`, error) : error
+}
+
+/** As the kernel will ask for it: told before anything is opened. */
+function mustName(holder: string, from: Origin): void {
+  const bad = badName(holder)
+  if (bad !== undefined) throw mistaken(usage(`the holder's name ${bad}`, 'Give another: --holder NAME'), from)
 }
 
 /** An empty variable is as good as none: that is how people unset them in a unit file. */
@@ -53,21 +88,14 @@ function given(value: string | undefined): string | undefined {
   return value === '' ? undefined : value
 }
 
-/** A child may run in another folder, and must meet us all the same. */
-function absolute(url: string): string {
-  const path = pathOf(url)
-  return path === undefined || path === '' ? url : `file:${resolve(path)}`
-}
-
-/** The file behind a `file:` URL. */
-export function pathOf(url: string): string | undefined {
-  if (!/^file:/i.test(url)) return undefined
-  return /^file:\/\//i.test(url) ? fileURLToPath(url) : url.slice('file:'.length)
-}
-
-/** For words and logs: without the user and the password that may stand in it. */
-export function shown(url: string): string {
-  return url.replace(/^([a-z][a-z0-9+.-]*:\/\/)[^/@]*@/i, '$1')
+/** With a path that others find, too: a child may run in another folder, and must meet us all the same. */
+function checked(url: string, folder: string, from: Origin): string {
+  try {
+    const path = pathOf(url)
+    return path === undefined || path === '' ? url : `file:${resolve(folder, path)}`
+  } catch (error) {
+    throw mistaken(error, from)
+  }
 }
 
 function beside(url: string): string | undefined {

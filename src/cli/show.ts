@@ -2,6 +2,7 @@ import type { Command } from 'commander'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { GrantView, LeaseView, ResourceView } from '../lessor.ts'
+import { mustName } from './name.ts'
 import { clean, table } from './output.ts'
 import { common, type Visit, visit } from './visit.ts'
 
@@ -10,6 +11,7 @@ export function show(program: Command): void {
     .summary('who holds a resource and who waits for it, or what a lease has')
     .argument('<name>', 'a resource, or the number of a lease')
     .action(async (name: string, _: unknown, self: Command) => {
+      mustName(name)
       await visit(self, async here => {
         const { revision, value } = await here.read({ kind: 'resource', resource: name })
         const lease = /^\d{1,16}$/.test(name) && idle(value) ? (await here.read({ kind: 'lease', lease: Number(name) })).value : undefined

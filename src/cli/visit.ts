@@ -1,13 +1,15 @@
 /** One visit of a command to the place where leases live: settings read, opened, signals heard, closed again whatever happens. */
 import type { Command } from 'commander'
-import { type Clock, systemClock } from '../clock.ts'
-import { LeaseError } from '../errors.ts'
+import { type Clock, pause, systemClock } from '../clock.ts'
 import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
 import { open } from '../open.ts'
-import { Interrupted, misconfigured } from './exit.ts'
+import { Interrupted } from './exit.ts'
 import { Output } from './output.ts'
-import { type Flags, type Settings, settingsOf } from './settings.ts'
+import { blamed, type Flags, pathOf, type Settings, settingsOf } from './settings.ts'
+
+/** A thread that is in the middle of SQLite when its process exits takes it down with an abort: opening a file is waited for. */
+const FILE_PATIENCE = 5_000
 
 /** What every command takes. */
 export function common(command: Command): Command {
@@ -39,36 +41,55 @@ export interface Visit extends Asked {
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>): Promise<View<K>>
 }
 
-export async function visit<T>(command: Command, work: (here: Visit) => Promise<T>): Promise<T> {
-  const { settings, out } = asked(command)
-  const interrupt = interrupted()
+/** Signals, from before anything is opened. */
+export interface Heard {
+  /** Fires with the first that asks us to end. */
+  readonly signal: AbortSignal
+  stop(): void
+}
+
+export async function visit<T>(command: Command, work: (here: Visit) => Promise<T>, heard: Heard = interrupted()): Promise<T> {
+  const { signal } = heard
   const stay = stayAlive(systemClock)
   try {
-    await using leases = await connected(settings)
+    const { settings, out } = asked(command)
+    await using leases = await unlessEnded(connected(settings), signal, pathOf(settings.url) === undefined ? 0 : FILE_PATIENCE)
     const { lessor, clock } = leases
-    const { signal } = interrupt
     const read: Visit['read'] = query => lessor.read(query, { consistent: true, signal })
     return await work({ settings, out, leases, lessor, clock, signal, read })
   } finally {
     stay()
-    interrupt.stop()
+    heard.stop()
   }
 }
 
-export async function connected({ url, from, holder, apiKey }: Settings): Promise<Leases> {
+async function connected(settings: Settings): Promise<Leases> {
+  const { url, holder, apiKey } = settings
+  const lessor = await blamed(settings, () => open(url, apiKey === undefined ? {} : { apiKey }))
+  return new Leases(lessor, holder === undefined ? {} : { holder })
+}
+
+/** What is being opened when a signal comes is not used any more: nothing was asked there yet, and the process ends `patience` later at the latest. */
+async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal, patience: number): Promise<Leases> {
+  let abort = () => {}
+  const ended = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason)
+    signal.addEventListener('abort', abort)
+    if (signal.aborted) abort()
+  })
   try {
-    const lessor = await open(url, apiKey === undefined ? {} : { apiKey })
-    return new Leases(lessor, holder === undefined ? {} : { holder })
+    return await Promise.race([opening, ended])
   } catch (error) {
-    // A bad URL on the command line is the caller's mistake; elsewhere it is the configuration's.
-    if (!(error instanceof LeaseError && error.code === 'INVALID') || from === 'flag' || from === 'default') throw error
-    const where = from === 'environment' ? 'the environment (LEASEHOLD_URL)' : 'the configuration file ("store")'
-    throw misconfigured(error.message, `Mend it in ${where}.`, error)
+    const closed = opening.then(leases => leases[Symbol.asyncDispose]()).catch(() => {})
+    if (signal.aborted) await Promise.race([closed, pause(systemClock, patience, undefined, { ref: true })])
+    throw error
+  } finally {
+    signal.removeEventListener('abort', abort)
   }
 }
 
 /** From now on, these signals end what waits instead of the process, until `stop`. */
-export function interrupted(): { readonly signal: AbortSignal; stop(): void } {
+export function interrupted(): Heard {
   const controller = new AbortController()
   const end = (name: NodeJS.Signals) => controller.abort(new Interrupted(name))
   const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const

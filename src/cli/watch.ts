@@ -1,6 +1,7 @@
 import type { Command } from 'commander'
 import type { Event } from '../kernel/event.ts'
 import { Interrupted } from './exit.ts'
+import { mustPrefix } from './name.ts'
 import { clean } from './output.ts'
 import { whole } from './run.ts'
 import { common, visit } from './visit.ts'
@@ -12,6 +13,7 @@ export function watch(program: Command): void {
     .argument('[prefix]', 'only names under it, by whole segments', '')
     .option('--after <revision>', 'begin with what came after this revision')
     .action(async (prefix: string, { after }: { after?: string }, self: Command) => {
+      mustPrefix(prefix)
       const from = after === undefined ? {} : { after: whole(after, '--after') }
       await visit(self, async ({ lessor, out, signal }) => {
         for await (const events of lessor.watch(prefix, { ...from, signal })) {

@@ -54,7 +54,7 @@ export class Registrar implements AsyncDisposable, Keeper {
         signal?.throwIfAborted()
         if (!(error instanceof LeaseError && error.code === 'HELD') || clock.now() >= end) throw error
         const wait = Math.min(end - clock.now(), LAST_RETRY, FIRST_RETRY * 2 ** tries)
-        await pause(clock, wait, undefined, { ref: true })
+        await pause(clock, wait, signal, { ref: true })
       }
     }
     if (signal?.aborted || this.#closed) {

@@ -26,7 +26,7 @@ export class Connection {
   readonly #calls = new Set<AbortController>()
 
   constructor(url: string, key: string | undefined, clock: Clock, fetch: typeof globalThis.fetch) {
-    const { protocol, username, password, origin, pathname } = new URL(url)
+    const { protocol, username, password, origin, pathname } = parsed(url)
     if (protocol !== 'http:' && protocol !== 'https:') throw new LeaseError('INVALID', `${protocol} is not spoken here: use http or https`)
     if (username !== '' || password !== '')
       throw new LeaseError(
@@ -127,6 +127,14 @@ export class Connection {
     if (changes && (answered || !neverReached(error)))
       return new LeaseError('UNKNOWN', `${message}; what was asked may or may not have been done`, { cause: error })
     return new LeaseError('UNAVAILABLE', message, { cause: error })
+  }
+}
+
+function parsed(url: string): URL {
+  try {
+    return new URL(url)
+  } catch (cause) {
+    throw new LeaseError('INVALID', 'this names no server: write http://host:7420', { cause })
   }
 }
 

@@ -1,0 +1,94 @@
+/** The program: which commands there are, and how every one of them ends. A new command is its file and one line here. */
+import { readFileSync } from 'node:fs'
+import { Command, CommanderError } from 'commander'
+import { backup } from './backup.ts'
+import { certify } from './certify.ts'
+import { discover } from './discover.ts'
+import { elect } from './elect.ts'
+import { CommandFailure, EXIT, Interrupted, report, usage } from './exit.ts'
+import { explain } from './explain.ts'
+import { history } from './history.ts'
+import { key } from './key.ts'
+import { ls } from './ls.ts'
+import { migrate } from './migrate.ts'
+import { breakHold, revoke } from './operate.ts'
+import { leaveGoneTerminals, onStdoutError, say } from './output.ts'
+import { policy } from './policy.ts'
+import { register } from './register.ts'
+import { restore } from './restore.ts'
+import { run } from './run.ts'
+import { serve } from './serve.ts'
+import { show } from './show.ts'
+import { common } from './visit.ts'
+import { watch } from './watch.ts'
+
+const commands: readonly ((program: Command) => void)[] = [
+  ...[serve, run, elect],
+  ...[ls, show, watch, history, explain],
+  ...[register, discover],
+  ...[revoke, breakHold, policy, key],
+  ...[backup, restore, migrate, certify],
+]
+
+function program(): Command {
+  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
+  const all = common(new Command('leasehold'))
+    .description('Leases: who may do what, for how long.')
+    .version(version)
+    .enablePositionalOptions()
+    .helpCommand('help [command]', 'what a command does and takes')
+    .showSuggestionAfterError()
+  for (const add of commands) add(all)
+  for (const each of [all, ...below(all)])
+    each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
+  return all
+}
+
+function below(command: Command): Command[] {
+  return command.commands.flatMap(each => [each as Command, ...below(each as Command)])
+}
+
+export async function main(argv: readonly string[]): Promise<void> {
+  const end = argv.indexOf('--')
+  const json = (end === -1 ? argv : argv.slice(0, end)).includes('--json')
+  onStdoutError(error => report(notWritten(error), { json }))
+  leaveGoneTerminals()
+  const all = program()
+  try {
+    if (argv.length === 0) say(all.helpInformation().trimEnd())
+    if (argv.length === 0) process.exitCode = EXIT.usage
+    else await all.parseAsync(argv, { from: 'user' })
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      if (error.exitCode !== 0) process.exitCode = report(mistyped(error, argv, all), { json })
+      return
+    }
+    process.exitCode = report(error, { json })
+    // Whatever was being opened or waited for goes with us.
+    if (error instanceof Interrupted) process.exit()
+  }
+}
+
+function mistyped({ message, code }: CommanderError, argv: readonly string[], all: Command): Error {
+  if (code === 'commander.help') return incomplete(argv, all)
+  const hint = code === 'commander.unknownOption' ? ' What belongs to the command that is run comes after --.' : ''
+  return usage(message.replace(/^error: /, ''), `See leasehold help, or leasehold help COMMAND.${hint}`)
+}
+
+/** A command that only others are below of, or help about one that is not there. */
+function incomplete(argv: readonly string[], all: Command): Error {
+  const [first, second = ''] = argv.filter(word => !word.startsWith('-'))
+  if (first === 'help') return usage(`there is no command ${second}`, 'See leasehold help.')
+  const names = all.commands.find(each => each.name() === first)?.commands.map(each => each.name()) ?? []
+  return usage(`${first} what?`, `There are: ${names.map(name => `leasehold ${first} ${name}`).join(', ')}. See leasehold help ${first}.`)
+}
+
+function notWritten(error: NodeJS.ErrnoException): CommandFailure {
+  return new CommandFailure({
+    exit: EXIT.output,
+    code: error.code ?? 'OUTPUT',
+    happened: `the output could not be written: ${error.message}`,
+    means: 'What was asked for was done, and not all of it was told.',
+    next: 'See that there is room where stdout goes, then look again.',
+  })
+}
