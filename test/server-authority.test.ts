@@ -2,11 +2,15 @@
 import { describe, expect, test } from 'vitest'
 import { scopesIn } from '../src/cli/key.ts'
 import { VERBS, type Verb } from '../src/kernel/command.ts'
+import { Replica } from '../src/replica/replica.ts'
+import { httpDoor } from '../src/server/http/http-door.ts'
 import type { RespCommand } from '../src/server/resp-command.ts'
 import { COMMANDS } from '../src/server/resp-commands.ts'
 import { hashOf } from '../src/server/secret.ts'
+import { serve } from '../src/server/serve.ts'
+import { MemoryStore } from '../src/store/memory.ts'
 import { ReplyError } from '../src/wire/resp-reply.ts'
-import { world } from './http-world.ts'
+import { ask, world } from './http-world.ts'
 import { type Place, place, Raw } from './resp-place.ts'
 
 /** A server with a lease, an entry and a history under `jobs`, and keys for everything, for another prefix, and for each verb alone. */
@@ -184,4 +188,31 @@ describe('figures of everything', () => {
     for (const { status, json } of await asked('GET', '/v1/about'))
       expect([status, Object.keys(json)]).toEqual([200, ['name', 'version', 'profile', 'keys', 'revision']])
   })
+})
+
+test('a server on another address than loopback refuses everyone when its last key is revoked, and says why', async () => {
+  await using lessor = await Replica.open(new MemoryStore())
+  const create = async (name: string) => {
+    const made = await lessor.propose({ kind: 'key', name, hash: hashOf(name), allow: [{ verb: 'admin', prefix: '' }] })
+    return (made as { id: number }).id
+  }
+  const id = await create('root')
+  await using server = await serve({ lessor, listen: '0.0.0.0:0', behindProxy: true, operator: 'op', http: httpDoor() })
+  const port = Number(server.addresses[0]!.split(':').at(-1))
+  using stayed = new Raw(port)
+  expect(await stayed.ask('AUTH', 'root')).toBe('OK')
+  await lessor.propose({ kind: 'unkey', id })
+  await expect.poll(() => server.desk.gate.hasKeys).toBe(false)
+  using raw = new Raw(port)
+  for (const words of [['LEASE.LIST'], ['HELLO', '3'], ['LEASE.ACQUIRE', 'a', 'TTL', '1000'], ['LEASE.KEY', 'LIST']])
+    expect(((await raw.ask(...words)) as Error).message, words[0]).toMatch(/^UNAUTHENTICATED .*last key is gone/)
+  expect(((await stayed.ask('LEASE.LIST')) as Error).message).toMatch(/^UNAUTHENTICATED /)
+  const refused = await ask(port, undefined, 'GET', '/v1/resources')
+  expect([refused.status, refused.text]).toEqual([401, expect.stringContaining('last key is gone')])
+  expect((await ask(port, undefined, 'POST', '/v1/keys', { name: 'mine', allow: [{ verb: 'admin', prefix: '' }] })).status).toBe(401)
+  expect((await ask(port, undefined, 'GET', '/v1/resources', undefined, { Authorization: 'Bearer op' })).status).toBe(200)
+  await create('next')
+  await expect.poll(() => server.desk.gate.hasKeys).toBe(true)
+  expect(await raw.ask('AUTH', 'next')).toBe('OK')
+  expect(await raw.ask('LEASE.LIST')).toEqual([])
 })
