@@ -1,4 +1,7 @@
 import { expect, test } from 'vitest'
+import { openHere, storeOf } from '../src/open.ts'
+import { carry } from '../src/replica/carry.ts'
+import type { Replica } from '../src/replica/replica.ts'
 import { eventually, Place } from './cli.ts'
 
 interface Shown {
@@ -48,4 +51,39 @@ test('a move that was broken off can be called off', { timeout: 60_000 }, async 
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['migrate', from, '--cancel'])).stderr).toMatch(/nothing has left/)
   expect((await here.run(['migrate', from])).stderr).toMatch(/--cancel/)
+})
+
+test('a move that is done cannot be made again nor called off: the old store says where the leases are, and grants nothing', {
+  timeout: 60_000,
+}, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  await here.json('migrate', from, to)
+  const holder = here.start(['run', 'job', '--store', from, '--ttl', '60s', '--', 'sh', '-c', 'echo up; read line'])
+  await holder.printed(/up/) // it was led to the new store
+  for (const where of [to, `${to}-elsewhere`, '--cancel']) {
+    const refused = await here.run(['migrate', from, where])
+    expect([refused.code === 0, refused.stderr.includes(`have moved to ${to}`)]).toEqual([false, true])
+  }
+  expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
+  const [held] = await here.json('show', 'job', '--store', to)
+  expect((held as unknown as Shown).grants).toHaveLength(1)
+  holder.process.stdin!.end('\n')
+  await holder.finished
+})
+
+test('a move that was broken off after the leases had left is completed by the same command', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  {
+    await using old = (await openHere(from)) as Replica
+    await old.propose({ kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
+    const killed = async (alone: boolean) => (alone ? storeOf(to) : Promise.reject(new Error('killed')))
+    await expect(carry(old, { place: to, open: killed })).rejects.toThrow('killed')
+  }
+  const called = await here.run(['migrate', from, '--cancel'])
+  expect([called.code === 0, called.stderr.includes(`have moved to ${to}`)]).toEqual([false, true])
+  expect((await here.run(['migrate', from, to])).stderr).toMatch(/are in force there now/)
+  expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
+  expect((await here.run(['run', 'free', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
 })

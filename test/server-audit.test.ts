@@ -60,9 +60,9 @@ test('stealing is, whether it waits or not, without what is attached; and so is 
   expect(lines).toMatchObject([{ did: 'steal', on: { resources: ['jobs/a'], holder: 'thief', how: 'force' }, outcome: 'granted' }])
   expect(JSON.stringify(lines)).not.toContain('private')
   lines.length = 0
-  const proposals = [{ command: { kind: 'move', to: 'postgres://me:secret@db/x' } }]
+  const proposals = [{ command: { kind: 'move' } }, { command: { kind: 'move', to: 'postgres://me:secret@db/x' } }]
   await here.ask('POST', '/v1/propose', { proposals }, bearer(admin))
-  expect(lines).toMatchObject([{ did: 'move', on: { to: 'postgres://…@db/x' } }])
+  expect(lines).toMatchObject([{ did: 'move' }, { did: 'move', on: { to: 'postgres://…@db/x' } }])
 })
 
 test('a backup is, on either wire, when it begins', async () => {
