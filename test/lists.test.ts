@@ -60,7 +60,7 @@ describe('a list', () => {
   })
 
   test('looks at nothing for one who may see nothing, and goes no further than its limit', async () => {
-    const seen = lists(many(1_000))
+    const seen = lists(many(1_000), { stride: 100 })
     expect(await seen.lists.read({ kind: 'leases', within: [], own: { key: 9, claims: [''] } })).toMatchObject({ value: [] })
     expect(await seen.lists.read({ kind: 'leases', prefix: 'odd', within: ['even'] })).toMatchObject({ value: [] })
     expect(await seen.lists.read({ kind: 'resources', prefix: '', within: [] })).toMatchObject({ value: [] })
@@ -205,6 +205,22 @@ describe('at a server', () => {
     expect((await here.ask('GET', '/v1/leases?limit=1', undefined, none)).json).toMatchObject({ leases: [] })
     for (const list of ['resources', 'entries']) expect((await here.ask('GET', `/v1/${list}`, undefined, none)).status).toBe(403)
     expect(brought).toEqual([0])
+  })
+
+  test('a long list is written piece by piece, and is the same list', async () => {
+    await using here = await served()
+    for (let i = 0; i < 1_201; i++)
+      await here.lessor.propose({
+        ...({ kind: 'acquire', holder: 'ann', ttl: 30_000, wants: [{ resource: `a/${i}` }] } as const),
+        entries: [{ key: `a/${i}/e`, value: '"],{' }],
+      })
+    for (const name of ['leases', 'resources', 'entries']) {
+      const { json, headers } = await here.ask('GET', `/v1/${name}?limit=1200`)
+      expect([json[name].length, json.more, String(json.revision)]).toEqual([1_200, true, headers['leasehold-revision']])
+      expect(headers['content-length']).toBeUndefined()
+      const whole = (await here.ask('GET', `/v1/${name}`)).json
+      expect([whole[name].length, whole.more]).toEqual([1_201, undefined])
+    }
   })
 
   test('nobody sees more by saying whose eyes a list is for, and one may ask to see less', async () => {

@@ -217,7 +217,7 @@ function draw() {
     held += grants.length
     waiting += queue.length
   }
-  $('count-held').textContent = String(held)
+  $('count-held').textContent = more ? `${held}+` : String(held)
   $('count-waiting').textContent = String(waiting)
   $('count-agents').textContent = String(agents.size)
   $('count-revision').textContent = String(revision)

@@ -94,7 +94,8 @@ export class Lists {
   /** The last stride has just met its state when this resolves. `named` gathers the leases that events have named since the first. */
   async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => Walk<T>, named?: Set<number>): Promise<Walk<T>> {
     const short = begin(this.#state())
-    if (short.stride(this.#stride)) return short
+    // Not a whole stride: any number may be asked for within one turn.
+    if (short.stride(this.#stride / 10)) return short
     const before = this.#last
     let leave!: () => void
     this.#last = new Promise<void>(resolve => (leave = resolve))

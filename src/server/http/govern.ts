@@ -4,7 +4,7 @@ import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { hashOf, newSecret } from '../secret.ts'
 import { accepted, Failure } from './failure.ts'
-import { given, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
+import { given, list, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { type Call, json, type Route, route } from './route.ts'
 
@@ -77,8 +77,8 @@ const entries: readonly Route[] = [
     handle: async call => {
       const { prefix = '', limit = MOST_LISTED } = call.query
       const query = { kind: 'entries', prefix: mustBePrefix(prefix), limit } as const
-      const { revision, value, more } = await call.desk.read<'entries'>(call.caller, query, reading(call))
-      return json(200, { entries: value, revision, ...(more && { more }) }, revision)
+      const view = await call.desk.read<'entries'>(call.caller, query, reading(call))
+      return list('entries', view.value, view)
     },
   }),
   route({

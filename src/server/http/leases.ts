@@ -1,12 +1,12 @@
 /** Acquiring, renewing, releasing. */
-import { inUtc } from '../../clock.ts'
+import { inUtc, turn } from '../../clock.ts'
 import { type Duration, milliseconds } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
 import type { Acquire, Command, Operation } from '../../kernel/command.ts'
 import { operationNamed } from '../../kernel/digest.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { MOST_RENEWALS } from '../../kernel/renew.ts'
-import type { LeaseView } from '../../lessor.ts'
+import type { LeaseView, View } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { accepted, Failure, refusal } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
@@ -42,6 +42,23 @@ export function listing(
   call: Call<unknown, { readonly consistent?: boolean }>,
 ): ReturnType<typeof reading> & { readonly signal: AbortSignal } {
   return { ...reading(call), signal: call.ask.gone() }
+}
+
+/** Written out piece by piece, with a turn of the loop for others in between. */
+const PIECE = 500
+
+/** A list under its name, at its revision. */
+export function list(name: string, items: readonly object[], { revision, more }: Pick<View, 'revision' | 'more'>): Answer {
+  const rest = { revision, ...(more && { more }) }
+  if (items.length <= PIECE) return json(200, { [name]: items, ...rest }, revision)
+  async function* pieces(): AsyncGenerator<string, void, void> {
+    for (let i = 0; i < items.length; i += PIECE) {
+      yield `${i === 0 ? `{"${name}":[` : ','}${JSON.stringify(items.slice(i, i + PIECE)).slice(1, -1)}`
+      await turn()
+    }
+    yield `],${JSON.stringify(rest).slice(1)}`
+  }
+  return { status: 200, headers: { 'Leasehold-Revision': String(revision) }, body: pieces() }
 }
 
 export function optionalMs(given: Duration | undefined, what: string): number | undefined {
@@ -220,8 +237,8 @@ export const leases: readonly Route[] = [
       const { holder, prefix, limit = MOST_LISTED } = call.query
       if (prefix !== undefined) mustBePrefix(prefix)
       const query = { kind: 'leases', limit, ...given({ holder, prefix }) } as const
-      const { revision, value, more } = await call.desk.read<'leases'>(call.caller, query, listing(call))
-      return json(200, { leases: value.map(shown), revision, ...(more && { more }) }, revision)
+      const view = await call.desk.read<'leases'>(call.caller, query, listing(call))
+      return list('leases', view.value.map(shown), view)
     },
   }),
 ]

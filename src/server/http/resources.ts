@@ -2,7 +2,7 @@
 import type { ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { accepted, Failure } from './failure.ts'
-import { given, listing, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
+import { given, list, listing, MOST_LISTED, optionalMs, propose, reading } from './leases.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { type Call, json, type Route, route } from './route.ts'
 
@@ -26,8 +26,8 @@ export const resources: readonly Route[] = [
     handle: async call => {
       const { prefix = '', limit = MOST_LISTED } = call.query
       const query = { kind: 'resources', prefix: mustBePrefix(prefix), limit } as const
-      const { revision, value, more } = await call.desk.read<'resources'>(call.caller, query, listing(call))
-      return json(200, { resources: value.map(shown), revision, ...(more && { more }) }, revision)
+      const view = await call.desk.read<'resources'>(call.caller, query, listing(call))
+      return list('resources', view.value.map(shown), view)
     },
   }),
   route({
