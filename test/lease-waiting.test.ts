@@ -197,12 +197,68 @@ test('a lessor that never answers is not waited for in vain, and what it does la
   const [a] = here.leases
   const [lessor] = here.lessors
   lessor!.stopAnswering()
-  const asked = a!.acquire('k', { ttl: 1_000 })
+  const asked = a!.acquire('k', { ttl: 1_000, wait: '1m' })
   const told = expect(asked).rejects.toMatchObject({ code: 'UNKNOWN' })
   await here.clock.advance(11_000)
   await told
   lessor!.answer()
   await here.clock.settle()
+  expect((await a!.query()).held).toEqual([])
+})
+
+test.each(['UNKNOWN', 'UNAVAILABLE'] as const)('one who waits until granted waits through an outage: %s', async code => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const [, lessor] = here.lessors
+  const held = await a!.acquire('k', { ttl: '1h' })
+  const asked = b!.acquire('k', { ttl: '5s' })
+  const seat = b!.election('seat').terms(new AbortController().signal).next()
+  await here.clock.settle()
+  const down = vi.spyOn(lessor!, 'propose').mockRejectedValue(new LeaseError(code, 'connection refused'))
+  await here.clock.advance(120_000) // long enough for its place to lapse, and for every patience to end
+  const told = expect(b!.tryAcquire('other')).rejects.toMatchObject({ code })
+  await here.clock.advance(60_000)
+  await told
+  down.mockRestore()
+  await held.release()
+  await here.clock.advance(2_000)
+  await using lease = await asked
+  expect(lease.held).toBe(true)
+  expect((await seat).value!.token).toBeGreaterThan(0)
+})
+
+test('without any answer it is asked again under the same operation, and a late answer to the first counts', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  lessor!.stopAnswering()
+  const asked = a!.acquire('k', { ttl: '1m' })
+  const also = expect(a!.tryAcquire('k')).rejects.toMatchObject({ code: 'UNAVAILABLE' }) // the first has not even been answered
+  await here.clock.advance(200_000)
+  await also
+  const tries = lessor!.proposals.filter(({ kind }) => kind === 'acquire').length
+  expect(tries).toBeGreaterThan(2)
+  lessor!.answer()
+  await here.clock.advance(1_000)
+  await using lease = await asked
+  await here.clock.advance(120_000)
+  expect(lease.held).toBe(true)
+  expect((await a!.query()).held.map(grant => grant.lease)).toEqual([lease.id])
+})
+
+test('one who waited through an outage and was called off leaves nothing behind', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  lessor!.stopAnswering()
+  const stop = new AbortController()
+  const told = expect(a!.acquire('k', { ttl: '1m', signal: stop.signal })).rejects.toThrow('enough')
+  await here.clock.advance(100_000)
+  stop.abort(new Error('enough'))
+  await told
+  await here.clock.advance(50_000)
+  lessor!.answer()
+  await here.clock.advance(1_000)
   expect((await a!.query()).held).toEqual([])
 })
 

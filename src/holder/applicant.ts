@@ -11,7 +11,7 @@ import { publish } from './channels.ts'
 import type { Heard, Waiter } from './hearing.ts'
 import type { Identity } from './identity.ts'
 import type { Nesting } from './nesting.ts'
-import { type Operations, refused } from './operations.ts'
+import { type Operations, PATIENCE, refused } from './operations.ts'
 
 export interface ApplicantOptions {
   readonly beliefs: Beliefs
@@ -45,7 +45,7 @@ export class Applicant {
     })
     publish('asking', () => ({ ask: asked.ask, holder: identity.name, resources: namesOf(asked), ttl: asked.ttl, limit }))
     return new Promise((resolve, reject) => {
-      const asking = new Asking<Belief>(asked.ask, resolve, reject)
+      const asking = new Asking<Belief>(asked.ask, limit === Number.POSITIVE_INFINITY, resolve, reject)
       if (signal !== undefined) asking.endWith(signal)
       if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waited(asked, ms))
       this.#asking.add(asking)
@@ -62,7 +62,8 @@ export class Applicant {
     const { identity } = this.#options
     try {
       // The first lease makes the incarnation of all that follow.
-      while (identity.pending !== undefined) await identity.pending
+      for (let { pending } = identity; pending !== undefined; pending = identity.pending)
+        await (asking.endless ? pending : this.#options.operations.within(PATIENCE, pending).catch(notAsked))
       let belief: Belief | undefined
       do {
         asking.throwIfStopped()
@@ -83,7 +84,7 @@ export class Applicant {
     const { beliefs } = this.#options
     const { heartbeat } = beliefs
     const sent = heartbeat.sent()
-    const outcome = await this.#decide(asked)
+    const outcome = await this.#decide(asked, asking)
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw refused(outcome)
     const belief = this.#believe(outcome, sent, asked)
     asking.onStop = () => beliefs.leave(belief)
@@ -106,11 +107,13 @@ export class Applicant {
     return (await beliefs.confirm(belief, outcome)) ? belief : undefined
   }
 
-  #decide({ command, ttl }: Asked): Promise<Outcome> {
+  /** Whoever waits until it is granted waits through an outage, too: it has nothing that could be lost meanwhile. */
+  #decide({ command, ttl }: Asked, asking: Asking<Belief>): Promise<Outcome> {
     const { operations, identity } = this.#options
     const { incarnation } = identity
     const current = incarnation === command.incarnation || incarnation === undefined ? command : { ...command, incarnation }
-    const deciding = operations.decide(current, { ttl, late: this.#late })
+    const waits = () => asking.endless && !asking.over
+    const deciding = operations.decide(current, { ttl, late: this.#late, waits })
     if (incarnation === undefined) identity.introduce(deciding)
     return deciding
   }
@@ -181,6 +184,11 @@ export class Applicant {
     publish('acquired', () => ({ ask: belief.ask, ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
     return belief
   }
+}
+
+/** Whoever went before us waits as long as it takes. */
+function notAsked(cause: unknown): never {
+  throw new LeaseError('UNAVAILABLE', `no answer for ${inWords(PATIENCE)} to what was asked first: this was not asked at all`, { cause })
 }
 
 function tooLate(asked: Asked): LeaseError {

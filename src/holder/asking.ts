@@ -5,6 +5,8 @@ import { publish } from './channels.ts'
 /** One call of `acquire` while it is under way: what can end it from outside, and who waits for it. */
 export class Asking<T = unknown> {
   readonly #ask: number
+  /** It waits until it is granted or called off. */
+  readonly endless: boolean
   readonly #resolve: (value: T) => void
   readonly #reject: (reason: unknown) => void
   /** What must be given back if it is called off now. */
@@ -15,10 +17,15 @@ export class Asking<T = unknown> {
   #signal: AbortSignal | undefined
   #abort: (() => void) | undefined
 
-  constructor(ask: number, resolve: (value: T) => void, reject: (reason: unknown) => void) {
+  constructor(ask: number, endless: boolean, resolve: (value: T) => void, reject: (reason: unknown) => void) {
     this.#ask = ask
+    this.endless = endless
     this.#resolve = resolve
     this.#reject = reject
+  }
+
+  get over(): boolean {
+    return this.#over
   }
 
   endWith(signal: AbortSignal): void {

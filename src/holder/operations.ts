@@ -17,6 +17,8 @@ export interface DecideOptions {
   readonly patience?: number
   /** Gets an answer that comes after patience was over. */
   readonly late?: (outcome: Outcome) => void
+  /** Whether it is to be asked on, whatever outages there are: then patience is never over. */
+  readonly waits?: () => boolean
 }
 
 /** An answer that is waited for. */
@@ -47,26 +49,42 @@ export class Operations {
    * Proposes a change under an operation id. An outcome that nobody knows is asked for again under the same id, until `patience` is over; then
    * `late` gets the answer, should it come after all.
    */
-  async decide(command: Command, { ttl = 0, patience = Math.max(PATIENCE, ttl), late }: DecideOptions = {}): Promise<Outcome> {
+  async decide(
+    command: Command,
+    { ttl = 0, patience = Math.max(PATIENCE, ttl), late, waits = never }: DecideOptions = {},
+  ): Promise<Outcome> {
     const seq = ++this.#last
     this.#unanswered.add(seq)
-    const end = this.clock.now() + patience
+    let end = this.clock.now() + patience
+    let failed = false
+    let earlier: Outcome | undefined
+    // Asked on, the answer to an earlier try is as good as that to the last: it is the same operation.
+    const heardLate = (outcome: Outcome) => {
+      if (failed) late?.(outcome)
+      else if (outcome.kind !== 'void') earlier = outcome
+    }
     try {
-      for (let tries = 0; ; tries++) {
+      for (let tries = 0; earlier === undefined; tries++) {
         const oldest = this.#unanswered.values().next().value!
         const op = { session: this.#session, seq, acked: oldest - 1 }
         try {
           const answer = this.lessor.propose(command, { op: tries === 0 ? op : { ...op, again: true } })
-          const outcome = await this.until(end, patience, answer, late)
+          const outcome = await this.until(end, patience, answer, heardLate)
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
-          const over = this.clock.now() >= end || this.lessor.signal.aborted
+          const dead = this.lessor.signal.aborted
+          if (waits() && !dead && (isUnknown(error) || isUnavailable(error))) end = this.clock.now() + patience
           // Certainly not done, and never was: `again` would be another matter, since the first may have been.
-          if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
-          if (over) throw isUnknown(error) ? error : new LeaseError('UNKNOWN', (error as LeaseError).message, { cause: error })
+          else if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
+          else if (this.clock.now() >= end || dead)
+            throw isUnknown(error) ? error : new LeaseError('UNKNOWN', (error as LeaseError).message, { cause: error })
         }
         await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
       }
+      return earlier
+    } catch (error) {
+      failed = true
+      throw error
     } finally {
       this.#unanswered.delete(seq)
     }
@@ -125,6 +143,10 @@ export class Operations {
     }
     if (next < Number.POSITIVE_INFINITY) this.#alarm.set(next)
   }
+}
+
+function never(): boolean {
+  return false
 }
 
 export function refused(outcome: Outcome): LeaseError {
