@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { CAP, timerOf } from '../src/kernel/state.ts'
 import { World } from './kernel/world.ts'
 
 const entry = (key: string, value = '') => ({ key, value })
@@ -77,4 +78,18 @@ describe('entries', () => {
     expect(world.state.entries.size).toBe(1)
     expect(world.state.resources.size).toBe(1)
   })
+})
+
+test('what a policy says of a name holds also for what is put there later', () => {
+  const world = new World()
+  world.policy('services', { ttlMax: 60_000, maxLife: 600_000 })
+  const long = world.acquire('x', [], { ttl: 86_400_000 })
+  world.refused(world.do({ kind: 'put', lease: long.lease, key: 'services/api/1', value: '' }), 'INVALID')
+  expect(world.entries()).toEqual([])
+  const short = world.acquire('x', [], { ttl: 60_000 })
+  world.do({ kind: 'put', lease: short.lease, key: 'services/api/1', value: '' })
+  const cap = timerOf(world.lease(short.lease)!, CAP)
+  expect(cap?.duration).toBe(600_000)
+  world.do({ kind: 'put', lease: short.lease, key: 'services/api/1', value: 'again' })
+  expect(timerOf(world.lease(short.lease)!, CAP)?.epoch).toBe(cap?.epoch)
 })

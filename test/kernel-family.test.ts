@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { BREAK, CAP, HOLD, LIVE, timerId, timerOf } from '../src/kernel/state.ts'
 import { World } from './kernel/world.ts'
 
 describe('parents and children', () => {
@@ -81,4 +82,45 @@ describe('parents and children', () => {
     expect(world.do({ kind: 'revoke', target: { lease: first } })).toMatchObject({ kind: 'done' })
     expect(world.state.counts.frozen).toBe(20_000)
   })
+})
+
+describe('what binds a lease binds whoever it is passed on to', () => {
+  const passedOn = (world: World, lease: number, stopped = true) => {
+    const outcome = world.do({ kind: 'transfer', lease, to: 'bob', stopped })
+    return world.lease((outcome as { readonly id: number }).id)!
+  }
+
+  test('its parent', () => {
+    const world = new World()
+    const parent = world.acquire('ann', [])
+    const child = world.acquire('ann', 'r', { parent: parent.lease })
+    const heir = passedOn(world, child.lease)
+    world.release(parent.lease)
+    expect(world.lease(heir.id)?.status).not.toBe(LIVE)
+  })
+
+  for (const stopped of [true, false])
+    test(`a break that was announced, and the cap on its life with what has passed of it (${stopped ? 'at once' : 'when the giver is gone'})`, () => {
+      const world = new World()
+      world.policy('r', { maxLife: 60_000, maxHold: 5_000 })
+      const given = world.acquire('ann', 'r')
+      world.queue('waiter', 'r')
+      world.do({ kind: 'break', resource: 'r', after: 10_000, by: 'ops' })
+      const marks = ([CAP, HOLD, BREAK] as const).map(slot => {
+        const lease = world.lease(given.lease)!
+        return { timer: timerId(lease, slot), epoch: timerOf(lease, slot)!.epoch, ms: 4_900 + slot }
+      })
+      world.do({ kind: 'aged', marks })
+      const heir = passedOn(world, given.lease, stopped)
+      if (!stopped) world.due(given.lease) // the giver may still believe until then
+      expect(world.holders('r')).toEqual(['bob'])
+      for (const [slot, duration] of [
+        [CAP, 60_000],
+        [HOLD, 5_000],
+        [BREAK, 10_000],
+      ] as const)
+        expect(timerOf(heir, slot)).toMatchObject({ duration, aged: 4_900 + slot })
+      world.due(heir.id, BREAK)
+      expect(world.revisionEvents[0]).toMatchObject({ type: 'revoked', cause: 'break', by: 'ops' })
+    })
 })

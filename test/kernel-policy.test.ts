@@ -111,3 +111,25 @@ describe('recent events', () => {
     expect(recent.after(19_989)).toBeUndefined()
   })
 })
+
+describe('objects of the asker', () => {
+  test('are not part of the state: it may go on to use them', () => {
+    const world = new World()
+    const rules = { capacity: 1 }
+    world.do({ kind: 'policy', prefix: 'pool', rules })
+    rules.capacity = 4
+    expect(rule(world.state, 'pool', 'capacity')).toBe(1)
+    const labels: [string, string][] = [['team', 'a']]
+    const { lease } = world.acquire('ann', 'pool', { labels })
+    labels[0]![1] = 'b'
+    expect(world.lease(lease)!.rare!.labels).toEqual([['team', 'a']])
+  })
+
+  test('of several mistakes everyone names the same, whatever the order they were written in', () => {
+    const said = [
+      { flapHalfLife: 5, ttlMin: 0 },
+      { ttlMin: 0, flapHalfLife: 5 },
+    ].map(rules => new World().refused(new World().do({ kind: 'policy', prefix: 'a', rules }), 'INVALID').message)
+    expect(said[0]).toBe(said[1])
+  })
+})

@@ -174,3 +174,28 @@ test('a policy that lets more in, or changes the discipline, serves whom it can 
   world.policy('p', { capacity: 3, queue: 'fit' })
   expect(world.holders('p')).toEqual(['a', 'small'])
 })
+
+describe('waiting for what ages and for what does not', () => {
+  test('nobody overtakes: one rank is good in every queue', () => {
+    const world = new World()
+    world.policy('aging', { aging: 1_000 })
+    world.do({ kind: 'tick', n: 1, elapsed: 5_000 })
+    const holder = world.acquire('holder', 'plain')
+    world.queue('first', ['aging', 'plain'])
+    world.queue('later', 'plain')
+    world.release(holder.lease)
+    expect(world.holders('plain')).toEqual(['first'])
+  })
+
+  test('taking the policy away turns no queue round', () => {
+    const world = new World()
+    world.policy('r', { aging: 1_000 })
+    world.do({ kind: 'tick', n: 1, elapsed: 5_000 })
+    const holder = world.acquire('holder', 'r')
+    world.queue('first', 'r')
+    world.do({ kind: 'policy', prefix: 'r' })
+    world.queue('later', 'r')
+    world.release(holder.lease)
+    expect(world.holders('r')).toEqual(['first'])
+  })
+})

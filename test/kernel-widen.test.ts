@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { StateLoader, saveState, stateHash } from '../src/kernel/snapshot.ts'
+import { CAP, timerOf } from '../src/kernel/state.ts'
 import { World } from './kernel/world.ts'
 
 const any = (world: World, holder: string, names: readonly string[], count = 1, more = {}) =>
@@ -108,3 +109,15 @@ function loaded(chunks: readonly Uint8Array[]): string {
   for (const chunk of chunks) loader.add(chunk)
   return stateHash(loader.finish())
 }
+
+test('what a policy says of a name holds also for whoever names it later', () => {
+  const world = new World()
+  world.policy('gpu/b', { ttlMax: 5_000 })
+  world.policy('gpu/c', { maxLife: 60_000 })
+  world.acquire('ann', 'gpu/a')
+  const lease = any(world, 'bob', ['gpu/a'], 1, { ttl: 20_000 })
+  world.refused(widen(world, lease, 'gpu/b'), 'INVALID')
+  widen(world, lease, 'gpu/c')
+  expect(world.holders('gpu/c')).toEqual(['bob'])
+  expect(timerOf(world.lease(lease)!, CAP)?.duration).toBe(60_000)
+})

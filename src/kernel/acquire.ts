@@ -9,13 +9,14 @@ import type { Freed } from './freed.ts'
 import { badName, badText, under } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
-import { rule, ruledBy, TTL_LIMIT } from './policy.ts'
+import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
 import { choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
   FROZEN,
   findLease,
+  hangOn,
   type Lease,
   LIVE,
   openLease,
@@ -89,23 +90,16 @@ function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
 function badTtl(state: State, command: Acquire): string | undefined {
   const { ttl, wants, entries = NOTHING } = command
   if (!Number.isSafeInteger(ttl) || ttl < 1) return `ttl must be a whole number of milliseconds above 0, not ${String(ttl)}`
-  if (wants.length + entries.length === 0) return outside(state, ttl, '')
+  if (wants.length + entries.length === 0) return ttlOutside(state, ttl, '')
   for (const { resource } of wants) {
-    const wrong = outside(state, ttl, resource)
+    const wrong = ttlOutside(state, ttl, resource)
     if (wrong !== undefined) return wrong
   }
   for (const { key } of entries) {
-    const wrong = outside(state, ttl, key)
+    const wrong = ttlOutside(state, ttl, key)
     if (wrong !== undefined) return wrong
   }
   return undefined
-}
-
-function outside(state: State, ttl: number, name: string): string | undefined {
-  const low = rule(state, name, 'ttlMin')
-  const high = rule(state, name, 'ttlMax')
-  if (ttl >= low && ttl <= high) return undefined
-  return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
 }
 
 export function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refused | undefined {
@@ -134,7 +128,8 @@ function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): numbe
   const priority = command.priority ?? 0
   let aging = 0
   for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))
-  return aging === 0 ? -priority * PRIORITY : state.elapsed - priority * aging
+  // One scale for all: whoever waits for something that ages and something that does not stands in both queues by the same rank.
+  return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
 function held(state: State, wants: readonly Wanted[], any: number, rank: number): Refused {
@@ -291,12 +286,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
   effects.timer(lease, TERM)
   keepRare(state, lease, command, plan)
-  if (parent !== undefined) {
-    touch(state, parent)
-    const rare = rareOf(parent)
-    rare.children ??= new Set()
-    rare.children.add(lease)
-  }
+  if (parent !== undefined) hangOn(state, parent, lease)
   for (const entry of command.entries ?? NOTHING) attach(state, effects, lease, entry)
   if (chosen !== undefined) {
     grant(state, effects, lease, chosen)
@@ -314,20 +304,18 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
 }
 
-function keepRare(state: State, lease: Lease, command: Acquire, { parent, wants, holding }: Plan): void {
-  let grace = command.grace ?? 0
-  let maxLife = command.maxLife ?? 0
+function keepRare(state: State, lease: Lease, command: Acquire, { wants, holding }: Plan): void {
+  let bounds: Bounds = { grace: command.grace ?? 0, maxLife: command.maxLife ?? 0 }
   if (state.policies.size > 0) {
-    for (const name of [...wants.map(want => want.resource), ...(command.entries ?? []).map(entry => entry.key)]) {
-      grace = Math.max(grace, rule(state, name, 'grace'))
-      const cap = rule(state, name, 'maxLife')
-      if (cap > 0) maxLife = maxLife === 0 ? cap : Math.min(maxLife, cap)
-    }
+    for (const { resource } of wants) bounds = bounded(state, resource, bounds)
+    for (const { key } of command.entries ?? NOTHING) bounds = bounded(state, key, bounds)
   }
+  const { grace, maxLife } = bounds
   const { any = 0, priority = 0, labels = NOTHING } = command
-  if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0 && parent === undefined)
-    return
-  Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels, parent })
+  if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0) return
+  // Copied: the asker may go on to use its own.
+  const own = labels.map(([name, value]) => [name, value] as const)
+  Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels: own })
 }
 
 function steal(state: State, effects: Effects, thief: Lease, wants: readonly Wanted[], force: boolean, freed: Freed): void {

@@ -1,13 +1,14 @@
 /** Entries: keys and values that hang on a lease and go with it, in the same revision. */
 import { allowed, mayTouch } from './authority.ts'
 import type { Attachment, Delete, Put } from './command.ts'
-import { type Effects, emit } from './effects.ts'
+import { type Effects, emit, startTimer } from './effects.ts'
 import { detachEntry, end } from './end.ts'
 import { badName, badText, VALUE_BYTES } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
+import { bounded, ttlOutside } from './policy.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { blameFormer, countEntry, isHusk, isRegistry, review } from './service.ts'
-import { type Attached, addEntry, FROZEN, findLease, type Lease, rareOf, type State, SUSPECT, touch, WAITING } from './state.ts'
+import { type Attached, addEntry, CAP, FROZEN, findLease, type Lease, rareOf, type State, SUSPECT, touch, WAITING } from './state.ts'
 
 export function badAttachment({ key, value, generation }: Attachment): string | undefined {
   const badKey = badName(key)
@@ -93,6 +94,13 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
   if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
   const refused = entryRefusal(state, lease.holder, entry, key)
   if (refused !== undefined) return refused
+  const wrong = ttlOutside(state, lease.ttl, name)
+  if (wrong !== undefined) return invalid(state, wrong)
+  touch(state, lease)
+  const rare = rareOf(lease)
+  Object.assign(rare, bounded(state, name, rare))
+  // What may live only so long counts from now on, at the latest.
+  if (rare.maxLife > 0 && rare.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, rare.maxLife)
   attach(state, effects, lease, entry)
   return done()
 }

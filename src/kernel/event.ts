@@ -25,6 +25,8 @@ export const EVENT_TYPES = [
   'preserving',
   'relaxed',
 ] as const
+/** The cause of a `generation` that begins because entries were lost; another ends its quiet. */
+export const LOST = 'the log lost entries'
 export type EventType = (typeof EVENT_TYPES)[number]
 
 export interface Event {
@@ -74,7 +76,7 @@ export class RecentEvents {
     for (let i = first; i < events.length; i++) {
       const event = events[i]!
       // What was seen before may be among what was lost: everyone begins anew.
-      if (event.type === 'generation') this.#forgotten = Math.max(this.#forgotten, event.revision)
+      if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
       if (this.#ring.length < this.#limit) {
         this.#ring.push(new Kept(event))
         continue

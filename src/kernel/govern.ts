@@ -3,6 +3,7 @@ import { allowed, isAdmin } from './authority.ts'
 import { type CreateKey, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from './command.ts'
 import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { end } from './end.ts'
+import { LOST } from './event.ts'
 import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
 import { badRules, badScopes, TTL_LIMIT } from './policy.ts'
@@ -24,7 +25,7 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   if (rules === undefined) {
     if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
     state.policies.delete(prefix)
-  } else state.policies.set(prefix, rules)
+  } else state.policies.set(prefix, { ...rules }) // the caller may go on to use its own
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
   for (const lease of state.leases.values())
@@ -96,6 +97,6 @@ export function generation(state: State, effects: Effects, { lease, token, revis
     touch(state, held)
     restartTerm(state, effects, held, held.term)
   }
-  emit(state, effects, 'generation', undefined, { cause: 'the log lost entries' })
+  emit(state, effects, 'generation', undefined, { cause: LOST })
   return done()
 }

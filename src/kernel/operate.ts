@@ -10,9 +10,11 @@ import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
+  agedOf,
   BREAK,
   FROZEN,
   findLease,
+  hangOn,
   type Lease,
   LIVE,
   openLease,
@@ -82,7 +84,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (!mayRelease(state, key, lease)) return forbidden(state, `pass on all that would end with lease ${id}`, { lease: id })
   if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
-  const { maxLife = 0, grace = 0 } = lease.rare ?? {}
+  const { maxLife = 0, grace = 0, by = '', parent } = lease.rare ?? {}
+  const running = lease.rare?.timers?.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) }) ?? []
   const meant = recipient(state, wants, to, incarnation)
   // As with a release: an administrator cannot say for the holder that it has stopped.
   const stopped = command.stopped === true && (key === 0 || key === lease.key)
@@ -95,6 +98,10 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
   if (owner !== 0) rareOf(heir).handed = true
   effects.timer(heir, TERM)
+  if (parent !== undefined) hangOn(state, parent, heir)
+  // What was running out goes on to do so: to pass a lease on and back would else make it immortal.
+  for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, heir, slot as Slot, timer)
+  if (running.length > 0) rareOf(heir).by = by
   if (stopped) grant(state, effects, heir, wants)
   else {
     Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
@@ -104,6 +111,12 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   }
   settle(state, effects, freed)
   return done(heir.id)
+}
+
+function inherit(state: State, effects: Effects, heir: Lease, slot: Slot, { duration, aged }: { duration: number; aged: number }): void {
+  startTimer(state, effects, heir, slot, duration)
+  rareOf(heir).timers![slot]!.aged = aged
+  effects.timer(heir, slot)
 }
 
 /**

@@ -83,15 +83,12 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low
 
 /** What is wrong with a policy, or undefined. */
 export function badRules(rules: PolicyRules): string | undefined {
-  for (const [name, value] of Object.entries(rules)) {
-    if (value === undefined) continue
-    if (name === 'queue') {
-      if (value !== 'fifo' && value !== 'fit') return "queue is 'fifo' or 'fit'"
-      continue
-    }
-    if (!Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
-    const [low, high] = BOUNDS[name as keyof typeof BOUNDS]
-    if (!Number.isSafeInteger(value) || (value as number) < low || (value as number) > high)
+  for (const name of Object.keys(rules)) if (name !== 'queue' && !Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
+  if (rules.queue !== undefined && rules.queue !== 'fifo' && rules.queue !== 'fit') return "queue is 'fifo' or 'fit'"
+  // In our order, not the asker's: of several mistakes everyone names the same, and a log does not keep the asker's order.
+  for (const [name, [low, high]] of Object.entries(BOUNDS)) {
+    const value = rules[name as keyof typeof BOUNDS]
+    if (value !== undefined && (!Number.isSafeInteger(value) || value < low || value > high))
       return `${name} must be a whole number from ${low} to ${high}, not ${String(value)}`
   }
   if ((rules.flapReuse ?? DEFAULTS.flapReuse) > (rules.flapSuppress ?? DEFAULTS.flapSuppress))
@@ -108,4 +105,26 @@ export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): stri
     if (bad !== undefined) return `the prefix of ${scope.verb} ${bad}`
   }
   return undefined
+}
+
+/** What is wrong with a ttl by the policies for a name, or undefined. */
+export function ttlOutside(state: State, ttl: number, name: string): string | undefined {
+  const low = rule(state, name, 'ttlMin')
+  const high = rule(state, name, 'ttlMax')
+  if (ttl >= low && ttl <= high) return undefined
+  return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
+}
+
+/** What bounds a lease's life and what it is forgiven, with what the policies for one more name say. */
+export function bounded(state: State, name: string, { grace, maxLife }: Bounds): Bounds {
+  const cap = rule(state, name, 'maxLife')
+  return {
+    grace: Math.max(grace, rule(state, name, 'grace')),
+    maxLife: cap === 0 ? maxLife : maxLife === 0 ? cap : Math.min(maxLife, cap),
+  }
+}
+
+export interface Bounds {
+  readonly grace: number
+  readonly maxLife: number
 }

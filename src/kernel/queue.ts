@@ -75,7 +75,8 @@ export function grant(state: State, effects: Effects, lease: Lease, wants: reado
     emitForGrant(state, effects, 'granted', lease, given)
   }
   const maxLife = lease.rare?.maxLife ?? 0
-  if (maxLife > 0) startTimer(state, effects, lease, CAP, maxLife)
+  // One that was passed on has it already.
+  if (maxLife > 0 && lease.rare?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
   for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
 }
 

@@ -376,6 +376,15 @@ export function addLease(state: State, lease: Lease): void {
   if (lease.key !== 0) state.madeWith.set(lease.key, (state.madeWith.get(lease.key) ?? 0) + 1)
 }
 
+/** From here on it ends with its parent. */
+export function hangOn(state: State, parent: Lease, lease: Lease): void {
+  touch(state, parent)
+  const rare = rareOf(parent)
+  rare.children ??= new Set()
+  rare.children.add(lease)
+  rareOf(lease).parent = parent
+}
+
 /** The key of a lease that was transferred to a name which no process is known by: whoever renews it first has it (renew.ts). */
 export const UNCLAIMED = Number.MAX_SAFE_INTEGER
 

@@ -5,7 +5,7 @@ import { MOST_WANTS, type Widen } from './command.ts'
 import { type Effects, emit } from './effects.ts'
 import { badName } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
-import { rule, ruledBy } from './policy.ts'
+import { bounded, rule, ruledBy, ttlOutside } from './policy.ts'
 import { positionOf, pressHolders, type Wanted } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -28,6 +28,7 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   if (fresh.length === 0) return done()
   touch(state, lease)
   rareOf(lease).wants = [...known, ...fresh]
+  for (const { resource } of fresh) Object.assign(rareOf(lease), bounded(state, resource, rareOf(lease)))
   const { freed } = state
   for (const want of fresh) {
     const resource = resourceOf(state, want.resource)
@@ -46,6 +47,8 @@ function refusal(state: State, lease: Lease, want: Wanted): Outcome | undefined 
   const bad = badName(name)
   if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
   if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, `acquire ${name}`)
+  const wrong = ttlOutside(state, lease.ttl, name)
+  if (wrong !== undefined) return invalid(state, wrong)
   const capacity = rule(state, name, 'capacity')
   if (want.units > capacity) return invalid(state, `${name} has ${capacity} units in all, ${want.units} can never be granted`)
   const most = rule(state, name, 'waiters')

@@ -49,7 +49,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'history':
       return (state.history.get(query.resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
     case 'policies':
-      return [...state.policies].map(([prefix, rules]) => ({ prefix, rules }))
+      return [...state.policies].map(([prefix, rules]) => ({ prefix, rules: { ...rules } }))
     case 'keys':
       return [...state.keys.values()]
   }

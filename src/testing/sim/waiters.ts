@@ -131,7 +131,7 @@ export class Waiters {
 function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
   if (steal !== undefined) return FIRST
   const aging = Math.max(0, ...wants.map(({ resource }) => rule(state, resource, 'aging')))
-  return aging === 0 ? 0 - priority * PRIORITY : state.elapsed - priority * aging
+  return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
 /** Looks at every waiter that stands between the asker and what the asker keeps. */
