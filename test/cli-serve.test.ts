@@ -123,9 +123,10 @@ test('a file in shared use is not owned, and is shared with --shared; a taken po
   }
   const other = `file:${here.file('other.db')}`
   const inUse = await here.run(['serve', '--store', other, '--listen', `127.0.0.1:${port}`])
-  expect(inUse).toMatchObject({ code: 69, stderr: expect.stringMatching(/in use by another process/) })
+  expect(inUse).toMatchObject({ code: 69, stderr: expect.stringMatching(/^leasehold: .* is in use by another process/) })
   const next = here.start(['serve', '--store', other, '--listen', `127.0.0.1:${port}`, '--next-port'])
   expect(Number((await next.printed(/127\.0\.0\.1:(\d+)\//))[1])).toBeGreaterThan(port)
+  expect(next.stderr()).not.toMatch(/cannot take connections|in use/)
 })
 
 test('an open address without keys refuses to start and says how to mend it; so does a bad configuration', { timeout: SLOW }, async () => {

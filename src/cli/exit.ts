@@ -106,14 +106,18 @@ const TOLD: Readonly<Record<LeaseError['code'], Told>> = {
 }
 
 /** The store is there and does not let us in: of what it says, only a person can change anything. */
-export function denial({ facts }: LeaseError): Omit<Told, 'means'> | undefined {
+export function denial({ facts }: LeaseError): Partial<Told> | undefined {
   const { reason, path } = facts
   if (path !== undefined)
     return reason === 'permission' || reason === 'readonly'
       ? { exit: EXIT.permission, next: 'Run as the user who owns the file.' }
       : undefined
   if (!['permission', 'credentials', 'password', 'user'].includes(reason as string)) return undefined
-  return { exit: EXIT.permission, next: 'See the user and the password in the URL of the store, and what that user may do there.' }
+  return {
+    exit: EXIT.permission,
+    means: 'Nothing was done.',
+    next: 'See the user and the password in the URL of the store, and what that user may do there.',
+  }
 }
 
 export function failureOf(error: unknown): Failure {

@@ -97,7 +97,6 @@ export class Port {
       })
     }
     server.maxConnections = this.#context.limits.connections + TOLD
-    server.on('error', error => this.#context.log.error({ error: error.message }, 'the port cannot take connections'))
     const umask = 'path' in where ? process.umask(0o177) : undefined
     try {
       await new Promise<void>((resolve, reject) => {
@@ -112,6 +111,7 @@ export class Port {
     } finally {
       if (umask !== undefined) process.umask(umask)
     }
+    server.on('error', error => this.#context.log.error({ error: error.message }, 'the port cannot take connections'))
     this.#servers.push(server)
     const bound = server.address()
     this.addresses.push(
