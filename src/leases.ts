@@ -14,6 +14,7 @@ import { type Duration, milliseconds } from './duration.ts'
 import { LeaseError } from './errors.ts'
 import { Applicant } from './holder/applicant.ts'
 import { type AcquireOptions, maxHoldOf, waitOf } from './holder/asked.ts'
+import { awake } from './holder/awake.ts'
 import { Beliefs } from './holder/beliefs.ts'
 import { take } from './holder/handover.ts'
 import { Identity } from './holder/identity.ts'
@@ -226,7 +227,7 @@ export class Leases implements AsyncDisposable {
 
   /** One array per revision. A gap can only appear as one event `resync`. */
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
-    return this.lessor.watch(prefix, options)
+    return awake(this.clock, this.lessor.watch(prefix, options))
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {

@@ -3,8 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { connect } from '../src/open.ts'
+import { place as server } from './resp-place.ts'
 
 const index = fileURLToPath(new URL('../dist/index.js', import.meta.url))
 
@@ -94,4 +95,49 @@ test('a loop that was blocked for longer than the ttl is told so, and never beli
   )
   const { output } = await ended
   expect(output).toBe('false\ntrue stall\n')
+})
+
+test('a program on a server ends when its last question is answered, though nothing was disposed of', async () => {
+  await using here = await server()
+  const began = performance.now()
+  const { ended } = child(`leasehold://127.0.0.1:${here.port}`, `await leases.request('k', () => {})`)
+  expect(await ended).toMatchObject({ code: 0 })
+  expect(performance.now() - began).toBeLessThan(20_000) // patience for an answer is 30 s
+}, 60_000)
+
+describe('whoever waits for news stays until they come', () => {
+  const watching = `
+     const stop = new AbortController()
+     const { signal } = stop
+     setTimeout(() => leases.acquire('k'), 300).unref()
+     console.log('watching')`
+
+  test.each(['memory:', 'file:', 'leasehold:'])('on %s', async where => {
+    using folder = place()
+    await using far = await server()
+    const url = where === 'file:' ? folder.url : where === 'memory:' ? where : `leasehold://127.0.0.1:${far.port}`
+    const { ended } = child(
+      url,
+      `${watching}
+       for await (const [event] of leases.watch('k', { signal })) {
+         console.log(event.type)
+         process.exit()
+       }`,
+    )
+    expect(await ended).toEqual({ code: 0, output: 'watching\ngranted\n' })
+  })
+
+  test('the leader of an election', async () => {
+    using folder = place()
+    const { ended } = child(
+      folder.url,
+      `${watching.replace("acquire('k')", "acquire('election/k')")}
+       for await (const leader of leases.election('k').observe(signal)) {
+         if (leader === undefined) continue
+         console.log(leader.holder)
+         process.exit()
+       }`,
+    )
+    expect(await ended).toEqual({ code: 0, output: 'watching\nchild\n' })
+  })
 })

@@ -1,7 +1,6 @@
 /** What others decided, and whom of ours it concerns: grants, recalls, transfers and ends. */
 import { LeaseError } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
-import { under } from '../kernel/name.ts'
 import type { Belief } from '../lease.ts'
 import { type Asked, namesOf } from './asked.ts'
 import type { Beliefs } from './beliefs.ts'
@@ -227,7 +226,8 @@ export class Hearing {
   hold(belief: Belief): void {
     this.unlisten(belief)
     const watch = this.#ends
-    if (watch === undefined || !namesUnder(belief).every(name => under(watch.prefix, name))) this.#uncovered.add(belief)
+    if (watch === undefined || !namesUnder(belief).every(name => commonPrefix([watch.prefix, name]) === watch.prefix))
+      this.#uncovered.add(belief)
     else if (watch.revision > belief.revision) void this.check(belief) // it may have been told before we knew of the lease
   }
 

@@ -163,7 +163,7 @@ export class Cache<V> implements AsyncDisposable {
 
   async #hear(after: number): Promise<void> {
     try {
-      for await (const events of this.#leases.watch(this.#prefix, { after, signal: this.#closing.signal })) {
+      for await (const events of this.#leases.lessor.watch(this.#prefix, { after, signal: this.#closing.signal })) {
         if (events[0]!.type === 'resync') await this.#dropAll()
         for (const { type, lease } of events) {
           if (type !== 'recalled') continue

@@ -171,7 +171,7 @@ export class Election {
     try {
       const { revision, found } = await better()
       if (found) return term.resign()
-      for await (const _ of this.#leases.watch(this.#seat, { after: revision, signal: over }))
+      for await (const _ of this.#leases.lessor.watch(this.#seat, { after: revision, signal: over }))
         if ((await better()).found) return term.resign()
     } catch {
       // Without news the term goes on: it is ours until it is given up or lost.

@@ -125,7 +125,7 @@ export class Pool {
     void (async () => {
       while (!signal.aborted) {
         try {
-          for await (const [event] of this.#leases.watch(`pool/${this.#name}`, { after, types: ['put'], signal })) {
+          for await (const [event] of this.#leases.lessor.watch(`pool/${this.#name}`, { after, types: ['put'], signal })) {
             await widen(following.lease)
             after = event!.revision
           }

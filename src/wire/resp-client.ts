@@ -7,7 +7,7 @@
  * within a third of what a lease has left when it is renewed. Watches go on where they were.
  */
 import { setMaxListeners } from 'node:events'
-import { type Clock, pause, systemClock } from '../clock.ts'
+import { type Clock, pause, type Standing, systemClock } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
@@ -66,7 +66,8 @@ export class RemoteLessor implements Lessor {
   #next = 0
   #failures = 0
   readonly #terms = new Terms()
-  #impatient: (() => void) | undefined
+  /** Stays set while nothing is asked, without keeping the process alive: setting one for each question would cost more than asking it. */
+  #impatient: Standing | undefined
   #watchdog: (() => void) | undefined
   #closed: Promise<void> | undefined
   #allAnswered = () => {}
@@ -145,6 +146,7 @@ export class RemoteLessor implements Lessor {
         signal?.removeEventListener('abort', stop)
         if (this.#asks.size > 0) return
         this.#connection?.holdOpen(false)
+        this.#rest()
         this.#allAnswered()
       }
       const stop = () => {
@@ -164,9 +166,12 @@ export class RemoteLessor implements Lessor {
         },
       )
       signal?.addEventListener('abort', stop, { once: true })
-      if (this.#asks.size === 0) this.#connection?.holdOpen(true)
+      if (this.#asks.size === 0) {
+        this.#connection?.holdOpen(true)
+        this.#impatient?.keepAlive?.(true)
+      }
       this.#asks.set(id, ask)
-      this.#impatient ??= this.#clock.after(this.#patience, () => this.#loseAllPatience(), { ref: true })
+      this.#impatient ??= this.#losePatienceAfter(this.#patience)
       this.#send(ask)
     })
   }
@@ -203,13 +208,24 @@ export class RemoteLessor implements Lessor {
     connection.flush()
   }
 
+  #losePatienceAfter(ms: number): Standing {
+    const lose = () => this.#loseAllPatience()
+    return this.#clock.standing?.(ms, lose) ?? { cancel: this.#clock.after(ms, lose, { ref: true }) }
+  }
+
+  #rest(): void {
+    if (this.#impatient?.keepAlive !== undefined) return this.#impatient.keepAlive(false)
+    this.#impatient?.cancel()
+    this.#impatient = undefined
+  }
+
   #loseAllPatience(): void {
     this.#impatient = undefined
     const now = this.#clock.now()
     for (const ask of this.#asks.values()) {
       const left = ask.since + this.#patience - now
       if (left > 0.5) {
-        this.#impatient = this.#clock.after(left, () => this.#loseAllPatience(), { ref: true })
+        this.#impatient = this.#losePatienceAfter(left)
         return
       }
       ask.fail(ask.unanswered(`no answer from ${this.#names()} for ${inWords(this.#patience)}`))
@@ -476,7 +492,7 @@ export class RemoteLessor implements Lessor {
     this.#closing.abort(error)
     for (const ask of [...this.#asks.values()]) ask.fail(ask.unanswered('this lessor was closed'))
     for (const subscription of this.#subscriptions.values()) subscription.fail(error)
-    this.#impatient?.()
+    this.#impatient?.cancel()
     this.#watchdog?.()
     this.#connection?.close(error)
     this.#watchdog?.()
