@@ -6,31 +6,108 @@ import type { Outcome } from './outcome.ts'
 
 export const ANSWERS = 65_536
 
+/** Something that stands in one line. */
+interface Standing<T> {
+  before: T | undefined
+  after: T | undefined
+}
+
+/** In the order of arrival; anyone may leave. (The first of a Map that is always emptied from the front is found only behind all that went.) */
+class Line<T extends Standing<T>> {
+  first: T | undefined
+  #last: T | undefined
+
+  add(one: T): void {
+    one.before = this.#last
+    one.after = undefined
+    if (this.#last === undefined) this.first = one
+    else this.#last.after = one
+    this.#last = one
+  }
+
+  remove(one: T): void {
+    if (one.before === undefined) this.first = one.after
+    else one.before.after = one.after
+    if (one.after === undefined) this.#last = one.before
+    else one.after.before = one.before
+  }
+}
+
 export interface Answer {
   readonly outcome: Outcome
   /** What was asked, as the operation said; 0 when it did not. */
   readonly asked: number
 }
 
-export interface Session {
-  /** Up to here nothing is known any more. */
-  seq: number
-  readonly answers: Map<number, Answer>
+interface Kept extends Answer, Standing<Kept> {
+  readonly seq: number
 }
 
-interface Keeper {
+export class Session implements Standing<Session> {
+  readonly name: string
+  /** Up to here nothing is known any more. */
+  seq: number
+  before: Session | undefined
+  after: Session | undefined
+  readonly #answers = new Map<number, Kept>()
+  readonly #line = new Line<Kept>()
+
+  constructor(name: string, seq = 0) {
+    this.name = name
+    this.seq = seq
+  }
+
+  get size(): number {
+    return this.#answers.size
+  }
+
+  answer(seq: number): Answer | undefined {
+    return this.#answers.get(seq)
+  }
+
+  /** The oldest that is kept. */
+  get oldest(): number | undefined {
+    return this.#line.first?.seq
+  }
+
+  add(seq: number, { outcome, asked }: Answer): void {
+    const kept = { seq, outcome, asked, before: undefined, after: undefined }
+    this.#answers.set(seq, kept)
+    this.#line.add(kept)
+  }
+
+  dropOldest(): void {
+    const { first } = this.#line
+    this.#line.remove(first!)
+    this.#answers.delete(first!.seq)
+  }
+
+  *[Symbol.iterator](): Generator<Kept, void, void> {
+    for (let kept = this.#line.first; kept !== undefined; kept = kept.after) yield kept
+  }
+}
+
+/** What one key has been answered. */
+class Keeper implements Standing<Keeper> {
   readonly key: number
-  count: number
+  count = 0
+  before: Keeper | undefined
+  after: Keeper | undefined
+  readonly sessions = new Map<string, Session>()
   /** The one that was silent longest comes first. */
-  readonly sessions: Map<string, Session>
+  readonly line = new Line<Session>()
+
+  constructor(key: number) {
+    this.key = key
+  }
 }
 
 export class Answers {
   #size = 0
-  /** By the number of their key; those whose count changed last come last, which is the order in which they are saved. */
+  /** Those whose count changed last come last, which is the order in which they are saved. */
   readonly #keepers = new Map<number, Keeper>()
-  /** The same, by how many they keep, in the same order. A count grows by one and the highest falls no faster than it grew: constant work. */
-  readonly #ranks = new Map<number, Set<Keeper>>()
+  /** By how many they keep, in the same order. A count grows by one, and the highest falls no faster than it grew: constant work. */
+  readonly #ranks = new Map<number, Line<Keeper>>()
   #most = 0
 
   /** How many answers are kept in all. */
@@ -44,50 +121,52 @@ export class Answers {
 
   /** Those up to `acked` the client has, so they need not be kept. */
   keep(key: number, name: string, seq: number, acked: number, answer: Answer): void {
-    const keeper = this.#keeper(key)
-    const session: Session = keeper.sessions.get(name) ?? { seq: 0, answers: new Map() }
+    const keeper = this.#keepers.get(key) ?? new Keeper(key)
+    const known = keeper.sessions.get(name)
+    const session = known ?? new Session(name)
     let more = 1
-    for (const old of session.answers.keys()) {
-      if (old > acked) break
-      session.answers.delete(old)
+    for (let old = session.oldest; old !== undefined && old <= acked; old = session.oldest) {
+      session.dropOldest()
       more--
     }
     session.seq = Math.max(session.seq, Math.min(acked, seq - 1))
-    session.answers.set(seq, answer)
-    keeper.sessions.delete(name)
-    keeper.sessions.set(name, session)
+    session.add(seq, answer)
+    if (known === undefined) keeper.sessions.set(name, session)
+    else keeper.line.remove(session)
+    keeper.line.add(session)
     this.#count(keeper, more)
     while (this.#size > ANSWERS) this.#makeRoom()
   }
 
   /** As it was saved: keys and sessions in the order in which they are handed out here. */
-  load(key: number, name: string, session: Session): void {
-    const keeper = this.#keeper(key)
-    keeper.sessions.set(name, session)
-    this.#count(keeper, session.answers.size)
+  load(key: number, session: Session): void {
+    const keeper = this.#keepers.get(key) ?? new Keeper(key)
+    keeper.sessions.set(session.name, session)
+    keeper.line.add(session)
+    this.#count(keeper, session.size)
   }
 
-  *[Symbol.iterator](): Generator<readonly [key: number, sessions: ReadonlyMap<string, Session>], void, void> {
-    for (const { key, sessions } of this.#keepers.values()) yield [key, sessions]
-  }
-
-  #keeper(key: number): Keeper {
-    return this.#keepers.get(key) ?? { key, count: 0, sessions: new Map() }
+  *[Symbol.iterator](): Generator<readonly [key: number, sessions: readonly Session[]], void, void> {
+    for (const { key, line } of this.#keepers.values()) {
+      const sessions: Session[] = []
+      for (let session = line.first; session !== undefined; session = session.after) sessions.push(session)
+      yield [key, sessions]
+    }
   }
 
   #count(keeper: Keeper, more: number): void {
     const { key, count } = keeper
     this.#keepers.delete(key)
     const rank = this.#ranks.get(count)
-    rank?.delete(keeper)
-    if (rank?.size === 0) this.#ranks.delete(count)
+    if (count > 0) rank!.remove(keeper)
+    if (rank !== undefined && rank.first === undefined) this.#ranks.delete(count)
     keeper.count += more
     this.#size += more
     if (keeper.count > 0) {
       this.#keepers.set(key, keeper)
-      const same = this.#ranks.get(keeper.count)
-      if (same === undefined) this.#ranks.set(keeper.count, new Set([keeper]))
-      else same.add(keeper)
+      const same = this.#ranks.get(keeper.count) ?? new Line()
+      same.add(keeper)
+      this.#ranks.set(keeper.count, same)
     }
     this.#most = Math.max(this.#most, keeper.count)
     while (this.#most > 0 && !this.#ranks.has(this.#most)) this.#most--
@@ -95,13 +174,14 @@ export class Answers {
 
   /** The oldest answer of the longest silent session goes. What the session was asked up to there is STALE from now on, and not done again. */
   #makeRoom(): void {
-    for (const keeper of this.#ranks.get(this.#most)!)
-      for (const [name, session] of keeper.sessions)
-        for (const old of session.answers.keys()) {
-          session.answers.delete(old)
-          session.seq = Math.max(session.seq, old)
-          if (session.answers.size === 0) keeper.sessions.delete(name)
-          return this.#count(keeper, -1)
-        }
+    const keeper = this.#ranks.get(this.#most)!.first!
+    const session = keeper.line.first!
+    session.seq = Math.max(session.seq, session.oldest!)
+    session.dropOldest()
+    if (session.size === 0) {
+      keeper.line.remove(session)
+      keeper.sessions.delete(session.name)
+    }
+    this.#count(keeper, -1)
   }
 }

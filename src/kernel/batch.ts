@@ -190,7 +190,7 @@ function isForbiddenForGood({ kind }: Command, outcome: Outcome): boolean {
 export function answered(state: State, { op, key = 0 }: Proposal): Outcome | undefined {
   if (op === undefined) return undefined
   const { session, seq, asked = 0 } = op
-  const answer = state.answers.session(key, session)?.answers.get(seq)
+  const answer = state.answers.session(key, session)?.answer(seq)
   if (answer !== undefined && answer.asked !== asked)
     return invalid(state, 'this op was used for something else: an operation needs an op of its own, and only a repetition the same')
   return answer?.outcome

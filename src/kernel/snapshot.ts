@@ -4,7 +4,7 @@
  * A snapshot is taken in slices while the state goes on changing: the state tells of each lease before it changes (`saving`), and a lease
  * not yet written is written then, as it was. So the chunks together are the state at the moment the first one was asked for.
  */
-import type { Session } from './answers.ts'
+import { Session } from './answers.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { VERBS } from './command.ts'
 import { readOutcome, readRules, writeOutcome, writeRules } from './encode.ts'
@@ -150,10 +150,10 @@ function tables(state: State): Uint8Array {
   })
   to.list([...state.answers], ([key, sessions]) => {
     to.uint(key)
-    to.list([...sessions], ([name, session]) => {
-      to.text(name)
+    to.list(sessions, session => {
+      to.text(session.name)
       to.uint(session.seq)
-      to.list([...session.answers], ([seq, { outcome, asked }]) => {
+      to.list([...session], ({ seq, outcome, asked }) => {
         to.uint(seq)
         to.uint(asked)
         writeOutcome(to, outcome)
@@ -329,14 +329,13 @@ export class StateLoader {
     from.list(() => {
       const key = from.uint()
       from.list(() => {
-        const name = from.text()
-        const session: Session = { seq: from.uint(), answers: new Map() }
+        const session = new Session(from.text(), from.uint())
         from.list(() => {
           const seq = from.uint()
           const asked = from.uint()
-          session.answers.set(seq, { outcome: readOutcome(from), asked })
+          session.add(seq, { outcome: readOutcome(from), asked })
         })
-        state.answers.load(key, name, session)
+        state.answers.load(key, session)
       })
     })
     from.list(() => {

@@ -113,9 +113,7 @@ function* tables(state: State): Generator<string> {
   if (counts.waiting !== all.filter(lease => lease.status === WAITING).length) yield `waiting: ${counts.waiting}`
   if (counts.suspect !== all.filter(lease => lease.status === SUSPECT).length) yield `suspect: ${counts.suspect}`
   if (counts.frozen !== all.filter(lease => lease.status === FROZEN).length) yield `frozen: ${counts.frozen}`
-  const answers = [...state.answers]
-    .flatMap(([, sessions]) => [...sessions.values()])
-    .reduce((sum, session) => sum + session.answers.size, 0)
+  const answers = [...state.answers].flatMap(([, sessions]) => sessions.flatMap(session => [...session])).length
   if (state.answers.size !== answers) yield `answers: ${state.answers.size} instead of ${answers}`
   const fenced = new Map<number, number>()
   for (const [name, key] of state.fencedBy) {
