@@ -66,6 +66,7 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
     },
   ),
   widen: some({ kind: kind('widen'), lease: number, wants }),
+  claim: some({ kind: kind('claim'), lease: number }, { incarnation: number }),
   renew: some({ kind: kind('renew'), leases: list(number) }, { waiting: yesNo }),
   release: some({ kind: kind('release'), lease: number }, { resource: text }),
   due: some({ kind: kind('due'), timer: number, epoch: number }),

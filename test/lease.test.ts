@@ -484,6 +484,25 @@ describe('giving back', () => {
     await expect(b.leases.adopt(heir)).rejects.toMatchObject({ code: 'INVALID' })
   })
 
+  test('what a living process holds is not adopted by another of its name', async () => {
+    const a = silentLessor({ holder: 'worker' })
+    const namesake = silentLessor({ holder: 'worker', clock: a.clock, log: a.log })
+    await using mine = await a.leases.acquire('seat', { ttl: 10_000 }) // its first: the number of its incarnation
+    await expect(namesake.leases.adopt(mine.id)).rejects.toMatchObject({ code: 'HELD' })
+    expect(mine.held).toBe(true)
+  })
+
+  test('of two processes of one name, one adopts what was transferred to that name', async () => {
+    const giver = silentLessor({ holder: 'giver' })
+    const a = silentLessor({ holder: 'worker', clock: giver.clock, log: giver.log })
+    const b = silentLessor({ holder: 'worker', clock: giver.clock, log: giver.log })
+    const lease = await giver.leases.acquire('seat', { ttl: 10_000 })
+    const heir = await lease.transfer('worker')
+    const asked = await Promise.allSettled([a.leases.adopt(heir), b.leases.adopt(heir)])
+    expect(asked.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected'])
+    expect(asked.find(({ status }) => status === 'rejected')).toMatchObject({ reason: { code: 'HELD' } })
+  })
+
   test('what was transferred to one process is not adopted by another of its name', async () => {
     await using both = rivals()
     const { a, b, clock } = both
@@ -494,7 +513,10 @@ describe('giving back', () => {
     const heir = await lease.transfer('b')
     await using got = await asked
     expect(got.id).toBe(heir)
-    await expect(namesake.leases.adopt(heir)).rejects.toMatchObject({ code: 'INVALID', message: expect.stringMatching(/another process/) })
+    await expect(namesake.leases.adopt(heir)).rejects.toMatchObject({
+      code: 'HELD',
+      message: expect.stringMatching(/has a process already/),
+    })
     await namesake.leases[Symbol.asyncDispose]()
   })
 

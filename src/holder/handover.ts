@@ -56,20 +56,23 @@ async function resume(beliefs: Beliefs, belief: Belief): Promise<boolean> {
 export async function take(
   beliefs: Beliefs,
   operations: Operations,
-  { name, incarnation }: Identity,
+  identity: Identity,
   lease: number,
   options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'>,
 ): Promise<Belief> {
+  const { name } = identity
   const { value, revision } = await operations.within(PATIENCE, operations.lessor.read({ kind: 'lease', lease }, { consistent: true }))
   if (value === undefined || value.status !== 'live')
     throw new LeaseError('GONE', `lease ${lease} has ended, or is not granted yet`, { facts: { lease } })
   if (value.holder !== name || beliefs.get(lease) !== undefined)
     throw new LeaseError('INVALID', `lease ${lease} belongs to ${value.holder}${value.holder === name ? ', which has it in hand' : ''}`)
-  // A lease that was transferred to nobody in particular has its own number there. Anything else has a process that may believe in it.
-  if (value.incarnation !== lease && value.incarnation !== incarnation)
-    throw new LeaseError('INVALID', `lease ${lease} was transferred to another process of the name ${name}`, {
-      facts: { lease, incarnation: value.incarnation },
-    })
+  // What was given to this very process is its own. Anything else may be in the hands of another of its name: the log decides.
+  const { incarnation } = identity
+  if (value.incarnation !== incarnation) {
+    const claimed = await operations.decide({ kind: 'claim', lease, ...(incarnation !== undefined && { incarnation }) })
+    if (claimed.kind !== 'done') throw refused(claimed)
+    identity.incarnation ??= lease
+  }
   const belief = new Belief(beliefs.keeper, lease, 'told', value.ttl, settingsOf(options, name, value.ttl))
   belief.revision = revision
   beliefs.add(belief)

@@ -3,6 +3,7 @@
  * A command is checked in full before it changes anything, so a bad one can never poison a log.
  */
 import { acquire, planAcquire } from './acquire.ts'
+import { claim } from './claim.ts'
 import type { Acquire, Command, Proposal } from './command.ts'
 import type { Effects } from './effects.ts'
 import { put, remove } from './entry.ts'
@@ -34,6 +35,8 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
   switch (command.kind) {
     case 'acquire':
       return acquire(state, effects, { command, key })
+    case 'claim':
+      return claim(state, command, key)
     case 'widen':
       return widen(state, effects, command, key)
     case 'renew':

@@ -74,6 +74,14 @@ export interface Renew {
   readonly waiting?: boolean
 }
 
+/** Taking what was transferred to a name alone: the first process of that name to say so has it, and believes after a renewal. */
+export interface Claim {
+  readonly kind: 'claim'
+  readonly lease: number
+  /** Of the process that takes it. Left out: this is its first lease. */
+  readonly incarnation?: number
+}
+
 /** A whole lease, or one of its grants. */
 export interface Release {
   readonly kind: 'release'
@@ -277,6 +285,7 @@ export type Command =
   | Acquire
   | Widen
   | Renew
+  | Claim
   | Release
   | Due
   | Aged

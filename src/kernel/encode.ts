@@ -27,6 +27,7 @@ const KINDS = [
   'generation',
   'move',
   'widen',
+  'claim',
 ] as const satisfies readonly Command['kind'][]
 const KIND_NUMBER = new Map<Command['kind'], number>(KINDS.map((kind, i) => [kind, i]))
 const MOVES = ['go', 'stay', 'begin', 'end'] as const
@@ -129,6 +130,9 @@ function writeCommand(to: Writer, command: Command): void {
       to.text(command.resource)
       to.uint(command.after ?? 0)
       return to.text(command.by ?? '')
+    case 'claim':
+      to.uint(command.lease)
+      return to.uint(command.incarnation ?? 0)
     case 'widen':
       to.uint(command.lease)
       return writeWants(to, command.wants)
@@ -194,6 +198,8 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
       return withNumber({ kind, lease: from.uint(), to: from.text(), ...(from.bool() && { stopped: true }) }, 'incarnation', from.uint())
     case 'break':
       return withText(withNumber({ kind, resource: from.text() }, 'after', from.uint()), 'by', from.text())
+    case 'claim':
+      return withNumber({ kind, lease: from.uint() }, 'incarnation', from.uint())
     case 'widen':
       return { kind, lease: from.uint(), wants: readWants(from) }
     case 'recall':

@@ -2,7 +2,7 @@
  * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
-import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Operation, VERBS, type Want } from './command.ts'
+import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Move, type Operation, VERBS, type Want } from './command.ts'
 import { fits, NAME_BYTES } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
@@ -100,6 +100,14 @@ const want: Check = value => {
 
 const wants = list(want, MOST_WANTS)
 
+const moving = fields({ kind, 'to?': someText, 'stay?': yesNo, 'since?': positive, 'into?': choice(['begin', 'end']) })
+
+/** One step at a time: a log has room for one of them. */
+const move: Check = value => {
+  const { stay, into } = value as Move
+  return moving(value) ?? (stay === true && into !== undefined ? 'into is for the log they go to, stay for the one they leave' : undefined)
+}
+
 const FORMS: Readonly<Record<Command['kind'], Check>> = {
   acquire: fields({
     kind,
@@ -120,6 +128,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
     'recall?': yesNo,
   }),
   widen: fields({ kind, lease: number, wants }),
+  claim: fields({ kind, lease: number, 'incarnation?': positive }),
   renew: fields({ kind, leases: list(number), 'waiting?': yesNo }),
   release: fields({ kind, lease: number, 'resource?': someText }),
   due: fields({ kind, timer: number, epoch: number }),
@@ -164,7 +173,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   fence: fields({ kind, resource: text, token: number }),
   tick: fields({ kind, n: number, elapsed: number }),
   upgrade: fields({ kind, rules: number }),
-  move: fields({ kind, 'to?': someText, 'stay?': yesNo, 'since?': number, 'into?': choice(['begin', 'end']) }),
+  move,
   generation: fields({ kind, lease: number, token: number, revision: number, quiet: number }),
 }
 

@@ -97,6 +97,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, stopped ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
   if (owner !== 0) rareOf(heir).handed = true
+  if (meant === undefined && incarnation === undefined) rareOf(heir).open = true
   effects.timer(heir, TERM)
   if (parent !== undefined) hangOn(state, parent, heir)
   // What was running out goes on to do so: to pass a lease on and back would else make it immortal.

@@ -27,6 +27,8 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
     }
     touch(state, lease)
     if (lease.key === UNCLAIMED) rekey(state, lease, key)
+    // Whoever keeps it alive has taken it, though it did not say which process it is.
+    if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) lease.confirmed = true
     restartTerm(state, effects, lease, lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM))

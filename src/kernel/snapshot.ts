@@ -227,6 +227,7 @@ function writeLease(to: Writer, state: State, lease: Lease): void {
   to.list(rare.holding, id => to.uint(id))
   to.uint(rare.parent?.id ?? 0)
   to.bool(rare.handed)
+  to.bool(rare.open)
   to.list([...(rare.entries ?? [])], key => {
     const entry = state.entries.get(key)!
     to.text(key)
@@ -403,6 +404,7 @@ function readLease(from: Reader): { lease: Lease; holder: string; incarnation: n
   rare.holding = from.list(() => from.uint())
   const parent = from.uint()
   rare.handed = from.bool()
+  rare.open = from.bool()
   const entries = from.list(() => ({ key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }))
   rare.labels = from.list(() => [from.text(), from.text()] as const)
   rare.grace = from.uint()

@@ -72,6 +72,8 @@ export interface Rare {
   parent: Lease | undefined
   /** It came by a transfer: its key need not be one that may acquire it. */
   handed: boolean
+  /** It was transferred to a name, and no process of that name has taken it yet. */
+  open: boolean
   children: Set<Lease> | undefined
   entries: Set<string> | undefined
   labels: readonly (readonly [string, string])[]
@@ -89,7 +91,7 @@ export interface Rare {
 
 export interface Lease {
   readonly id: number
-  readonly holder: Holder
+  holder: Holder
   key: number
   readonly ttl: number
   status: Status
@@ -315,6 +317,7 @@ export function rareOf(lease: Lease): Rare {
     holding: [],
     parent: undefined,
     handed: false,
+    open: false,
     children: undefined,
     entries: undefined,
     labels: [],
@@ -395,6 +398,19 @@ export function rekey(state: State, lease: Lease, key: number): void {
   if (key !== 0) state.madeWith.set(key, (state.madeWith.get(key) ?? 0) + 1)
 }
 
+/** From here on it belongs to this process. The caller has touched it. */
+export function rehold(state: State, lease: Lease, incarnation: number): void {
+  const { holder } = lease
+  leaveHolder(state, holder)
+  lease.holder = internHolder(state, holder.name, incarnation)
+  lease.holder.leases++
+}
+
+function leaveHolder(state: State, holder: Holder): void {
+  holder.leases--
+  if (holder.leases === 0 && state.holders.get(holder.name) === holder) state.holders.delete(holder.name)
+}
+
 function uncount(state: State, key: number): void {
   if (key === 0) return
   const left = state.madeWith.get(key)! - 1
@@ -404,9 +420,8 @@ function uncount(state: State, key: number): void {
 
 export function dropLease(state: State, lease: Lease): void {
   state.leases.delete(lease.id - state.origin)
-  lease.holder.leases--
+  leaveHolder(state, lease.holder)
   uncount(state, lease.key)
-  if (lease.holder.leases === 0 && state.holders.get(lease.holder.name) === lease.holder) state.holders.delete(lease.holder.name)
 }
 
 /** The caller knows that no higher token was shown. */
