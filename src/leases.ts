@@ -13,7 +13,7 @@ import { type Clock, systemClock } from './clock.ts'
 import { type Duration, milliseconds } from './duration.ts'
 import { LeaseError } from './errors.ts'
 import { Applicant } from './holder/applicant.ts'
-import { type AcquireOptions, maxHoldOf, waitOf } from './holder/asked.ts'
+import { type AcquireOptions, checkNames, checkOptions, checkSignal, maxHoldOf, waitOf } from './holder/asked.ts'
 import { awake } from './holder/awake.ts'
 import { Beliefs } from './holder/beliefs.ts'
 import { take } from './holder/handover.ts'
@@ -99,12 +99,14 @@ export class Leases implements AsyncDisposable {
     options: AcquireOptions & { readonly ifAvailable?: false },
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
+  request<T>(names: string | readonly string[], options: AcquireOptions, work: (lease: Lease | null) => T | PromiseLike<T>): Promise<T>
   async request<T>(
     names: string | readonly string[],
     second: AcquireOptions | ((lease: Lease) => T | PromiseLike<T>),
     third?: ((lease: Lease) => T | PromiseLike<T>) | ((lease: Lease | null) => T | PromiseLike<T>),
   ): Promise<T> {
-    const options = typeof second === 'function' ? {} : second
+    const options = typeof second === 'function' || second === undefined ? {} : second
+    checkOptions(options)
     const work = (typeof second === 'function' ? second : third) as (lease: Lease | null) => T | PromiseLike<T>
     if (typeof work !== 'function') throw new LeaseError('INVALID', 'request takes a function as its last argument')
     const belief = await (options.ifAvailable === true ? this.#tryObtain(names, options) : this.#obtain(names, options, waitOf(options)))
@@ -124,7 +126,22 @@ export class Leases implements AsyncDisposable {
 
   /** All of the resources or none. Waits until granted unless `wait`, `ifAvailable` or `signal` say otherwise. */
   async acquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
-    return this.#beliefs.handle(await this.#obtain(names, options, waitOf(options)))
+    checkOptions(options)
+    const belief = await this.#obtain(names, options, waitOf(options)).catch(error => this.#withRemaining(error))
+    return this.#beliefs.handle(belief)
+  }
+
+  /** Why it was refused, with how long its holder has left: the kernel knows no time. */
+  async #withRemaining(error: unknown): Promise<never> {
+    if (!(error instanceof LeaseError && error.code === 'HELD') || typeof error.facts.lease !== 'number' || error.facts.lease === 0)
+      throw error
+    const asked = this.lessor.read({ kind: 'lease', lease: error.facts.lease })
+    const remaining = await this.#operations.within(1_000, asked).then(
+      ({ value }) => value?.remaining,
+      () => undefined, // it is for people: what was refused is refused without it
+    )
+    if (remaining === undefined) throw error
+    throw new LeaseError('HELD', error.message, { facts: { ...error.facts, remaining: Math.max(0, Math.round(remaining)) } })
   }
 
   /** Undefined when it is held: that is an answer, not a failure. */
@@ -137,7 +154,7 @@ export class Leases implements AsyncDisposable {
   async open(
     options: Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'any' | 'priority' | 'steal' | 'recall'> = {},
   ): Promise<Lease> {
-    return this.#beliefs.handle(await this.#obtain([], options, 0))
+    return this.#beliefs.handle(await this.#ask([], options, 0))
   }
 
   /**
@@ -165,6 +182,11 @@ export class Leases implements AsyncDisposable {
   }
 
   #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+    return this.#ask(checkNames(names), options, limit)
+  }
+
+  #ask(names: readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+    checkOptions(options)
     options.signal?.throwIfAborted()
     this.#mustBeOpen()
     return this.#applicant.obtain(names, options, limit)
@@ -227,6 +249,7 @@ export class Leases implements AsyncDisposable {
 
   /** One array per revision. A gap can only appear as one event `resync`. */
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
+    checkSignal(options?.signal, `a watch of ${prefix}`)
     return awake(this.clock, this.lessor.watch(prefix, options))
   }
 

@@ -32,10 +32,10 @@ export class Applicant {
   }
 
   /** A lease to hand out, within `limit`. */
-  obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+  obtain(names: readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
     const { operations, identity, nesting, ttl } = this.#options
     const { signal } = options
-    const asked = form(typeof names === 'string' ? [names] : names, options, {
+    const asked = form(names, options, {
       holder: identity.name,
       incarnation: identity.incarnation,
       profile: operations.lessor.profile,

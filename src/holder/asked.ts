@@ -26,8 +26,8 @@ export interface AcquireOptions {
   /** Ends the present holders first and waits until they have stopped believing. `'force'` does not wait for that: two may believe at once. */
   readonly steal?: boolean | 'force'
   readonly renew?: Strategy
-  /** Ends with this lease, in the same revision. */
-  readonly parent?: Lease | number
+  /** Ends with this lease, in the same revision: a lease, its number, or what has one, such as a session, a term or a registration. */
+  readonly parent?: Lease | number | { readonly lease: Lease | number }
   readonly labels?: Readonly<Record<string, string>>
   /** Keys and values that vanish with the lease. */
   readonly entries?: Readonly<Record<string, string>>
@@ -68,6 +68,80 @@ export interface Asked extends Settings {
   command: Acquire
 }
 
+type Check = (value: unknown) => boolean
+
+const anything: Check = () => true
+const isObject: Check = value => typeof value === 'object' && value !== null
+const isFunction: Check = value => typeof value === 'function'
+const isBoolean: Check = value => typeof value === 'boolean'
+const isSignal: Check = value => isObject(value) && isFunction((value as AbortSignal).throwIfAborted)
+
+/** What each option may be, for those that nobody else looks at: one that is misspelt or mistaken must not be passed over. */
+const OPTIONS: Readonly<Record<keyof AcquireOptions, readonly [Check, string?]>> = {
+  ttl: [anything],
+  wait: [anything],
+  ifAvailable: [isBoolean, 'true or false'],
+  mode: [value => value === 'exclusive' || value === 'shared', 'exclusive or shared'],
+  units: [value => typeof value === 'number' || isObject(value), 'a number, or numbers by name'],
+  any: [anything],
+  priority: [anything],
+  signal: [isSignal, 'an AbortSignal'],
+  steal: [value => isBoolean(value) || value === 'force', 'true, false or force'],
+  renew: [anything],
+  parent: [value => parentOf(value) !== undefined, 'a lease, its number, or what has one: a session, a term, a registration'],
+  labels: [isObject, 'texts by name'],
+  entries: [isObject, 'texts by key'],
+  grace: [anything],
+  maxLife: [anything],
+  maxHold: [anything],
+  maxStall: [anything],
+  recall: [isBoolean, 'true or false'],
+  holding: [value => Array.isArray(value) && value.every(held => held instanceof Lease), 'an array of leases'],
+  onQueued: [isFunction, 'a function'],
+  onWait: [isFunction, 'a function'],
+  onLost: [isFunction, 'a function'],
+  require: [value => Array.isArray(value), "an array of 'durable' and 'failover'"],
+}
+
+/** Throws `INVALID` where an option does not exist, or is not what it must be. */
+export function checkOptions(options: unknown): void {
+  if (!isObject(options)) throw new LeaseError('INVALID', `options must be an object, not ${shown(options)}`)
+  for (const name in options as object) {
+    const value = (options as Record<string, unknown>)[name]
+    const [check, must] = Object.hasOwn(OPTIONS, name) ? OPTIONS[name as keyof AcquireOptions] : []
+    if (check === undefined)
+      throw new LeaseError('INVALID', `there is no option ${name}; there are ${Object.keys(OPTIONS).join(', ')}`, {
+        facts: { option: name },
+      })
+    if (value !== undefined && !check(value))
+      throw new LeaseError('INVALID', `${name} must be ${must}, not ${shown(value)}`, { facts: { option: name } })
+  }
+}
+
+/** Throws `INVALID` unless it is one: whoever waits must be able to stop. */
+export function checkSignal(signal: unknown, what: string): void {
+  if (!isSignal(signal)) throw new LeaseError('INVALID', `${what} needs an AbortSignal, which ends it; not ${shown(signal)}`)
+}
+
+export function checkNames(names: unknown): readonly string[] {
+  if (typeof names === 'string') return [names]
+  if (!Array.isArray(names) || !names.every(name => typeof name === 'string'))
+    throw new LeaseError('INVALID', `a resource is a text such as 'jobs/nightly', or an array of them, not ${shown(names)}`)
+  if (names.length === 0) throw new LeaseError('INVALID', 'no resource is named: a lease on nothing is made by open()')
+  return names
+}
+
+function shown(value: unknown): string {
+  if (typeof value === 'string') return `'${value.slice(0, 64)}'`
+  return Array.isArray(value) ? 'an array' : value !== null && typeof value === 'object' ? 'an object of another kind' : String(value)
+}
+
+function parentOf(parent: unknown): Lease | number | undefined {
+  if (parent instanceof Lease) return parent
+  if (typeof parent === 'number') return Number.isSafeInteger(parent) && parent > 0 ? parent : undefined
+  return isObject(parent) && 'lease' in (parent as object) ? parentOf((parent as { readonly lease: unknown }).lease) : undefined
+}
+
 const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies Strategy[])
 
 export function settingsOf(
@@ -76,6 +150,7 @@ export function settingsOf(
   ttl: number,
 ): Settings {
   const { renew = 'half', maxStall, parent, onQueued, onWait, onLost } = options
+  const above = parentOf(parent)
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
   return {
@@ -85,7 +160,7 @@ export function settingsOf(
     strategy: renew,
     maxHold: maxHoldOf(options),
     maxStall: maxStall === undefined ? undefined : milliseconds(maxStall, 'maxStall'),
-    parent: parent instanceof Lease ? beliefOf(parent) : undefined,
+    parent: above instanceof Lease ? beliefOf(above) : undefined,
     onQueued,
     onWait,
     onLost,
@@ -128,7 +203,8 @@ export function form(names: readonly string[], options: AcquireOptions, circumst
   }
   const command: Writable<Acquire> = { kind: 'acquire', holder, ttl: settings.ttl, wants }
   const kept = holding?.map(beliefOf) ?? circumstances.inside
-  const parent = typeof options.parent === 'number' ? options.parent : settings.parent?.id
+  const above = parentOf(options.parent)
+  const parent = typeof above === 'number' ? above : settings.parent?.id
   if (incarnation !== undefined) command.incarnation = incarnation
   if (wait && length > 0) command.wait = true
   if (any !== undefined) command.any = any

@@ -2,6 +2,37 @@ import type { Clock } from '../clock.ts'
 import type { LeaseError } from '../errors.ts'
 import { publish } from './channels.ts'
 
+/** All that a signal ends, by one listener: a program has one signal for its end, and may wait for a thousand leases. */
+class Ending {
+  static readonly #all = new WeakMap<AbortSignal, Ending>()
+  readonly #signal: AbortSignal
+  readonly #asking = new Set<Asking<never>>()
+  readonly #abort = () => {
+    for (const asking of [...this.#asking]) asking.stop(this.#signal.reason)
+  }
+
+  private constructor(signal: AbortSignal) {
+    this.#signal = signal
+    signal.addEventListener('abort', this.#abort, { once: true })
+  }
+
+  static of(signal: AbortSignal): Ending {
+    const ending = Ending.#all.get(signal) ?? new Ending(signal)
+    Ending.#all.set(signal, ending)
+    return ending
+  }
+
+  add(asking: Asking<never>): void {
+    this.#asking.add(asking)
+  }
+
+  delete(asking: Asking<never>): void {
+    if (!this.#asking.delete(asking) || this.#asking.size > 0) return
+    this.#signal.removeEventListener('abort', this.#abort)
+    Ending.#all.delete(this.#signal)
+  }
+}
+
 /** One call of `acquire` while it is under way: what can end it from outside, and who waits for it. */
 export class Asking<T = unknown> {
   readonly #ask: number
@@ -14,8 +45,7 @@ export class Asking<T = unknown> {
   #reason: { readonly value: unknown } | undefined
   #over = false
   #cancel: (() => void) | undefined
-  #signal: AbortSignal | undefined
-  #abort: (() => void) | undefined
+  #ending: Ending | undefined
 
   constructor(ask: number, endless: boolean, resolve: (value: T) => void, reject: (reason: unknown) => void) {
     this.#ask = ask
@@ -29,9 +59,8 @@ export class Asking<T = unknown> {
   }
 
   endWith(signal: AbortSignal): void {
-    this.#signal = signal
-    this.#abort = () => this.stop(signal.reason)
-    signal.addEventListener('abort', this.#abort, { once: true })
+    this.#ending = Ending.of(signal)
+    this.#ending.add(this as unknown as Asking<never>)
   }
 
   endAfter(clock: Clock, wait: number, waited: (ms: number) => LeaseError): void {
@@ -66,6 +95,6 @@ export class Asking<T = unknown> {
   #finish(): void {
     this.#over = true
     this.#cancel?.()
-    if (this.#abort !== undefined) this.#signal!.removeEventListener('abort', this.#abort)
+    this.#ending?.delete(this as unknown as Asking<never>)
   }
 }

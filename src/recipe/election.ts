@@ -86,7 +86,12 @@ export class Election {
   }
 
   /** The consumer's loop body is the term: leaving it gives up the seat, to be elected again later. */
-  async *terms(signal: AbortSignal): AsyncGenerator<Term, void, void> {
+  terms(signal: AbortSignal): AsyncGenerator<Term, void, void> {
+    mustEnd(signal)
+    return this.#terms(signal)
+  }
+
+  async *#terms(signal: AbortSignal): AsyncGenerator<Term, void, void> {
     while (!signal.aborted) {
       let lease: Lease
       try {
@@ -114,7 +119,9 @@ export class Election {
   }
 
   /** Runs `work` for each term, one after another, until `signal` ends the candidacy. */
-  async lead(work: (term: Term) => void | PromiseLike<void>, { signal }: { readonly signal: AbortSignal }): Promise<void> {
+  async lead(work: (term: Term) => void | PromiseLike<void>, options: { readonly signal: AbortSignal }): Promise<void> {
+    const signal = options?.signal
+    mustEnd(signal)
     for await (const term of this.terms(signal)) await work(term)
   }
 
@@ -130,7 +137,12 @@ export class Election {
   }
 
   /** The leader now, and whenever it changes; undefined between terms. */
-  async *observe(signal: AbortSignal): AsyncGenerator<Leader | undefined, void, void> {
+  observe(signal: AbortSignal): AsyncGenerator<Leader | undefined, void, void> {
+    mustEnd(signal)
+    return this.#observe(signal)
+  }
+
+  async *#observe(signal: AbortSignal): AsyncGenerator<Leader | undefined, void, void> {
     const { value, revision } = await this.#leases.read({ kind: 'resource', resource: this.#seat }, { consistent: true })
     const held = value.grants.find(({ status }) => status !== 'frozen')
     let leader: Leader | undefined = held && { holder: held.holder, token: held.token, lease: held.lease }
@@ -177,6 +189,11 @@ export class Election {
       // Without news the term goes on: it is ours until it is given up or lost.
     }
   }
+}
+
+function mustEnd(signal: AbortSignal): void {
+  if (typeof signal?.throwIfAborted !== 'function')
+    throw new LeaseError('INVALID', 'who stands for an election or observes one passes an AbortSignal, which ends it')
 }
 
 function succeeds(leader: Leader | undefined, { type, lease, holder = '', token = 0 }: Event): Leader | undefined {

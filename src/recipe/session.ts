@@ -8,7 +8,7 @@ export interface SessionOptions {
   readonly renew?: AcquireOptions['renew']
   readonly labels?: Readonly<Record<string, string>>
   /** Ends with this one too: agents and their sub-agents. */
-  readonly parent?: Session
+  readonly parent?: AcquireOptions['parent']
   /** At the latest after so long, however active. */
   readonly maxLife?: Duration
 }
@@ -35,10 +35,15 @@ export class Session implements AsyncDisposable {
       ttl,
       renew,
       ...(labels !== undefined && { labels }),
-      ...(parent !== undefined && { parent: parent.#lease }),
+      ...(parent !== undefined && { parent }),
       ...(maxLife !== undefined && { maxLife }),
     })
     return new Session(leases, lease)
+  }
+
+  /** What it is: leases that hang on it name it as their parent. */
+  get lease(): Lease {
+    return this.#lease
   }
 
   get id(): number {
