@@ -1,3 +1,4 @@
+import { relative } from 'node:path'
 import { expect, test } from 'vitest'
 import { openHere, storeOf } from '../src/open.ts'
 import { carry } from '../src/replica/carry.ts'
@@ -86,4 +87,26 @@ test('a move that was broken off after the leases had left is completed by the s
   expect((await here.run(['migrate', from, to])).stderr).toMatch(/are in force there now/)
   expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
   expect((await here.run(['run', 'free', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
+})
+
+test('a file named from here is found by those who are elsewhere', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const from = `file:${here.file('from.db')}`
+  expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
+  const [moved] = await here.json('migrate', from, `file:${relative(process.cwd(), here.file('to.db'))}`)
+  expect(moved).toMatchObject({ to: `file:${here.file('to.db')}` })
+})
+
+test('neither says a password', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const gone = 'redis://:s3cret@127.0.0.1:1'
+  const asked = await Promise.all([
+    here.run(['migrate', gone, `file:${here.file('to.db')}`, '--json']),
+    here.run(['migrate', gone, '--cancel']),
+    here.run(['migrate', `file:${here.file('from.db')}`, gone]),
+  ])
+  for (const { code, stdout, stderr } of asked) {
+    expect(code).not.toBe(0)
+    expect(stdout + stderr).not.toContain('s3cret')
+  }
 })

@@ -1,7 +1,8 @@
+import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { openHere, storeOf } from '../open.ts'
+import { openHere, pathOf, shown, storeOf } from '../open.ts'
 import { carry } from '../replica/carry.ts'
 import { asked, common, stayAlive } from './visit.ts'
 
@@ -19,17 +20,18 @@ export function migrate(program: Command): void {
       if (cancel === (to !== undefined)) throw new LeaseError('INVALID', 'name where the leases go to, or say --cancel')
       const stay = stayAlive(systemClock)
       try {
+        const origin = shown(from)
         await using old = await openHere(from, settings.apiKey === undefined ? {} : { apiKey: settings.apiKey })
         if (to === undefined) {
           const outcome = await old.propose({ kind: 'move', stay: true })
           if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
-          if (out.json) return await out.data({ from, stayed: true })
-          return out.note(`the leases of ${from} stay where they are`)
+          if (out.json) return await out.data({ from: origin, stayed: true })
+          return out.note(`the leases of ${origin} stay where they are`)
         }
-        const place = without(to)
+        const place = asOthersFindIt(to)
         const now = await carry(old, { place, open: alone => storeOf(to, alone ? { own: { name: 'leasehold migrate' } } : {}) })
-        if (out.json) return await out.data({ from, to: place, ...now })
-        if (now === undefined) return out.note(`the leases of ${from} had left for ${place} before, and are in force there now`)
+        if (out.json) return await out.data({ from: origin, to: place, ...now })
+        if (now === undefined) return out.note(`the leases of ${origin} had left for ${place} before, and are in force there now`)
         out.note(`${now.leases} leases have moved to ${place}; tokens go on from ${now.nextToken}`)
       } finally {
         stay()
@@ -37,7 +39,9 @@ export function migrate(program: Command): void {
     })
 }
 
-/** What is written down is read by everyone who may read the log. */
-function without(url: string): string {
-  return url.replace(/^([a-z+]+:\/\/[^/@:]*):[^/@]*@/i, '$1@')
+/** What is written down is read by everyone who may read the log, each in a folder of its own. */
+function asOthersFindIt(url: string): string {
+  const path = pathOf(url)
+  if (path !== undefined && path !== '') return `file:${resolve(path)}`
+  return url.replace(/^([a-z+]+:\/\/[^/@:]*):[^/@]*@/i, '$1@').replace(/([?&])(?:password|passwd|pwd)=[^&]*&?/gi, '$1')
 }

@@ -297,8 +297,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'priority counts the wrong way while waiters age',
     file: 'kernel/acquire.js',
-    find: 'state.elapsed - priority * aging',
-    put: 'state.elapsed + priority * aging',
+    find: 'state.elapsed - priority * (',
+    put: 'state.elapsed + priority * (',
     expected: ['S14'],
     profiles: ['servers', 'embedded'],
     seen: { profile: 'servers', seed: 3 },
@@ -430,8 +430,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a stalled server wakes and lapses everything (etcd 15247)',
     file: 'replica/timekeeper.js',
-    find: 'await this.#drain();',
-    put: '',
+    find: 'let more = await this.#stalledWhile(this.#drain()); more > 0;',
+    put: 'let more = 0; more > 0;',
     expected: ['S19'],
     profiles: ['owned'],
     seen: { profile: 'owned', seed: 19 },
