@@ -176,3 +176,33 @@ test('no more is kept than was allowed', async () => {
   await clock.settle()
   expect((await leases.query()).held.map(({ resource }) => resource)).toEqual(['c/c', 'c/d', 'c/e'])
 })
+
+everywhere('without save, what was written is served here for a term, and others load it anew', async ({ open }) => {
+  await using a = await open('a')
+  await using b = await open('b')
+  const { load, values, seen } = origin()
+  await using mine = a.cache('config/', { load, ttl: '10s' })
+  await using theirs = b.cache('config/', { load, ttl: '10s' })
+  expect([await mine.get('a'), await theirs.get('a')]).toEqual(['one', 'one'])
+  values.set('a', 'two') // the source is the caller's to write
+  expect(await theirs.get('a')).toBe('one')
+  await mine.write('a', 'two')
+  expect(await mine.get('a')).toBe('two')
+  expect(seen.loads).toBe(2)
+  expect(await theirs.get('a')).toBe('two')
+  expect(seen.loads).toBe(3)
+  await Promise.all([mine.write('a', 'three'), theirs.write('a', 'four')])
+  values.set('a', 'four')
+  await theirs.write('a', 'four')
+  expect([await mine.get('a'), await theirs.get('a')]).toEqual(['four', 'four'])
+})
+
+test('a cache that was closed says so', async () => {
+  const { leases } = silentLessor()
+  await using _ = leases
+  const cache = leases.cache('config', origin())
+  await cache.get('a')
+  await cache[Symbol.asyncDispose]()
+  await expect(cache.get('a')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await expect(cache.write('a', 'x')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+})

@@ -1,9 +1,12 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, expect, test } from 'vitest'
+import { connect } from '../src/open.ts'
 import type { RegistrationEvent } from '../src/recipe/registry.ts'
+import { hashOf } from '../src/server/secret.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
 import { address, listed, scenes } from './registry-scenes.ts'
+import { place } from './resp-place.ts'
 
 for (const [name, scene] of Object.entries(scenes)) everywhere(name, scene)
 
@@ -286,4 +289,59 @@ describe('discovery', () => {
     expect(() => found.pickNow({ strategy: 'hash' })).toThrow(/needs a key/)
     await leases[Symbol.asyncDispose]()
   })
+})
+
+describe('with a key', () => {
+  async function guarded() {
+    const here = await place()
+    const allow = { root: 'admin', reader: 'read', stranger: 'acquire' } as const
+    for (const [name, verb] of Object.entries(allow))
+      await here.lessor.propose({ kind: 'key', name, hash: hashOf(name), allow: [{ verb, prefix: verb === 'admin' ? '' : 'services' }] })
+    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+    return { here, open: (apiKey: string) => connect(`leasehold://127.0.0.1:${here.port}`, { apiKey }) }
+  }
+
+  test('that may not read services, discovery is FORBIDDEN at once', async () => {
+    const { here, open } = await guarded()
+    await using _ = here
+    await using stranger = await open('stranger')
+    const began = performance.now()
+    const found = stranger.registry.discover({ service: 's' })
+    await expect(found.list()).rejects.toMatchObject({ code: 'FORBIDDEN' })
+    await expect(found.ready()).rejects.toMatchObject({ code: 'FORBIDDEN' })
+    expect(performance.now() - began).toBeLessThan(8_000) // patience is 10 s
+  })
+
+  test('that may read them and not watch, discovery goes on by reading again', async () => {
+    const { here, open } = await guarded()
+    await using _ = here
+    await using root = await open('root')
+    await using reader = await open('reader')
+    const found = await reader.registry.discover({ service: 's' }).ready()
+    expect(await found.list()).toEqual([])
+    await using _me = await root.registry.register({ service: 's', address: 'tcp://h:1' })
+    await expect.poll(() => found.list(), { timeout: 10_000 }).toHaveLength(1)
+  }, 20_000)
+})
+
+test('what was discovered is not listed any more once the leases are closed', async () => {
+  const { leases } = silentLessor()
+  const found = await leases.registry.discover({}).ready()
+  await leases[Symbol.asyncDispose]()
+  await expect(found.list()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+})
+
+test('of two registrations under one name in one process, the first is told that it was replaced', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  const events: string[] = []
+  const first = await leases.registry.register({ service: 'w', address: 'tcp://h:1', onEvent: ({ type }) => events.push(type) })
+  const second = await leases.registry.register({ service: 'w', address: 'tcp://h:2' })
+  await clock.settle()
+  expect(first.registered).toBe(false)
+  expect(first.signal.reason).toMatchObject({ code: 'GONE' })
+  expect(events).toEqual(['ended'])
+  expect(second.registered).toBe(true)
+  await clock.advance(60_000)
+  expect((await leases.registry.discover({}).list()).map(({ addresses }) => addresses)).toEqual([['tcp://h:2']])
 })

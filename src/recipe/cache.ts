@@ -6,6 +6,7 @@
  * Promised: a value that is served is not older than the last write that was completed before (S23).
  */
 import { type Duration, milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { Leases } from '../leases.ts'
 
@@ -15,7 +16,10 @@ export interface CacheOptions<V> {
    * who has lost its lease meanwhile; without that, `save` must have ended when its signal fires.
    */
   readonly load: (key: string, lease: { readonly token: number; readonly signal: AbortSignal }) => V | PromiseLike<V>
-  /** Where `write` puts a value. The token fences it; the signal says when to stop. */
+  /**
+   * Where `write` puts a value. The token fences it; the signal says when to stop. Left out, the source is written by whoever calls `write`, before
+   * that: then `write` makes everybody load it anew, and is itself served from the value it was given for a term.
+   */
   readonly save?: (key: string, value: V, lease: { readonly token: number; readonly signal: AbortSignal }) => void | PromiseLike<void>
   /** The term of a reader; `'auto'` chooses it from how often is read and written. */
   readonly ttl?: Duration | 'auto'
@@ -64,6 +68,7 @@ export class Cache<V> implements AsyncDisposable {
   async get(key: string): Promise<V> {
     this.#reads.count()
     for (;;) {
+      if (this.#closing.signal.aborted) throw new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`)
       const there = this.#kept.get(key)
       if (there === undefined) this.#keep(key)
       const kept = await this.#kept.get(key)!
@@ -80,13 +85,31 @@ export class Cache<V> implements AsyncDisposable {
   /** Puts the value where it belongs, once nobody reads the old one any more. */
   async write(key: string, value: V, { wait }: { readonly wait?: Duration } = {}): Promise<void> {
     const { save } = this.#options
+    if (this.#closing.signal.aborted) throw new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`)
     this.#writes.count()
     const own = await this.#kept.get(key)?.catch(() => undefined)
     if (own !== undefined) await this.#drop(key, own)
     if (this.#ttl === 'auto') await this.#countSharers(key)
-    await this.#leases.request(this.#prefix + key, { recall: true, ...(wait !== undefined && { wait }) }, async lease =>
-      save?.(key, value, lease),
-    )
+    const resource = this.#prefix + key
+    let token = 0
+    await this.#leases.request(resource, { recall: true, ...(wait !== undefined && { wait }) }, async lease => {
+      token = lease.token
+      await save?.(key, value, lease)
+    })
+    if (save === undefined && this.term > 0) await this.#keepWritten(key, value, token)
+  }
+
+  /** What was written is what is served here, unless another has written since: the last grant that ended must be that of our own write. */
+  async #keepWritten(key: string, value: V, token: number): Promise<void> {
+    const writing = this.#load(key, this.term, async lease => {
+      const { value: past } = await this.#leases.read({ kind: 'history', resource: this.#prefix + key }, { consistent: true })
+      const last = past.reduce((highest, grant) => Math.max(highest, grant.token), 0)
+      return last === token ? value : this.#options.load(key, lease)
+    })
+    // One who asked meanwhile has begun to load already: that is as new.
+    if (this.#kept.has(key)) return writing.then(({ lease }) => lease.release()).catch(() => {})
+    this.#keep(key, writing)
+    await writing.then(kept => kept.value).catch(() => {}) // told to whoever asks for it
   }
 
   /** The term that readers get now: 0 when caching would cost more than it saves. */
@@ -104,9 +127,7 @@ export class Cache<V> implements AsyncDisposable {
     await this.#listening
   }
 
-  #keep(key: string): void {
-    const term = this.term
-    const kept = this.#load(key, Math.max(term, SHORTEST))
+  #keep(key: string, kept = this.#load(key, Math.max(this.term, SHORTEST), lease => this.#options.load(key, lease))): void {
     this.#kept.set(key, kept)
     kept.then(
       loaded => {
@@ -120,7 +141,7 @@ export class Cache<V> implements AsyncDisposable {
     if (this.#kept.size > most && oldest !== undefined) void oldest[1].then(old => this.#drop(oldest[0], old)).catch(() => {})
   }
 
-  async #load(key: string, ttl: number): Promise<Kept<V>> {
+  async #load(key: string, ttl: number, load: (lease: Lease) => V | PromiseLike<V>): Promise<Kept<V>> {
     await this.#listen()
     this.#loading++
     const lease = await this.#leases
@@ -129,7 +150,7 @@ export class Cache<V> implements AsyncDisposable {
     this.#readers.set(lease.id, key)
     if (this.#early.delete(lease.id)) await lease.release().catch(() => {}) // and `get` asks again
     if (this.#loading === 0) this.#early.clear()
-    const value = Promise.resolve().then(() => this.#options.load(key, lease))
+    const value = Promise.resolve().then(() => load(lease))
     value.catch(() => {}) // told to whoever asked for it
     return { lease, value }
   }

@@ -77,6 +77,7 @@ export class Feed {
   /** Resolves when something is known. */
   ready(): Promise<void> {
     if (this.#loaded) return Promise.resolve()
+    if (isRefusal(this.#failure)) return Promise.reject(this.nothingKnown())
     return new Promise((resolve, reject) => {
       const cancel = this.clock.after(PATIENCE, () => reject(this.nothingKnown()), { ref: true })
       this.#waiting.push(() => {
@@ -88,13 +89,19 @@ export class Feed {
   }
 
   nothingKnown(): LeaseError {
+    if (isRefusal(this.#failure)) return this.#failure
     return new LeaseError('UNAVAILABLE', 'nothing is known of any service yet: the lessor has not answered', { cause: this.#failure })
+  }
+
+  whyClosed(): LeaseError {
+    return new LeaseError('UNAVAILABLE', 'these leases were closed: what was discovered is not kept up any more', { cause: this.#failure })
   }
 
   async #follow(): Promise<void> {
     const { signal } = this.#closing
     let reload = true
     for (let wait = FIRST_RETRY; !signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LAST_RETRY)) {
+      let refused = false
       try {
         if (reload) await this.#load()
         reload = false
@@ -109,10 +116,14 @@ export class Feed {
         }
       } catch (error) {
         this.#failure = error
+        // It would be refused again: whoever waits to know something is told now. Who may read and not watch reads again and again.
+        refused = isRefusal(error)
+        reload ||= refused
+        if (refused) for (const wake of this.#waiting.splice(0)) wake()
       }
       this.#watching = false
       // Not all at once: when a server returns, everyone who watched it does.
-      if (!reload || !this.#loaded) await pause(this.clock, wait * (0.5 + this.clock.random() / 2), signal).catch(() => {})
+      if (!reload || refused || !this.#loaded) await pause(this.clock, wait * (0.5 + this.clock.random() / 2), signal).catch(() => {})
     }
     if (this.#lessor.signal.aborted) this.#failure = this.#lessor.signal.reason
     this.close()
@@ -131,6 +142,7 @@ export class Feed {
     )
     this.#fresh = fresh
     this.#loaded = true
+    this.#failure = undefined
     for (const wake of this.#waiting.splice(0)) wake()
   }
 
@@ -229,6 +241,7 @@ export class Discovery implements AsyncIterable<Change> {
   }
 
   #current(): View {
+    if (this.#feed.closed.aborted) throw this.#feed.whyClosed()
     if (!this.#feed.loaded) throw this.#feed.nothingKnown()
     if (this.#maxStale < Number.POSITIVE_INFINITY) {
       const { age } = this
@@ -287,6 +300,11 @@ export class Discovery implements AsyncIterable<Change> {
       for (const each of [closed, signal]) each?.removeEventListener('abort', heard)
     }
   }
+}
+
+/** Asked again it would be refused again, until whoever administers keys has changed that. */
+function isRefusal(error: unknown): error is LeaseError {
+  return error instanceof LeaseError && (error.code === 'FORBIDDEN' || error.code === 'UNAUTHENTICATED')
 }
 
 function difference(before: Instance | undefined, after: Instance | undefined): Change | undefined {

@@ -62,6 +62,7 @@ export class Registrar implements AsyncDisposable, Keeper {
       signal?.throwIfAborted()
       throw new LeaseError('UNAVAILABLE', 'these leases were closed')
     }
+    for (const before of [...this.#registered]) before.replacedBy(registered)
     this.#registered.add(registered)
     this.#arm(registered.next)
     return registered

@@ -196,6 +196,23 @@ export class Registered implements AsyncDisposable {
     }
   }
 
+  /** `other`, of this process too, is listed under these names now. What is left of this one goes on without them. */
+  replacedBy(other: Registered): void {
+    const theirs = new Set(other.registrations.map(({ service, instance }) => `${service}/${instance}`))
+    const { service, instance } = this.#listings[0]!.registration
+    const kept = this.#listings.filter(({ registration }) => !theirs.has(`${registration.service}/${registration.instance}`))
+    if (kept.length === this.#listings.length) return
+    if (kept.length > 0) {
+      this.#listings.splice(0, this.#listings.length, ...kept)
+      return
+    }
+    const lease = this.#lease
+    this.end(
+      new LeaseError('GONE', `${service}/${instance} was registered again by this process: give each an instance of its own to have both`),
+    )
+    if (lease !== 0) this.#keeper.release(lease, this.ttl).catch(() => {}) // nothing hangs on it any more, and it lapses by itself
+  }
+
   /** Over for good. */
   end(reason: LeaseError): void {
     if (this.#over.signal.aborted) return
