@@ -42,7 +42,10 @@ export class ObservedLessor implements Lessor {
     const name = op && operationName(key, op)
     // Whoever asks again may be told what was answered to the first time, and counts from then.
     const sent = (name === undefined ? undefined : this.#firstSent.get(name)) ?? world.now
-    if (name !== undefined) this.#firstSent.set(name, sent)
+    if (name !== undefined) {
+      this.#firstSent.set(name, sent)
+      referee.asks(name)
+    }
     if (command.kind === 'release' || command.kind === 'transfer') referee.givenUp.add(command.lease)
     const { revision, losses } = referee
     try {

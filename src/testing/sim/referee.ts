@@ -488,6 +488,11 @@ export class Referee {
     if (this.#done.has(name)) this.#world.violate('S12', `${name} was done, and is reported as certainly not done`)
   }
 
+  /** Asked again, it may be done after all. */
+  asks(name: string): void {
+    this.#failed.delete(name)
+  }
+
   // What holders believe
 
   get forced(): Set<number> {
