@@ -3,7 +3,7 @@ import { World } from './kernel/world.ts'
 
 /** Each holds what is named like it, and says so when it waits. */
 function holding(...names: readonly string[]) {
-  const world = new World()
+  const world = new World({ strict: names.length < 10 })
   const leases = new Map(names.map(name => [name, world.acquire(name, name).lease]))
   const wait = (who: string, forWhat: string | readonly string[]) => world.ask(who, forWhat, { wait: true, holding: [leases.get(who)!] })
   return { world, leases, wait }
@@ -22,6 +22,13 @@ describe('a waiting cycle is refused to the one who would close it', () => {
     wait('a', 'b')
     wait('b', 'c')
     expect(world.refused(wait('c', 'a'), 'DEADLOCK').facts.cycle).toEqual(['a', 'b', 'c'])
+  })
+
+  test('two hundred and fifty in a ring', () => {
+    const names = Array.from({ length: 250 }, (_, i) => `r/${i}`)
+    const { world, wait } = holding(...names)
+    for (const [i, name] of names.slice(0, -1).entries()) expect(wait(name, names[i + 1]!)).toMatchObject({ kind: 'queued' })
+    expect(world.refused(wait(names.at(-1)!, names[0]!), 'DEADLOCK').facts.cycle).toEqual(names)
   })
 
   test('through one who merely stands before in a fifo queue', () => {

@@ -86,6 +86,13 @@ describe.each(ends)('after %s', (how, end) => {
   })
 })
 
+test('history is kept of so many names and no more: the one that was first told of goes first', () => {
+  const world = new World({ strict: false })
+  const names = Array.from({ length: 16_384 + 2 }, (_, i) => `n/${i}`)
+  for (const name of names) world.release(world.acquire('a', name).lease)
+  expect([...world.state.history.keys()]).toEqual(names.slice(2))
+})
+
 describe('force', () => {
   test('a forced revoke frees at once, also what is frozen already', () => {
     const { world, lease } = held()

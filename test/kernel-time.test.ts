@@ -162,6 +162,21 @@ describe('lock-delay', () => {
     expect(world.holders('x')).toEqual(['b'])
   })
 
+  test('is the longest that any of its resources asks for, in whatever order they were named', () => {
+    for (const names of [
+      ['x', 'y', 'z'],
+      ['z', 'y', 'x'],
+      ['y', 'x', 'z'],
+    ]) {
+      const world = new World()
+      world.policy('x', { lockDelay: 3_000 })
+      world.policy('y', { lockDelay: 7_000 })
+      const { lease } = world.acquire('a', names)
+      world.due(lease)
+      expect(world.lease(lease), names.join()).toMatchObject({ status: FROZEN, term: 7_000 })
+    }
+  })
+
   test('follows the end of a grace as well', () => {
     const world = new World()
     world.policy('x', { lockDelay: 7_000 })

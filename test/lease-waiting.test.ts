@@ -54,6 +54,37 @@ test('a renewal that left before the news of the grant does not count, though it
   expect(lease.remaining()).toBe(8_910)
 })
 
+test('an answer from before the grant gives no belief, though it comes after the news of it', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const held = await a!.acquire('k')
+  const asked = b!.acquire('k', { ttl: 9_000 })
+  let handed = false
+  void asked.then(() => (handed = true))
+  await here.clock.settle()
+  const lessor = here.lessors[1]!
+  const propose = lessor.propose.bind(lessor)
+  const late: (() => void)[] = []
+  vi.spyOn(lessor, 'propose').mockImplementation(async (command, options) => {
+    const outcome = await propose(command, options)
+    await new Promise<void>(resolve => late.push(resolve))
+    return outcome
+  })
+  await here.clock.advance(3_100)
+  expect(late.length).toBe(1) // the place in the queue was renewed, and the answer is on its way
+  await held.release()
+  await here.clock.settle()
+  expect(late.length).toBe(2) // the renewal that belief begins with has left
+  late[0]!()
+  await here.clock.settle()
+  const early = handed
+  vi.restoreAllMocks()
+  for (const answer of late) answer()
+  await using lease = await asked
+  expect(early).toBe(false)
+  expect(lease.remaining()).toBe(8_910)
+})
+
 test('a confirming renewal that fails is sent again, and the place is not lost', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
@@ -190,6 +221,28 @@ test('an outcome that nobody knows is asked for again under the same operation, 
   expect(ops).toHaveLength(3)
   expect(ops[2]).toEqual({ ...(ops[0] as object), again: true })
   expect((await a!.query()).held.map(grant => grant.lease)).toEqual([lease.id])
+})
+
+test('what is asked meanwhile does not make the lessor forget the answer that is still asked for', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  await using _first = await a!.acquire('first')
+  const propose = lessor!.propose.bind(lessor)
+  let lost = 2
+  vi.spyOn(lessor!, 'propose').mockImplementation(async (command, options) => {
+    const outcome = await propose(command, options)
+    if (command.kind === 'acquire' && command.wants[0]!.resource === 'k' && lost-- > 0)
+      throw new LeaseError('UNKNOWN', 'the connection broke')
+    return outcome
+  })
+  const asked = a!.tryAcquire('k', { ttl: '1m' })
+  await here.clock.settle()
+  for (let i = 0; i < 3; i++) await (await a!.acquire(`other/${i}`)).release()
+  await here.clock.advance(1_000)
+  await using lease = await asked
+  expect(lease?.held).toBe(true)
+  expect((await a!.query()).held.map(grant => grant.resource)).toEqual(['first', 'k'])
 })
 
 test('a lessor that never answers is not waited for in vain, and what it does later is given back', async () => {

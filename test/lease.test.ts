@@ -234,6 +234,37 @@ describe('a lease in hand', () => {
     expect(lease.held).toBe(true)
   })
 
+  test('asks again where a renewal at once has no answer, without waiting for its turn', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    await using lease = await leases.acquire('k', { ttl: 9_000, renew: 'manual' })
+    const propose = vi.spyOn(lessor, 'propose')
+    propose.mockReturnValueOnce(new Promise(() => {})) // lost on its way
+    const renewed = lease.renew()
+    await clock.advance(4_000)
+    expect(propose).toHaveBeenCalledTimes(2)
+    await renewed
+    expect(lease.remaining()).toBeGreaterThan(7_000)
+  })
+
+  test('is renewed a little before half of its term, each time by another little: those who began together drift apart', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    await using _lease = await leases.acquire('k', { ttl: 10_000 })
+    const at: number[] = [clock.now()]
+    const propose = lessor.propose.bind(lessor)
+    vi.spyOn(lessor, 'propose').mockImplementation((command, options) => {
+      at.push(clock.now())
+      return propose(command, options)
+    })
+    await clock.advance(100_000)
+    const rounds = at.slice(1).map((time, i) => time - at[i]!)
+    expect(rounds.length).toBeGreaterThanOrEqual(20)
+    for (const round of rounds) {
+      expect(round).toBeLessThanOrEqual(5_000)
+      expect(round).toBeGreaterThan(4_490)
+    }
+    expect(Math.max(...rounds) - Math.min(...rounds)).toBeGreaterThan(200)
+  })
+
   test('tells at once that the lessor has ended it, by whom and why', async () => {
     await using both = rivals()
     const { a, b, clock } = both
@@ -434,6 +465,20 @@ describe('giving back', () => {
     await clock.advance(2_000)
     await told
     lessor.answer()
+  })
+
+  test('a release that failed is tried again, and resolves when it was done', async () => {
+    await using both = rivals()
+    const { clock, a, b } = both
+    const lease = await a.leases.acquire('k', { ttl: 60_000 })
+    const propose = vi.spyOn(a.lessor, 'propose')
+    for (let i = 0; i < 3; i++) propose.mockRejectedValueOnce(new LeaseError('UNAVAILABLE', 'no route'))
+    const released = lease.release()
+    await clock.advance(1_000)
+    await released
+    expect(propose).toHaveBeenCalledTimes(4)
+    await using other = await b.leases.tryAcquire('k')
+    expect(other?.held).toBe(true)
   })
 
   test('a transfer goes to the process that waits under the name, which renews before it believes', async () => {

@@ -337,6 +337,75 @@ describe('refusals', () => {
   })
 })
 
+test('an owner refuses nothing while the fate of what it wrote itself is unknown', async () => {
+  const rig = new Rig()
+  const line = new Line()
+  await using owner = await rig.open({ owned: true, line, patience: 1_000 })
+  const ann = granted(await owner.propose(acquire('ann', 'a', { ttl: 60_000 })))
+  line.ways.append.push(0, 5_000) // the release is in the log, and its answer is on the way
+  const released = fate(owner.propose({ kind: 'release', lease: ann.lease }))
+  await rig.clock.settle()
+  const bob = fate(owner.propose(acquire('bob', 'a')))
+  await rig.clock.advance(2_000)
+  expect(released.error?.code).toBe('UNKNOWN')
+  expect(bob.value).toBe(undefined)
+  expect(bob.error?.code).toBe('UNAVAILABLE')
+  await rig.clock.advance(4_000)
+  expect((await owner.propose(acquire('bob', 'a'))).kind).toBe('granted')
+})
+
+test('a snapshot that was overtaken while it was read is not loaded: watchers miss nothing and nothing is applied again', async () => {
+  const rig = new Rig()
+  let goOn = () => {}
+  const read = new Promise<void>(resolve => (goOn = resolve))
+  const line = new Line()
+  const store = rig.store({ line })
+  store.newest = async () => {
+    const snapshot = rig.log.snapshot!
+    const slowly = async function* () {
+      await read
+      yield* snapshot.bytes
+    }
+    return { ...snapshot, bytes: slowly() }
+  }
+  await using writer = await rig.open({ snapshotEntries: 10 })
+  await using replica = await Replica.open(store, { clock: rig.clock, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: 60_000 })))
+  await rig.clock.settle()
+  const seen: string[] = []
+  const stop = new AbortController()
+  const watching = (async () => {
+    for await (const events of replica.watch('', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
+  })()
+  line.ways.read.push(1_000) // its tail asks late, when what it stands on has been trimmed
+  await writer.propose({ kind: 'renew', leases: [lease] })
+  await rig.clock.settle()
+  const pour = async (snapshots: number) => {
+    while (writer.seen.snapshots < snapshots) {
+      await writer.propose({ kind: 'renew', leases: [lease] })
+      await rig.clock.settle()
+    }
+  }
+  await pour(1)
+  line.ways.append.push(0, 2_000)
+  const first = fate(replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
+  await rig.clock.settle()
+  await pour(2)
+  await rig.clock.advance(1_000)
+  expect(replica.seen.reloads).toBe(1)
+  await rig.clock.advance(1_000)
+  expect(first.value?.kind).toBe('granted')
+  granted(await replica.propose(acquire('eve', 'c', { ttl: 60_000 })))
+  const { index } = replica
+  expect(index).toBeGreaterThan(rig.log.snapshot!.position.index)
+  goOn()
+  await rig.clock.settle()
+  expect(replica.index).toBe(index)
+  expect(seen).toEqual(['granted', 'granted'])
+  stop.abort()
+  await watching
+})
+
 test('whoever is told without a promise is told the same, once, whatever became of it', async () => {
   const rig = new Rig()
   const replica = await rig.open({ owned: true })
