@@ -1,7 +1,14 @@
 import { describe, expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
+import { LeaseError } from '../src/errors.ts'
+import { apply } from '../src/kernel/apply.ts'
 import { decodeBatch } from '../src/kernel/batch.ts'
-import type { Replica } from '../src/replica/replica.ts'
+import type { Command } from '../src/kernel/command.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import { findLease, found, type Lease, type Slot } from '../src/kernel/state.ts'
+import { Replica } from '../src/replica/replica.ts'
+import { Timekeeper } from '../src/replica/timekeeper.ts'
+import { ManualClock } from '../src/testing/manual-clock.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew } from './replica/rig.ts'
 
 const TTL = 10_000
@@ -170,6 +177,30 @@ for (const when of ['between two looks', 'while the log is read before judging']
     expect(await renewal).toEqual([TTL])
   })
 
+test('a stall counts as one also when the log could not be read at once after it', async () => {
+  const rig = new Rig()
+  const store = rig.store()
+  let failures = 0
+  const read = store.read.bind(store)
+  store.read = async (after, options = {}) => {
+    if (options.wait === undefined && failures > 0) {
+      failures--
+      throw new LeaseError('UNAVAILABLE', 'the connection did not outlive the stall')
+    }
+    return read(after, options)
+  }
+  await using replica = await Replica.open(store, { clock: rig.clock })
+  const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+  await rig.clock.advance(4_000)
+  failures = 2
+  rig.clock.stall(30_000)
+  await rig.clock.advance(5_000)
+  expect(failures).toBe(0)
+  expect(await leases(replica)).toEqual(['ann'])
+  const gone = await timeUntilGone(rig, replica, lease, { within: 2_000 })
+  expect(gone).toBeLessThan(1_300)
+})
+
 for (const work of [90, 120, 150, 400])
   test(`a loop with ${work} ms of work in every turn is busy, not stopped: leases lapse about in time`, async () => {
     const rig = new Rig()
@@ -213,6 +244,42 @@ test('what was proposed before a snapshot was loaded leaves nothing that propose
   const sent = line.sent.length
   await goOn()
   expect(line.sent.length - sent).toBeLessThan(20)
+})
+
+test('a replica that skipped ahead by a snapshot goes on counting: what was left behind lapses in time', async () => {
+  const rig = new Rig()
+  const [line, gone] = [new Line(), new Line()]
+  const writer = await rig.open({ line: gone, snapshotEntries: 10 })
+  await using replica = await rig.open({ line, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
+  line.ways.read.push(3_000)
+  for (let i = 0; i < 60; i++) {
+    const other = granted(await writer.propose(acquire('x', `r/${i}`)))
+    await writer.propose({ kind: 'release', lease: other.lease })
+    await rig.clock.settle()
+  }
+  await renew(writer, lease)
+  await rig.clock.advance(3_100)
+  expect(replica.seen.reloads).toBe(1)
+  expect(await leases(replica)).toEqual(['ann'])
+  rig.kill(gone) // nobody writes any more: nothing but its own timers moves it
+  await rig.clock.advance(TTL)
+  expect(await leases(replica)).toEqual([])
+})
+
+test('how long a run has lasted is not counted anew with each mark, however slow the store is', async () => {
+  const rig = new Rig({ ages: false })
+  const first = await rig.open()
+  granted(await first.propose(acquire('ann', 'a', { ttl: 60_000 })))
+  await first[Symbol.asyncDispose]()
+  const line = new Line()
+  await rig.open({ owned: true, line })
+  const began = rig.clock.now()
+  line.ways.append.push(...Array(50).fill(200)) // 400 ms there and back
+  await rig.clock.advance(10_000)
+  const told = (await rig.commands('aged-together')).at(-1)?.ms
+  expect(told).toBeGreaterThan(rig.clock.now() - began - 2_000)
+  rig.kill(line)
 })
 
 test('a mass lapse that waits for its turn leaves no timer when the replica closes', async () => {
@@ -477,6 +544,41 @@ describe('renewals kept in memory', () => {
     for (const { value } of answers) expect(value).toBe(undefined) // it would be acknowledged, and then lapse
     await rig.clock.advance(60_000)
     expect(await leases(owner)).toEqual([])
+  })
+
+  test('a proposal that is settled late opens no door while a newer one can still end the lease', async () => {
+    const clock = new ManualClock()
+    const state = found()
+    const settle: ((outcome: Outcome | undefined) => void)[] = []
+    const keeper = new Timekeeper(state, {
+      clock,
+      propose: (_, settled) => void settle.push(settled),
+      drain: async () => {},
+      turn: () => 0,
+    })
+    const effects = { events: [], timer: (lease: Lease | undefined, slot: Slot) => keeper.timer(lease, slot) }
+    keeper.load(state, 0)
+    const write = (command: Command) => {
+      keeper.entering(0)
+      return apply(state, { command }, effects)
+    }
+    write({ kind: 'run', owned: true })
+    keeper.ownRunBegan()
+    keeper.caughtUp()
+    const { lease: id } = granted(write(acquire('ann', 'a', { ttl: TTL })))
+    const lease = findLease(state, id)!
+    write({ kind: 'renew', leases: [id] })
+    expect(keeper.renewInMemory(lease, keeper.now())).toBe(true)
+    await clock.advance(TTL * 0.7)
+    expect(settle.length).toBe(1) // a mark is on its way, and a renewal that was logged passes it
+    write({ kind: 'renew', leases: [id] })
+    await clock.advance(TTL * 0.7)
+    expect(settle.length).toBe(2)
+    settle[0]!(undefined)
+    expect(keeper.renewInMemory(lease, keeper.now())).toBe(false)
+    settle[1]!(undefined)
+    expect(keeper.renewInMemory(lease, keeper.now())).toBe(true)
+    keeper.stop()
   })
 
   test('whoever was renewed just before an owner was killed has its ttl from then on', async () => {

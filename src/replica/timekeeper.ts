@@ -330,24 +330,27 @@ export class Timekeeper {
 
   /** Reads what waits, allows for the stall, and only then says what is due. Never throws: it runs off a timer. */
   async #judge(stall: number): Promise<void> {
-    try {
-      // Overdue timers fire before queued input is read; a renewal may be waiting in a socket or in the log. Read first, then judge.
-      // Whoever stood still while it read begins again: the answer may have come before what was sent meanwhile was read.
-      for (let more = await this.#stalledWhile(this.#drain()); more > 0; more = await this.#stalledWhile(this.#drain())) stall += more
-    } catch {
-      // Whoever cannot read cannot judge either; the reader tells its own story. Look again at the next beat.
-      this.#judging = false
-      this.#armAgain()
-      return
-    }
+    // Overdue timers fire before queued input is read; a renewal may be waiting in a socket or in the log. Read first, then judge.
+    // Whoever stood still while it read begins again: the answer may have come before what was sent meanwhile was read.
+    let read: boolean
+    let more: number
+    do {
+      read = true
+      const reading = this.#drain().catch(() => {
+        read = false // the reader tells its own story
+      })
+      more = await this.#stalledWhile(reading)
+      stall += more
+    } while (more > 0)
     this.#judging = false
     if (this.#stopped) return
     if (stall > 0) {
       this.#stalls += stall
-      this.#beat -= stall
       this.seen.stalls++
       this.seen.stalled += stall
     }
+    // Whoever cannot read cannot judge either: looked at again at the next beat. The stall was one all the same.
+    if (!read) return this.#armAgain()
     this.#judgeNow()
     this.#arm()
   }
@@ -380,7 +383,8 @@ export class Timekeeper {
 
   #armAgain(): void {
     if (this.#stopped || this.#cancel !== undefined) return
-    this.#expected = this.#armedFor = this.now() + BEAT
+    this.#beat = this.now()
+    this.#expected = this.#armedFor = this.#beat + BEAT
     this.#cancel = this.#clock.after(BEAT, () => this.#fire())
   }
 
