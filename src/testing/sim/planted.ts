@@ -430,8 +430,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a stalled server wakes and lapses everything (etcd 15247)',
     file: 'replica/timekeeper.js',
-    find: 'let more = await this.#stalledWhile(this.#drain()); more > 0;',
-    put: 'let more = 0; more > 0;',
+    find: 'more = await this.#stalledWhile(reading);',
+    put: 'more = 0;',
     expected: ['S19'],
     profiles: ['owned'],
     seen: { profile: 'owned', seed: 19 },
