@@ -25,7 +25,6 @@ import {
   type State,
   SUSPECT,
   TERM,
-  touch,
   WAITING,
 } from './state.ts'
 
