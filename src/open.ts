@@ -14,8 +14,13 @@ import { FileStore, type FileStoreOptions } from './store/file.ts'
 import { MemoryLog, MemoryStore } from './store/memory.ts'
 import type { Store } from './store.ts'
 
-/** Opens the place that `url` names, or the user's own file, and stays connected until disposed of. */
-export async function connect(url: string = defaultUrl(), options: LeasesOptions & OpenOptions = {}): Promise<Leases> {
+/**
+ * Opens the place that `url` names and stays connected until disposed of. Left out: the one that `LEASEHOLD_URL` names, which is where a program
+ * that `leasehold run` started finds the lease it runs under; else the user's own file.
+ */
+export async function connect(where: string | URL = ownUrl(), options: LeasesOptions & OpenOptions = {}): Promise<Leases> {
+  const url = typeof where === 'object' && where !== null && 'href' in where ? where.href : where
+  if (typeof url !== 'string') throw new LeaseError('INVALID', `a place for leases is named by a URL, not by ${String(url)}`)
   const pacemaker = options.heartbeat === 'worker' ? await startPacemaker(url, options) : undefined
   try {
     return new Leases(await open(url, options), options, pacemaker)
@@ -175,6 +180,10 @@ const stores: Readonly<Record<string, OpenStore>> = {
   rediss: redis,
   etcd,
   etcds: etcd,
+}
+
+function ownUrl(): string {
+  return process.env.LEASEHOLD_URL || defaultUrl()
 }
 
 /** So that two programs of one user meet without any setting. */

@@ -76,8 +76,9 @@ test('without a URL, the file in the state folder of the user', () => {
 
 test('connect() without a URL opens that file', async () => {
   using here = folder()
-  const before = process.env.XDG_STATE_HOME
+  const { XDG_STATE_HOME: before, LEASEHOLD_URL: url } = process.env
   process.env.XDG_STATE_HOME = here.path
+  delete process.env.LEASEHOLD_URL
   try {
     await using leases = await connect()
     await using _lease = await leases.acquire('k')
@@ -85,7 +86,30 @@ test('connect() without a URL opens that file', async () => {
   } finally {
     if (before === undefined) delete process.env.XDG_STATE_HOME
     else process.env.XDG_STATE_HOME = before
+    if (url !== undefined) process.env.LEASEHOLD_URL = url
   }
+})
+
+test('connect() without a URL goes where LEASEHOLD_URL says, as under leasehold run; a URL may be one', async () => {
+  using here = folder()
+  const { LEASEHOLD_URL: before } = process.env
+  const there = join(here.path, 'there.db')
+  process.env.LEASEHOLD_URL = `file:${there}`
+  try {
+    await using leases = await connect()
+    await using _lease = await leases.acquire('k')
+    expect(existsSync(there)).toBe(true)
+    await using other = await connect(new URL(`file://${there}`))
+    expect(await other.tryAcquire('k')).toBeUndefined()
+    await expect(connect(7 as never)).rejects.toMatchObject({ code: 'INVALID' })
+  } finally {
+    if (before === undefined) delete process.env.LEASEHOLD_URL
+    else process.env.LEASEHOLD_URL = before
+  }
+})
+
+test('a setting of redis:// that does not exist is refused, and not passed over', async () => {
+  await expect(open('redis://127.0.0.1:1/?nam=other')).rejects.toMatchObject({ code: 'INVALID', message: expect.stringContaining('nam') })
 })
 
 test('what names no place is refused with what does', async () => {

@@ -213,3 +213,49 @@ test('who lost its place asks again for all that it had come to wait for', async
   await using lease = await waiting
   expect(lease.resources).toEqual(['p/c'])
 })
+
+test('one who says how long it waits also waits for members', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  const pool = leases.pool('late')
+  const told = expect(pool.take(1, { wait: '2s' })).rejects.toMatchObject({ code: 'WAITED' })
+  await clock.advance(2_100)
+  await told
+  const asked = pool.take(2, { wait: '1m' })
+  await clock.settle()
+  await using _one = await pool.offer('one')
+  await clock.advance(1_000)
+  await using _two = await pool.offer('two')
+  await clock.settle()
+  await using both = await asked
+  expect([...both.resources].sort()).toEqual(['late/one', 'late/two'])
+  const stop = new AbortController()
+  const left = expect(pool.take(3, { wait: true, signal: stop.signal })).rejects.toThrow('enough')
+  await clock.settle()
+  stop.abort(new Error('enough'))
+  await left
+})
+
+test('what an offer needs of the policy goes with it, and an operator’s rules stay', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  const pool = leases.pool('m')
+  const rules = async () =>
+    (await leases.read({ kind: 'policies' })).value.map(({ prefix, rules }) => [prefix, rules.capacity, rules.ttlMax])
+  const plain = await pool.offer('a', { units: 4 })
+  await leases.policy('m/b', { ttlMax: 60_000 })
+  const ruled = await pool.offer('b', { units: 8 })
+  expect(await rules()).toEqual([
+    ['m/a', 4, undefined],
+    ['m/b', 8, 60_000],
+  ])
+  await plain.release()
+  await ruled.release()
+  await clock.advance(1_000)
+  expect(await rules()).toEqual([['m/b', undefined, 60_000]])
+  const kept = await pool.offer('c', { units: 2 })
+  await leases.policy('m/c', { capacity: 2, ttlMax: 5_000 })
+  await kept.release()
+  await clock.advance(1_000)
+  expect(await rules()).toContainEqual(['m/c', 2, 5_000])
+})

@@ -8,7 +8,7 @@
  * Not promised: that what was granted still matches. A member that is offered no more, or relabelled, is not taken from those who wait for it.
  */
 import { pause } from '../clock.ts'
-import { type Duration, milliseconds } from '../duration.ts'
+import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
@@ -49,8 +49,51 @@ export class Pool {
   /** The member is in the pool for as long as the returned lease is held. */
   async offer(member: string, { labels = {}, units = 1, ttl }: { labels?: Labels; units?: number; ttl?: Duration } = {}): Promise<Lease> {
     // Before it is seen: whoever takes it must find its capacity in force.
-    if (units !== 1) await this.#leases.policy(`${this.#name}/${member}`, { capacity: units })
-    return this.#leases.open({ entries: { [this.#key(member)]: written({ labels, units }) }, ...(ttl !== undefined && { ttl }) })
+    const undo = units === 1 ? undefined : await this.#resize(member, units)
+    try {
+      const offer = await this.#leases.open({
+        entries: { [this.#key(member)]: written({ labels, units }) },
+        ...(ttl !== undefined && { ttl }),
+      })
+      const { id, signal } = offer // and not the handle: an offer that is forgotten must be collected
+      if (undo !== undefined) signal.addEventListener('abort', () => void undo(id), { once: true })
+      return offer
+    } catch (error) {
+      await undo?.(0)
+      throw error
+    }
+  }
+
+  /** Its capacity, beside whatever rules an operator has set there. What this returns takes it away again, unless somebody has changed the rules. */
+  async #resize(member: string, capacity: number): Promise<(offer: number) => Promise<void>> {
+    const { clock, lessor } = this.#leases
+    const prefix = `${this.#name}/${member}`
+    const rulesNow = async () => {
+      const { value } = await lessor.read({ kind: 'policies' }, { consistent: true })
+      return value.find(policy => policy.prefix === prefix)?.rules
+    }
+    const before = await rulesNow()
+    const rules = { ...before, capacity }
+    await this.#leases.policy(prefix, rules)
+    const others = JSON.stringify(await rulesNow())
+    return async offer => {
+      try {
+        const offeredBy = async () => {
+          const { value } = await lessor.read({ kind: 'entries', prefix: this.#key(member) }, { consistent: true })
+          return value.find(({ key }) => key === this.#key(member))?.lease
+        }
+        // Its release is on its way.
+        let by = await offeredBy()
+        for (let wait = RETRY / 16; by === offer && wait < 8 * RETRY; wait *= 2) {
+          await pause(clock, wait)
+          by = await offeredBy()
+        }
+        if (by !== undefined || JSON.stringify(await rulesNow()) !== others) return
+        await lessor.propose({ kind: 'policy', prefix, ...(before !== undefined && { rules: before }) })
+      } catch {
+        // The lessor is gone or closed: the rule stays until the member is offered again, and does no harm to a name that nobody offers.
+      }
+    }
   }
 
   /** Other labels for a member that `offer` has offered. */
@@ -82,14 +125,31 @@ export class Pool {
     return `pool/${this.#name}/${member}`
   }
 
-  /** Any `count` of those that match, all at once. Its `resources` say which. */
+  /**
+   * Any `count` of those that match, all at once. Its `resources` say which. Where fewer are offered, a `wait` also waits for members; without one
+   * that is `NOT_FOUND`.
+   */
   async take(count = 1, options: TakeOptions = {}): Promise<Lease> {
-    const { units, match = {}, expect, ...asked } = options
+    const { units, match = {}, expect, ...rest } = options
+    const asked: Writable<typeof rest> = { ...rest }
+    const { clock } = this.#leases
+    const began = clock.now()
     const fitting = async () => {
       const { revision, members } = await this.#offered(match)
       return { revision, members: members.filter(member => units === undefined || member.units >= units) }
     }
-    const { revision, members } = await fitting()
+    let { revision, members } = await fitting()
+    if (members.length < count && asked.wait !== undefined && asked.wait !== false && asked.wait !== 0) {
+      const limit = asked.wait === true ? Number.POSITIVE_INFINITY : milliseconds(asked.wait, 'wait')
+      const enough = async () => {
+        const offered = await fitting()
+        revision = offered.revision
+        members = offered.members
+        return members.length >= count
+      }
+      await this.#whenOffered(revision, enough, limit, asked.signal)
+      if (limit < Number.POSITIVE_INFINITY) asked.wait = Math.max(1, Math.round(limit - (clock.now() - began)))
+    }
     if (members.length < count)
       throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${members.length} members that match, ${count} were asked for`, {
         facts: { pool: this.#name, members: members.length, count },
@@ -116,6 +176,31 @@ export class Pool {
       )
     } finally {
       done.abort()
+    }
+  }
+
+  /** Resolves when there are enough; throws `WAITED` when that took too long. */
+  async #whenOffered(after: number, enough: () => Promise<boolean>, limit: number, signal: AbortSignal | undefined): Promise<void> {
+    const { clock, lessor } = this.#leases
+    const over = new AbortController()
+    const leave = () => over.abort(signal!.reason)
+    signal?.addEventListener('abort', leave, { once: true })
+    if (signal?.aborted) leave()
+    const late = new LeaseError('WAITED', `the pool ${this.#name} had too few members that match for ${inWords(limit)}`, {
+      facts: { pool: this.#name },
+    })
+    const cancel = limit === Number.POSITIVE_INFINITY ? () => {} : clock.after(limit, () => over.abort(late), { ref: true })
+    try {
+      for await (const [event] of this.#leases.watch(`pool/${this.#name}`, { after, signal: over.signal })) {
+        after = event!.revision
+        if (await enough()) return
+      }
+      over.signal.throwIfAborted()
+      lessor.signal.throwIfAborted()
+    } finally {
+      cancel()
+      over.abort()
+      signal?.removeEventListener('abort', leave)
     }
   }
 
@@ -148,6 +233,8 @@ export class Pool {
     }
   }
 }
+
+type Writable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** Asked again it would be refused again. */
 function isRefusal(error: unknown): boolean {

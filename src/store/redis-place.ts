@@ -84,6 +84,9 @@ export function parseUrl(url: string | undefined, name: string | undefined): { u
   } catch (cause) {
     throw new LeaseError('INVALID', 'a Redis is named as redis://user:password@host:port/database', { cause })
   }
+  for (const setting of place?.searchParams.keys() ?? [])
+    if (setting !== 'name')
+      throw new LeaseError('INVALID', `there is no setting ${setting} of a Redis: there is name, as in ?name=leasehold`)
   const chosen = name ?? place?.searchParams.get('name') ?? 'leasehold'
   // Braces are what a cluster looks for in a key.
   if (!/^[^{}\s\p{Cc}]{1,128}$/u.test(chosen))
