@@ -79,6 +79,25 @@ describe('a damaged file', () => {
     expect(statSync(`${path}-wal-damaged`).size).toBeGreaterThan(10_000)
   })
 
+  test('a log whose last entry is that of another, whole in itself, is refused', async () => {
+    using folder = new Folder()
+    const image = await makeImage(folder, 'closed')
+    const [path, other] = [copy(image.folder, folder), join(folder.name, 'other', 'log.db')]
+    execFileSync('cp', ['-r', image.folder, join(folder.name, 'other')])
+    // Two that went on from the same entries, as after a restore that not everyone knew of.
+    for (const [n, each] of [path, other].entries()) {
+      const log = new FileLog({ path: each, engine, patience: 1_000 })
+      const { head } = await log.open()
+      expect(await log.append(new Uint8Array(100).fill(n), head)).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
+      await log.close()
+      await settled(() => !existsSync(`${each}-wal`))
+    }
+    const database = new engine.DatabaseSync(path, { timeout: 1_000 })
+    database.exec(`attach '${other}' as other; insert or replace into entry select * from other.entry where idx = ${ENTRIES + 1}`)
+    database.close()
+    expect((await refused(path)).message).toMatch(/damaged: entry 41 is another/)
+  })
+
   test('a file that was emptied is not taken for a new one; one that was taken away is', async () => {
     using folder = new Folder()
     const image = await makeImage(folder, 'closed')

@@ -50,6 +50,22 @@ test('a lock is not renewed by what nobody acknowledges', async () => {
   expect((await here.ask('GET', `/v1/leases/${json.lease}`)).status).toBe(410)
 })
 
+test('nor is one that carries a registration as well: its holder would believe in the lock', async () => {
+  await using here = await world()
+  await using udp = await opened(here)
+  const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 })
+  const { value } = await here.lessor.read({ kind: 'lease', lease: json.lease })
+  const entries = value!.entries.map(({ key, value }) => ({ key: key.replace('/a', '/b'), value: value.replaceAll('"a"', '"b"') }))
+  const ask = { kind: 'acquire', holder: 'b', ttl: 10_000, entries } as const
+  const both = (await here.lessor.propose({ ...ask, wants: [{ resource: 'lock' }] })) as { lease: number }
+  await here.clock.advance(8_000)
+  await send(udp, `beat ${both.lease}`, `beat ${json.lease}`)
+  expect(udp.seen).toMatchObject({ beats: 2, renewed: 1 })
+  await here.clock.advance(3_000)
+  expect((await here.ask('GET', `/v1/leases/${both.lease}`)).status).toBe(410)
+  expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).status).toBe(200)
+})
+
 test('once there are keys it must be signed, by the key that registered, and not be heard before', async () => {
   await using here = await world()
   await using udp = await opened(here)

@@ -5,6 +5,7 @@ import type { Acquire } from '../src/kernel/command.ts'
 import { Replica } from '../src/replica/replica.ts'
 import { Desk } from '../src/server/desk.ts'
 import { anyone } from '../src/server/gate.ts'
+import { hashOf } from '../src/server/secret.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 
@@ -190,6 +191,62 @@ test('a caller sees what its key may read, and nothing else', async () => {
       void lessor.propose(acquire('ann', 'secret/b')).then(() => lessor.propose(acquire('ann', 'jobs/b')))
   }
   expect(seen).toEqual(['jobs/a', 'jobs/b'])
+})
+
+test('a lease that names also what a caller may not read is not shown, and services are listed by what may be read', async () => {
+  await using world = await opened()
+  const { desk, lessor } = world
+  const allow = ['jobs', 'services/api'].map(prefix => ({ verb: 'read', prefix }) as const)
+  const { id } = (await lessor.propose({ kind: 'key', name: 'reader', hash: HASH, allow })) as { id: number }
+  await turn()
+  const caller = { key: id, name: 'reader' }
+  const held = async (command: Partial<Acquire>) => ((await lessor.propose(acquire('ann', 'jobs/a', command))) as { lease: number }).lease
+  const entry = (service: string) => [{ key: `services/${service}/1`, value: '{"address":"a:1"}' }]
+  const plain = await held({})
+  const mixed = await held({ wants: [{ resource: 'jobs/b' }, { resource: 'secret/b' }] })
+  const waits = await held({ wants: [{ resource: 'jobs/c' }, { resource: 'secret/b' }], wait: true })
+  const hidden = await held({ wants: [{ resource: 'jobs/d' }], entries: entry('secret') })
+  const open = await held({ wants: [{ resource: 'jobs/e' }], entries: entry('api') })
+  for (const lease of [mixed, waits, hidden]) expect((await desk.read(caller, { kind: 'lease', lease })).value).toBeUndefined()
+  const query = { kind: 'leases' } as const
+  expect((await desk.read(caller, query)).value.map(({ lease }) => lease)).toEqual([plain, open])
+  // However a list was come by, what leaves is looked at once more.
+  const all = await lessor.read(query)
+  expect(all.value).toHaveLength(5)
+  expect(desk.gate.filter(caller, query, all).value.map(({ lease }) => lease)).toEqual([plain, open])
+  expect((await lessor.read({ kind: 'services' })).value.map(({ service }) => service)).toEqual(['api', 'secret'])
+  expect((await desk.read(caller, { kind: 'services' })).value.map(({ service }) => service)).toEqual(['api'])
+})
+
+test('once the lessor has ended nobody is let in by what was known before', async () => {
+  await using world = await opened()
+  const { desk, lessor, clock } = world
+  await lessor.propose({ kind: 'key', name: 'root', hash: hashOf('secret'), allow: [{ verb: 'admin', prefix: '' }] })
+  await turn()
+  expect(desk.gate.identify('secret').name).toBe('root')
+  await lessor[Symbol.asyncDispose]()
+  await clock.advance(1_000)
+  expect(() => desk.gate.identify('secret')).toThrow(/not known here/)
+  expect(() => desk.gate.identify(undefined)).toThrow(/a key is needed/)
+})
+
+test('a waiter whose news were among too many is told all the same, at once', async () => {
+  const clock = new ManualClock()
+  await using lessor = await Replica.open(new MemoryStore({ clock }), { clock, events: 5 })
+  await using desk = await Desk.open({ lessor, clock })
+  const first = await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  if (first.kind !== 'granted') throw new Error(first.kind)
+  let told: unknown
+  void desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000 }).then(outcome => (told = outcome))
+  await clock.settle()
+  expect(desk.waiting).toBe(1)
+  // One entry: when those who listen have their turn, the grant is no longer among what is kept.
+  await Promise.all([
+    lessor.propose({ kind: 'release', lease: first.lease }),
+    ...Array.from({ length: 20 }, (_, i) => lessor.propose(acquire('eve', `b/${i}`))),
+  ])
+  await clock.settle()
+  expect(told).toMatchObject({ kind: 'granted', resources: ['a'] })
 })
 
 test('the watches of one key, and of one connection without a key, are limited', async () => {
