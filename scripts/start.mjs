@@ -3,5 +3,12 @@
 
 import { become, build, install, stale } from './build.mjs'
 
-if (!install() || (stale() && !build())) process.exitCode = 1
+/** It takes a while: nobody should wonder what is going on. */
+function built() {
+  if (!stale()) return true
+  console.log('building')
+  return build()
+}
+
+if (!install() || !built()) process.exitCode = 1
 else await become('dist/cli/leasehold.js', ['serve', '--next-port', ...process.argv.slice(2)])

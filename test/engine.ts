@@ -98,6 +98,11 @@ export function describeEngine(kind: Kind, name: string, define: () => void | Pr
   describeWith([recipes[kind]], `${name} (${kind})`, define)
 }
 
+/** The same for what is promised: broken once in a thousand times it is broken, so nothing is tried again. */
+export function describePromises(kind: Kind, name: string, define: () => void | Promise<void>): void {
+  describeWith([recipes[kind]], `${name} (${kind})`, define, { retry: 0 })
+}
+
 /** What is needed besides: a program, or a file of it, and the Debian packages it comes in. */
 export interface Needed {
   readonly program: string
@@ -113,8 +118,13 @@ export function describePrograms(kind: Kind, others: readonly Needed[], name: st
  * The same for programs alone. On a busy machine a program of others may come up late or answer late: in CI such a test is tried once more, and the
  * report says so. Whoever judges what was promised takes that back: `retry: 0`.
  */
-export function describeWith(needed: readonly Needed[], name: string, define: () => void | Promise<void>): void {
-  describe(name, { retry: process.env.CI === 'true' ? 1 : 0 }, async () => {
+export function describeWith(
+  needed: readonly Needed[],
+  name: string,
+  define: () => void | Promise<void>,
+  { retry = process.env.CI === 'true' ? 1 : 0 }: { readonly retry?: number } = {},
+): void {
+  describe(name, { retry }, async () => {
     const missing = await Promise.all(needed.map(provide)).then(
       () => undefined,
       (error: unknown) => error,

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { EtcdStore } from '../src/store/etcd.ts'
 import { lessorSuite } from '../src/testing/lessor-suite.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 import { replicasOn } from './timeless.ts'
 
-describeEngine('etcd', 'replicas on one log in etcd', () => {
+describePromises('etcd', 'replicas on one log in etcd', () => {
   let server: Engine
   let logs = 0
 

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { PostgresStore } from '../src/store/postgres.ts'
 import { lessorSuite } from '../src/testing/lessor-suite.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 import { replicasOn } from './timeless.ts'
 
-describeEngine('postgres', 'replicas on one log in Postgres', () => {
+describePromises('postgres', 'replicas on one log in Postgres', () => {
   let server: Engine
   let logs = 0
 

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { RedisStore } from '../src/store/redis.ts'
 import { lessorSuite } from '../src/testing/lessor-suite.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 import { replicasOn } from './timeless.ts'
 
-describeEngine('redis', 'replicas on one log in Redis', () => {
+describePromises('redis', 'replicas on one log in Redis', () => {
   let server: Engine
   let logs = 0
 

@@ -7,7 +7,7 @@ import { connect } from '../src/open.ts'
 import { PostgresStore } from '../src/store/postgres.ts'
 import { type Position, START } from '../src/store.ts'
 import { Cable } from '../src/testing/cable.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 
 const WITHIN = { timeout: 20_000, interval: 50 }
 
@@ -43,7 +43,7 @@ async function promote(standby: Engine): Promise<void> {
   expect(await ask(standby, 'select pg_promote() done')).toEqual([{ done: true }])
 }
 
-describeEngine('postgres', 'a failover', () => {
+describePromises('postgres', 'a failover', () => {
   test('to a synchronous standby: nothing acknowledged is lost, and everyone goes on by the same URL', { timeout: 60_000 }, async () => {
     await using primary = await engine('postgres')
     await using standby = await engine('postgres', { standbyOf: primary.port })

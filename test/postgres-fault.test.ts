@@ -9,7 +9,7 @@ import { connect } from '../src/open.ts'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
 import { type Position, START } from '../src/store.ts'
 import { Cable, through } from '../src/testing/cable.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 
 const PATIENCE = 400
 const entry = (...bytes: number[]) => Uint8Array.from(bytes)
@@ -46,7 +46,7 @@ async function eventually<T>(call: () => Promise<T>, ms = 15_000): Promise<T> {
   }
 }
 
-describeEngine('postgres', 'a log in Postgres', () => {
+describePromises('postgres', 'a log in Postgres', () => {
   let server: Engine
   let admin: pg.Pool
   let logs = 0
@@ -312,7 +312,7 @@ test('an engine that says goodbye in one breath with its greeting ends a connect
   server.close()
 })
 
-describeEngine('postgres', 'the settings of Postgres', () => {
+describePromises('postgres', 'the settings of Postgres', () => {
   test('synchronous_commit off is raised for what we acknowledge: kill -9 right after it loses nothing', async () => {
     const args = ['-c', 'synchronous_commit=off', '-c', 'wal_writer_delay=10s']
     await using server = await engine('postgres', { args })

@@ -11,12 +11,12 @@ import { connect } from '../src/open.ts'
 import { RedisStore, type RedisStoreOptions } from '../src/store/redis.ts'
 import { type Position, START, type Store } from '../src/store.ts'
 import { Cable } from '../src/testing/cable.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 
 const PATIENCE = 400
 const NOT_PERSISTENT = ['--appendonly', 'no']
 
-describeEngine('redis', 'what Redis refuses', () => {
+describePromises('redis', 'what Redis refuses', () => {
   test('unreachable is UNAVAILABLE, at the start and later, and everything goes on when it is back', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
@@ -143,7 +143,7 @@ describeEngine('redis', 'what Redis refuses', () => {
   })
 })
 
-describeEngine('redis', 'what Redis does not answer', () => {
+describePromises('redis', 'what Redis does not answer', () => {
   test('cut between request and answer an append is UNKNOWN, and stands in the log', async () => {
     await using redis = await engine('redis')
     await using cable = await Cable.to(redis.port)
@@ -216,7 +216,7 @@ describeEngine('redis', 'what Redis does not answer', () => {
   })
 })
 
-describeEngine('redis', 'what Redis loses', () => {
+describePromises('redis', 'what Redis loses', () => {
   test('flushed, it is diverged for whoever stood on an entry, waiting or not, and empty for whoever comes next', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)

@@ -95,6 +95,23 @@ describe('with a mistake planted', () => {
   })
 })
 
+test('a world whose time is over before enough was done in it is not taken for one that held', { timeout: MINUTE }, async () => {
+  const { violation, short } = await runSeed(8, { profile: 'embedded', within: 3 })
+  expect([violation, short]).toEqual([undefined, true])
+  expect((await runSeed(8, { profile: 'embedded', commands: 20, faults: 1 })).short).toBe(undefined)
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
+  try {
+    plant({ name: '', file: 'testing/sim/run.js', find: 'within = 600', put: 'within = 3', expected: [] }, folder, dist)
+    const { status, lines } = simulate(join(folder, 'dist'), '--seeds', '5', '--profile', 'embedded')
+    expect(lines.filter(line => line.includes('TOO LITTLE'))).toHaveLength(5)
+    expect(lines).toContain('5 of 5 seeds')
+    expect(lines.at(-1)).toBe('0 passed, 5 failed')
+    expect(status).toBe(1)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
 test('a mistake that cannot be planted any more is itself a failure', () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
   try {

@@ -13,7 +13,7 @@ import { connect } from '../src/open.ts'
 import { EtcdStore } from '../src/store/etcd.ts'
 import { etcdOptions } from '../src/store/etcd-url.ts'
 import { type Position, START } from '../src/store.ts'
-import { describeEngine, engine } from './engine.ts'
+import { describePromises, engine } from './engine.ts'
 import { asked } from './etcd.ts'
 
 describe('an etcd URL', () => {
@@ -48,7 +48,7 @@ describe('an etcd URL', () => {
   })
 })
 
-describeEngine('etcd', 'an etcd with users', () => {
+describePromises('etcd', 'an etcd with users', () => {
   test('asks for the right user and password, renews what it was given, and keeps to what it may', async () => {
     await using etcd = await engine('etcd')
     const at = (user: string, rest = '') => `etcd://${user}127.0.0.1:${etcd.port}/${rest}`
@@ -94,7 +94,7 @@ describeEngine('etcd', 'an etcd with users', () => {
   }, 60_000)
 })
 
-describeEngine('etcd', 'an etcd behind TLS', () => {
+describePromises('etcd', 'an etcd behind TLS', () => {
   test('is believed only with a certificate of the named authority, and is shown ours', async () => {
     await using folder = await temporary()
     const { path } = folder

@@ -5,12 +5,12 @@ import { LeaseError } from '../src/errors.ts'
 import { EtcdStore, type EtcdStoreOptions } from '../src/store/etcd.ts'
 import { type Appended, type Entry, type Position, START, type Store } from '../src/store.ts'
 import { Cable } from '../src/testing/cable.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 import { asked, backup, compact, LogInEtcd, leader, Scissors } from './etcd.ts'
 
 let logs = 0
 
-describeEngine('etcd', 'a store in etcd when things go wrong', () => {
+describePromises('etcd', 'a store in etcd when things go wrong', () => {
   let etcd: Engine
   beforeAll(async () => {
     etcd = await engine('etcd')
@@ -270,7 +270,7 @@ describeEngine('etcd', 'a store in etcd when things go wrong', () => {
   })
 })
 
-describeEngine('etcd', 'a store in an etcd of its own', () => {
+describePromises('etcd', 'a store in an etcd of its own', () => {
   test('a full etcd says so and what to do, and goes on when there is room', async () => {
     await using etcd = await engine('etcd', { args: ['--quota-backend-bytes', String(4 << 20)] })
     await using one = await store('leasehold', [etcd.port])
@@ -312,7 +312,7 @@ describeEngine('etcd', 'a store in an etcd of its own', () => {
   }, 60_000)
 })
 
-describeEngine('etcd', 'a store in an etcd that was restored from a backup', () => {
+describePromises('etcd', 'a store in an etcd that was restored from a backup', () => {
   test('is diverged for whoever had seen more, also when it has grown as long again with the same revisions', async () => {
     await using etcd = await engine('etcd')
     await using witness = await store('leasehold', [etcd.port], { poll: 200 })
@@ -343,7 +343,7 @@ describeEngine('etcd', 'a store in an etcd that was restored from a backup', () 
   }
 })
 
-describeEngine('etcd3', 'a store in three members of etcd', () => {
+describePromises('etcd3', 'a store in three members of etcd', () => {
   test('the leader killed or paused holds nobody up for longer than a call may take, and loses nothing', async () => {
     await using etcd = await engine('etcd3')
     await using one = await store('leasehold', etcd.ports)

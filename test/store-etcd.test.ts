@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { EtcdStore } from '../src/store/etcd.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 import { LogInEtcd } from './etcd.ts'
 
 let logs = 0
 
-describeEngine('etcd', 'a store in etcd', () => {
+describePromises('etcd', 'a store in etcd', () => {
   let etcd: Engine
   beforeAll(async () => {
     etcd = await engine('etcd')

@@ -10,10 +10,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
 import { START } from '../src/store.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 import { loseTail } from './postgres-tail.ts'
 
-describeEngine('postgres', 'a store in Postgres', () => {
+describePromises('postgres', 'a store in Postgres', () => {
   let server: Engine
   let shared: pg.Pool
   let sql: postgres.Sql

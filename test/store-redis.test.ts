@@ -14,11 +14,11 @@ import { RedisStore, type RedisStoreOptions } from '../src/store/redis.ts'
 import { RIGHTS, refusal } from '../src/store/redis-trouble.ts'
 import { type Position, START, type Store } from '../src/store.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
-import { describeEngine, type Engine, engine } from './engine.ts'
+import { describePromises, type Engine, engine } from './engine.ts'
 
 const run = promisify(execFile)
 
-describeEngine('redis', 'a store in Redis', () => {
+describePromises('redis', 'a store in Redis', () => {
   let redis: Engine
   let cluster: Engine
   let logs = 0

@@ -29,6 +29,8 @@ export interface SeedResult {
   readonly simulatedMs: number
   readonly digest: number
   readonly violation?: { readonly invariant: string; readonly message: string }
+  /** Its time was over before it had seen as much as it should: nothing was violated, and too little was tried. */
+  readonly short?: true
 }
 
 export interface SeedOptions {
@@ -36,6 +38,8 @@ export interface SeedOptions {
   readonly trace?: ((line: string) => void) | undefined
   readonly commands?: number
   readonly faults?: number
+  /** How much virtual time it has for them, in seconds. */
+  readonly within?: number
 }
 
 const LONGEST_TTL = 4_000
@@ -48,17 +52,20 @@ const SCOPES = [
   { verb: 'register', prefix: 'e' },
 ] as const
 
-export async function runSeed(seed: number, { profile, trace, commands = 2_000, faults = 20 }: SeedOptions = {}): Promise<SeedResult> {
+export async function runSeed(
+  seed: number,
+  { profile, trace, commands = 2_000, faults = 20, within = 600 }: SeedOptions = {},
+): Promise<SeedResult> {
   const world = new World(seed, trace)
   const chosen = profile ?? MIX[seed % MIX.length]!
   const scene = new Scene(world, chosen, chosen === 'rolling' ? await nextBuild() : undefined)
+  const enough = () => scene.referee.commands >= commands && world.faults >= faults
   let violation: SeedResult['violation']
+  let short = false
   try {
     await scene.begin()
-    for (let second = 1; second < 600; second++) {
-      await world.run(second * 1_000)
-      if (scene.referee.commands >= commands && world.faults >= faults) break
-    }
+    for (let second = 1; second < within && !enough(); second++) await world.run(second * 1_000)
+    short = !enough()
     await scene.heal()
   } catch (error) {
     if (!(error instanceof Violation)) throw error
@@ -75,6 +82,7 @@ export async function runSeed(seed: number, { profile, trace, commands = 2_000, 
     simulatedMs: Math.round(world.now),
     digest: world.digest,
     ...(violation !== undefined && { violation }),
+    ...(short && { short }),
   }
 }
 
