@@ -258,7 +258,10 @@ function cannotWait(
         limit: most,
       })
     if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, holding))
-      return invalid(state, `${want.resource} is held by the asker itself: it would wait for itself for ever. Use the lease in hand, or release it first`)
+      return invalid(
+        state,
+        `${want.resource} is held by the asker itself: it would wait for itself for ever. Use the lease in hand, or release it first`,
+      )
   }
   if (any !== undefined || steal !== undefined) return undefined
   const path = cycle(state, wants, rank, holding)

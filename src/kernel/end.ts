@@ -47,11 +47,17 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
   if (past === undefined) {
     past = []
     state.history.set(name, past)
-    if (state.history.size > HISTORY_NAMES) for (const oldest of state.history.keys()) if (state.history.delete(oldest)) break
+    if (state.history.size > HISTORY_NAMES) {
+      state.oldest ??= state.history.keys()
+      state.history.delete(state.oldest.next().value)
+    }
   }
-  // The record of the oldest is written over: one grant after another on one name should leave nothing to collect.
+  // The record of the oldest is written over: one grant after another on one name should leave nothing to collect. Not while it is being saved.
+  const oldest = past.length < HISTORY_LENGTH ? undefined : past.shift()
   const record =
-    past.length < HISTORY_LENGTH ? { lease: 0, holder: '', token: 0, since: 0, until: 0, cause: '', by: '', revision: 0 } : past.shift()!
+    oldest === undefined || state.saving !== undefined
+      ? { lease: 0, holder: '', token: 0, since: 0, until: 0, cause: '', by: '', revision: 0 }
+      : oldest
   record.lease = grant.lease.id
   record.holder = grant.lease.holder.name
   record.token = grant.token

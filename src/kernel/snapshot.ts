@@ -1,10 +1,11 @@
 /**
- * The whole state as bytes, in chunks that each stand for themselves: first the small tables, then the leases.
+ * The whole state as bytes, in chunks that each stand for themselves: first the small tables, then history and remembered answers, then the leases.
  *
  * A snapshot is taken in slices while the state goes on changing: the state tells of each lease before it changes (`saving`), and a lease
- * not yet written is written then, as it was. So the chunks together are the state at the moment the first one was asked for.
+ * not yet written is written then, as it was. Of history and answers the lists are copied at once: what stands in them does not change while a
+ * snapshot is taken. So the chunks together are the state at the moment the first one was asked for.
  */
-import { Session } from './answers.ts'
+import { type Answer, Session } from './answers.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { VERBS } from './command.ts'
 import { readOutcome, readRules, writeOutcome, writeRules } from './encode.ts'
@@ -40,6 +41,8 @@ const FORMAT = 1
 const TABLES = 1
 const LEASES = 2
 const END = 3
+const HISTORY = 4
+const ANSWERED = 5
 const CHUNK = 128 * 1_024
 
 /** Lazily encodes the state as it is when the first chunk is asked for. Only one at a time; leaving the loop early ends it. */
@@ -72,7 +75,14 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
       write(lease)
     },
   })
+  const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
+  const sessions = sessionsOf(state)
   yield tables(state)
+  yield* listed(HISTORY, history, (to, [name, past]) => {
+    to.text(name)
+    to.list(past, item => writePast(to, item))
+  })
+  yield* listed(ANSWERED, sessions, writeSession)
   for (const lease of state.leases.values()) {
     if (lease.id >= limit) break
     cursor = lease.id
@@ -85,8 +95,46 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   cursor = limit
   if (chunk.length > 2) yield chunk.sealed()
   const last = begin(END)
-  last.uint(count)
+  for (const n of [count, history.length, sessions.length]) last.uint(n)
   yield last.sealed()
+}
+
+/** As many chunks as it takes. */
+function* listed<T>(kind: number, items: readonly T[], write: (to: Writer, item: T) => void): Generator<Uint8Array, void, void> {
+  let chunk = begin(kind)
+  for (const item of items) {
+    write(chunk, item)
+    if (chunk.length < CHUNK) continue
+    const full = chunk
+    chunk = begin(kind)
+    yield full.sealed()
+  }
+  if (chunk.length > 2) yield chunk.sealed()
+}
+
+interface SavedSession {
+  readonly key: number
+  readonly name: string
+  readonly seq: number
+  readonly answers: readonly (Answer & { readonly seq: number })[]
+}
+
+function sessionsOf(state: State): SavedSession[] {
+  const saved: SavedSession[] = []
+  for (const [key, sessions] of state.answers)
+    for (const session of sessions) saved.push({ key, name: session.name, seq: session.seq, answers: [...session] })
+  return saved
+}
+
+function writeSession(to: Writer, { key, name, seq, answers }: SavedSession): void {
+  to.uint(key)
+  to.text(name)
+  to.uint(seq)
+  to.list(answers, answer => {
+    to.uint(answer.seq)
+    to.uint(answer.asked)
+    writeOutcome(to, answer.outcome)
+  })
 }
 
 function begin(kind: number): Writer {
@@ -139,26 +187,10 @@ function tables(state: State): Uint8Array {
     to.uint(token)
     to.uint(state.fencedBy.get(name) ?? 0)
   })
-  to.list([...state.history], ([name, past]) => {
-    to.text(name)
-    to.list(past, item => writePast(to, item))
-  })
   to.list([...state.proposers], ([proposer, { seq, index }]) => {
     to.uint(proposer)
     to.uint(seq)
     to.uint(index)
-  })
-  to.list([...state.answers], ([key, sessions]) => {
-    to.uint(key)
-    to.list(sessions, session => {
-      to.text(session.name)
-      to.uint(session.seq)
-      to.list([...session], ({ seq, outcome, asked }) => {
-        to.uint(seq)
-        to.uint(asked)
-        writeOutcome(to, outcome)
-      })
-    })
   })
   to.list([...state.flaps], ([key, { penalty, at, suppressed }]) => {
     to.text(key)
@@ -254,7 +286,8 @@ function writeLease(to: Writer, state: State, lease: Lease): void {
 export class StateLoader {
   readonly #state = found(0)
   readonly #leases: { readonly lease: Lease; readonly holder: string; readonly incarnation: number; readonly rest: LeaseRest }[] = []
-  #expected = -1
+  #sessions = 0
+  #expected: { readonly leases: number; readonly names: number; readonly sessions: number } | undefined
   #begun = false
 
   /** Throws Damaged or FromTheFuture. */
@@ -264,17 +297,21 @@ export class StateLoader {
     if (from.byte() !== MAGIC) throw new Damaged('this is not a snapshot')
     const kind = from.byte() & 15
     if (!this.#begun && kind !== TABLES) throw new Damaged('a snapshot without its beginning')
-    if (this.#expected !== -1) throw new Damaged('a snapshot that goes on after its end')
+    if (this.#expected !== undefined) throw new Damaged('a snapshot that goes on after its end')
     if (kind === TABLES) this.#readTables(from)
     else if (kind === LEASES) while (!from.ended) this.#leases.push(readLease(from))
-    else if (kind === END) this.#expected = from.uint()
+    else if (kind === HISTORY) while (!from.ended) this.#readHistory(from)
+    else if (kind === ANSWERED) while (!from.ended) this.#readSession(from)
+    else if (kind === END) this.#expected = { leases: from.uint(), names: from.uint(), sessions: from.uint() }
     else throw new FromTheFuture(`a chunk of kind ${kind}`)
     from.finish()
   }
 
   finish(): State {
-    if (this.#expected !== this.#leases.length) throw new Damaged(`a snapshot of ${this.#expected} leases has ${this.#leases.length}`)
     const state = this.#state
+    const found = { leases: this.#leases.length, names: state.history.size, sessions: this.#sessions }
+    for (const what of ['leases', 'names', 'sessions'] as const)
+      if (this.#expected?.[what] !== found[what]) throw new Damaged(`a snapshot of ${this.#expected?.[what]} ${what} has ${found[what]}`)
     // The order of ids is the order in which they were made, which is what everything derived from them rests on.
     this.#leases.sort((a, b) => a.lease.id - b.lease.id)
     for (const { lease, holder, incarnation } of this.#leases) {
@@ -285,6 +322,27 @@ export class StateLoader {
     for (const { lease, rest } of this.#leases) link(state, lease, rest)
     for (const resource of state.resources.values()) resource.grants.sort((a, b) => a.token - b.token)
     return state
+  }
+
+  #readHistory(from: Reader): void {
+    const name = from.text()
+    if (this.#state.history.has(name)) throw new Damaged(`the history of ${name} is there twice`)
+    this.#state.history.set(
+      name,
+      from.list(() => readPast(from)),
+    )
+  }
+
+  #readSession(from: Reader): void {
+    const key = from.uint()
+    const session = new Session(from.text(), from.uint())
+    from.list(() => {
+      const seq = from.uint()
+      const asked = from.uint()
+      session.add(seq, { outcome: readOutcome(from), asked })
+    })
+    this.#state.answers.load(key, session)
+    this.#sessions++
   }
 
   #readTables(from: Reader): void {
@@ -320,25 +378,7 @@ export class StateLoader {
       state.keys.set(id, { id, name, hash, allow })
     })
     from.list(() => nameFence(state, from.text(), from.uint(), from.uint()))
-    from.list(() =>
-      state.history.set(
-        from.text(),
-        from.list(() => readPast(from)),
-      ),
-    )
     from.list(() => state.proposers.set(from.uint(), { seq: from.uint(), index: from.uint() }))
-    from.list(() => {
-      const key = from.uint()
-      from.list(() => {
-        const session = new Session(from.text(), from.uint())
-        from.list(() => {
-          const seq = from.uint()
-          const asked = from.uint()
-          session.add(seq, { outcome: readOutcome(from), asked })
-        })
-        state.answers.load(key, session)
-      })
-    })
     from.list(() => {
       const key = from.text()
       const flap = { penalty: from.uint(), at: from.uint(), suppressed: from.bool() }

@@ -220,6 +220,8 @@ export interface State {
   /** How many leases each key made. Counted from the leases themselves: no snapshot carries it. */
   readonly madeWith: Map<number, number>
   readonly history: Map<string, Past[]>
+  /** Where its oldest names are taken away: a walk from the front would pass all that went before. */
+  oldest: Iterator<string> | undefined
   readonly fences: Map<string, number>
   /** Which key named it first; none that has the store itself. */
   readonly fencedBy: Map<string, number>
@@ -270,6 +272,7 @@ export function found(wall = 0): State {
     holders: new Map(),
     madeWith: new Map(),
     history: new Map(),
+    oldest: undefined,
     fences: new Map(),
     fencedBy: new Map(),
     fencedWith: new Map(),
