@@ -93,7 +93,7 @@ test('a file named from here is found by those who are elsewhere', { timeout: 60
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
-  const [moved] = await here.json('migrate', from, `file:${relative(process.cwd(), here.file('to.db'))}`)
+  const [moved] = await here.json('migrate', from, `file:${relative(here.path, here.file('to.db'))}`)
   expect(moved).toMatchObject({ to: `file:${here.file('to.db')}` })
 })
 

@@ -1018,10 +1018,11 @@ judged(
     'one whose key was revoked is granted': c => {
       const key = c.key('x')
       const lease = c.acquire('a', 'x')
-      c.acquire('b', 'x', { wait: true }, { key })
-      const kept = c.state.keys.get(key)!
+      const waiter = findLease(c.state, c.acquire('b', 'x', { wait: true }, { key }))!
+      // As if its place had been overlooked.
+      waiter.key = 0
       c.do({ kind: 'unkey', id: key })
-      c.state.keys.set(key, kept)
+      waiter.key = key
       c.release(lease)
     },
     'a waiter that had gone is granted': c => {
