@@ -30,7 +30,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[backup, restore, migrate, certify],
 ]
 
-function program(): Command {
+export function program(): Command {
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
   const all = common(new Command('leasehold'))
     .description('Leases: who may do what, for how long.')
