@@ -76,7 +76,7 @@ function copyOf(file) {
   return join(dist, relative(src, file))
 }
 
-// The dashboard has a build of its own.
+// The page is served as it is written.
 function sources() {
   return filesBelow(src).filter(file => file.endsWith('.ts') && !file.endsWith('.d.ts') && !file.startsWith(join(src, 'dashboard/')))
 }

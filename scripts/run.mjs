@@ -8,6 +8,6 @@ const [file, ...args] = process.argv.slice(2)
 if (!install() || (stale() && !build())) process.exitCode = 1
 else if (existsSync(join(root, file))) await become(file, args)
 else {
-  console.error(`${file} does not exist yet`)
+  console.error(`${file} does not exist`)
   process.exitCode = 1
 }

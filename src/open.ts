@@ -120,7 +120,7 @@ function operatorSecret(path: string): string | undefined {
 const survivors = new Map<string, Survivor>()
 
 /** A replica on the store that `url` names; owned where that is asked for and the store can be. */
-export async function replicaOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Replica> {
+async function replicaOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Replica> {
   const store = await storeOf(url, { clock, ...(own !== undefined && { own }) })
   return replicaOn(store, url, { clock, owned: own !== undefined && !store.profile.shared })
 }

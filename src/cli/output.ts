@@ -4,10 +4,7 @@
  */
 import { closeSync, writeSync } from 'node:fs'
 import { isatty } from 'node:tty'
-
-/** Controls, marks of direction, characters without a width, separators of lines, tags, and halves of characters. */
-const UNSEEN =
-  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|[\ud800-\udfff]/gu
+import { UNSEEN } from '../server/unseen.ts'
 
 /** For people: in the place of each such character stands a sign that something was there, or two names could look like one. */
 export function clean(text: string): string {

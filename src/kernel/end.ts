@@ -176,7 +176,7 @@ function lockDelay(state: State, lease: Lease): number {
 }
 
 /** The holder has stopped believing, or was forced: its frozen units are free. */
-export function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void {
+function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void {
   touch(state, lease)
   state.counts.frozen--
   emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)

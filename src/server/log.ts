@@ -6,9 +6,8 @@ import { type DestinationStream, pino } from 'pino'
 import type { Audited } from './audit.ts'
 import type { Log } from './door.ts'
 import { SECRET } from './secret.ts'
+import { UNSEEN } from './unseen.ts'
 
-/** Control characters, line separators, and marks that turn the direction of writing or have no width. */
-const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g
 const DEEPEST = 6
 
 export function clean(text: string): string {
