@@ -84,6 +84,10 @@ export class Errand {
     const { wait = true } = options
     const end = typeof wait === 'boolean' ? Number.POSITIVE_INFINITY : this.#clock.now() + milliseconds(wait, '--wait')
     let said = false
+    const say = (error: LeaseError) => {
+      if (!said) out.note(`${error.message}; still waiting for ${resource}, and asking again`, { resource, away: error.code })
+      said = true
+    }
     for (;;) {
       try {
         return await leases.acquire(resource, {
@@ -94,13 +98,13 @@ export class Errand {
             said = false
             place(where)
           },
+          onAway: say,
           onLost: reason => this.#hasLost(reason),
         })
       } catch (error) {
         const over = wait === false || this.#clock.now() >= end || leases.lessor.signal.aborted
         if (over || !isAway(error)) throw error
-        if (!said) out.note(`${error.message}; still waiting for ${resource}, and asking again`, { resource, away: error.code })
-        said = true
+        say(error)
       }
       await pause(this.#clock, Math.min(AGAIN, Math.max(0, end - this.#clock.now())), this.signal, { ref: true })
     }

@@ -108,11 +108,15 @@ export class Applicant {
   }
 
   /** Whoever waits until it is granted waits through an outage, too: it has nothing that could be lost meanwhile. */
-  #decide({ command, ttl }: Asked, asking: Asking<Belief>): Promise<Outcome> {
+  #decide({ command, ttl, onAway }: Asked, asking: Asking<Belief>): Promise<Outcome> {
     const { operations, identity } = this.#options
     const { incarnation } = identity
     const current = incarnation === command.incarnation || incarnation === undefined ? command : { ...command, incarnation }
-    const waits = () => asking.endless && !asking.over
+    const waits = (error: LeaseError) => {
+      if (!asking.endless || asking.over) return false
+      onAway?.(error)
+      return true
+    }
     const deciding = operations.decide(current, { ttl, late: this.#late, waits })
     if (incarnation === undefined) identity.introduce(deciding)
     return deciding

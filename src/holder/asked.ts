@@ -47,6 +47,8 @@ export interface AcquireOptions {
   readonly onQueued?: (lease: number) => void
   /** Told the place in the queue, 0 being next, whenever it changes. */
   readonly onWait?: (place: { readonly lease: number; readonly position: number }) => void
+  /** Told whenever the lessor could not be reached and is asked on, since this waits until it is granted. */
+  readonly onAway?: (error: LeaseError) => void
   /**
    * Called once when it is lost. Its units stay frozen until what this returns has settled, or its last term has run: for work that takes a
    * moment to stop. Left out: `signal` is when the work has stopped, and the lessor is told at once.
@@ -61,6 +63,7 @@ export interface Settings extends BeliefOptions {
   readonly maxHold: number
   readonly onQueued: AcquireOptions['onQueued']
   readonly onWait: AcquireOptions['onWait']
+  readonly onAway: AcquireOptions['onAway']
 }
 
 export interface Asked extends Settings {
@@ -99,6 +102,7 @@ const OPTIONS: Readonly<Record<keyof AcquireOptions, readonly [Check, string?]>>
   holding: [value => Array.isArray(value) && value.every(held => held instanceof Lease), 'an array of leases'],
   onQueued: [isFunction, 'a function'],
   onWait: [isFunction, 'a function'],
+  onAway: [isFunction, 'a function'],
   onLost: [isFunction, 'a function'],
   require: [value => Array.isArray(value), "an array of 'durable' and 'failover'"],
 }
@@ -145,11 +149,11 @@ function parentOf(parent: unknown): Lease | number | undefined {
 const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies Strategy[])
 
 export function settingsOf(
-  options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onQueued' | 'onWait' | 'onLost'>,
+  options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onQueued' | 'onWait' | 'onAway' | 'onLost'>,
   holder: string,
   ttl: number,
 ): Settings {
-  const { renew = 'half', maxStall, parent, onQueued, onWait, onLost } = options
+  const { renew = 'half', maxStall, parent, onQueued, onWait, onAway, onLost } = options
   const above = parentOf(parent)
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
@@ -163,6 +167,7 @@ export function settingsOf(
     parent: above instanceof Lease ? beliefOf(above) : undefined,
     onQueued,
     onWait,
+    onAway,
     onLost,
   }
 }

@@ -17,8 +17,8 @@ export interface DecideOptions {
   readonly patience?: number
   /** Gets an answer that comes after patience was over. */
   readonly late?: (outcome: Outcome) => void
-  /** Whether it is to be asked on, whatever outages there are: then patience is never over. */
-  readonly waits?: () => boolean
+  /** Asked at each outage whether it is to be asked on: then patience is never over. */
+  readonly waits?: (error: LeaseError) => boolean
 }
 
 /** An answer that is waited for. */
@@ -73,7 +73,7 @@ export class Operations {
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
           const dead = this.lessor.signal.aborted
-          if (waits() && !dead && (isUnknown(error) || isUnavailable(error))) end = this.clock.now() + patience
+          if (!dead && (isUnknown(error) || isUnavailable(error)) && waits(error as LeaseError)) end = this.clock.now() + patience
           // Certainly not done, and never was: `again` would be another matter, since the first may have been.
           else if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
           else if (this.clock.now() >= end || dead)
