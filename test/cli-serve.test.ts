@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { connect } from '../src/open.ts'
@@ -78,6 +78,35 @@ test('a server that is killed and comes back: the command goes on, its lease is 
   writeFileSync(here.file('stop'), '')
   expect((await running.finished).code).toBe(3)
   expect(await here.json('ls')).toEqual([])
+})
+
+test('a server whose log was taken away opens it again above all that it saw, and grants nothing while anyone may believe', {
+  timeout: SLOW,
+}, async () => {
+  await using here = new Place()
+  const { server, page } = await started(here)
+  const ask = async (where: string, resource: string) => {
+    const response = await fetch(`${where}v1/leases`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ resources: [resource], holder: 'me', ttl: '8s' }),
+    })
+    return { status: response.status, ...((await response.json()) as { tokens?: Record<string, number>; error?: { code: string } }) }
+  }
+  const first = await ask(page, 'a')
+  expect(first.status).toBe(201)
+  for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
+  expect(await ask(page, 'b')).toMatchObject({ error: { code: expect.stringMatching(/DIVERGED|UNKNOWN|UNAVAILABLE/) } })
+  const [, again] = await server.printed(/http:.*\n(http:\/\/127\.0\.0\.1:\d+\/)\n/)
+  expect(server.stderr()).toContain('a new generation begins')
+  // It has not seen the end of what was held: that is waited for.
+  expect((await ask(again!, 'a')).status).not.toBe(201)
+  const granted = async () => {
+    const answer = await ask(again!, 'a')
+    return answer.status === 201 ? answer : undefined
+  }
+  const later = await eventually('it grants again', granted, 40_000)
+  expect(later.tokens!.a).toBeGreaterThan(first.tokens!.a!)
 })
 
 test('when the server does not answer any more, the command is ended while its lease still lasts', { timeout: SLOW }, async () => {
