@@ -142,7 +142,13 @@ export async function replicaOn(
 
 function above(a: Survivor, b: Survivor = a): Survivor {
   const [lease, token] = [Math.max(a.lease, b.lease), Math.max(a.token, b.token)]
-  return { lease, token, revision: Math.max(a.revision, b.revision), quiet: Math.max(a.quiet, b.quiet) }
+  return {
+    lease,
+    token,
+    revision: Math.max(a.revision, b.revision),
+    quiet: Math.max(a.quiet, b.quiet),
+    key: Math.max(a.key ?? 1, b.key ?? 1),
+  }
 }
 
 export interface StoreOptions {

@@ -91,7 +91,7 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   fence: some({ kind: kind('fence'), resource: text, token: number }),
   tick: some({ kind: kind('tick'), n: number, elapsed: number }),
   move: some({ kind: kind('move') }, { to: text, stay: yesNo, since: number, into: fc.constantFrom('begin', 'end') }),
-  generation: some({ kind: kind('generation'), lease: number, token: number, revision: number, quiet: number }),
+  generation: some({ kind: kind('generation'), lease: number, token: number, revision: number, quiet: number }, { key: number }),
 }
 
 const operation = fc.record(

@@ -99,6 +99,21 @@ describe('a log that lost its tail', () => {
     }
   })
 
+  test('the number of a key that was lost is not given again', async () => {
+    const rig = new Rig()
+    await using before = await rig.open()
+    granted(await before.propose(acquire('ann', 'a')))
+    await rig.clock.settle()
+    const key = { kind: 'key', name: 'ci', hash: '0'.repeat(64), allow: [] } as const
+    const lost = await before.propose(key)
+    rig.log.loseTail(1)
+    fate(before.propose(acquire('x', 'y')))
+    await rig.clock.settle()
+    await using after = await rig.open({ survivor: before.survivor })
+    expect(lost).toMatchObject({ kind: 'done', id: 1 })
+    expect(await after.propose(key)).toMatchObject({ kind: 'done', id: 2 })
+  })
+
   test('whoever watches begins anew after it: what was heard may be among what was lost', async () => {
     const rig = new Rig()
     await using before = await rig.open()

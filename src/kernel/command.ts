@@ -265,6 +265,8 @@ export interface Generation {
   readonly token: number
   readonly revision: number
   readonly quiet: number
+  /** The number of the next key: what answers to a lost one must not answer to another. */
+  readonly key?: number
 }
 
 /**

@@ -168,7 +168,8 @@ function writeCommand(to: Writer, command: Command): void {
       to.uint(command.lease)
       to.uint(command.token)
       to.uint(command.revision)
-      return to.uint(command.quiet)
+      to.uint(command.quiet)
+      return to.uint(command.key ?? 0)
   }
 }
 
@@ -231,7 +232,7 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
       return { kind, ...(place !== '' && { to: place }), ...(since !== 0 && { since }), ...how }
     }
     case 'generation':
-      return { kind, lease: from.uint(), token: from.uint(), revision: from.uint(), quiet: from.uint() }
+      return withNumber({ kind, lease: from.uint(), token: from.uint(), revision: from.uint(), quiet: from.uint() }, 'key', from.uint())
   }
 }
 

@@ -174,7 +174,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   tick: fields({ kind, n: number, elapsed: number }),
   upgrade: fields({ kind, rules: number }),
   move,
-  generation: fields({ kind, lease: number, token: number, revision: number, quiet: number }),
+  generation: fields({ kind, lease: number, token: number, revision: number, quiet: number, 'key?': positive }),
 }
 
 /** What is wrong with its form, or undefined. */

@@ -79,9 +79,14 @@ export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome 
   return done()
 }
 
-export function generation(state: State, effects: Effects, { lease, token, revision, quiet }: Generation, key: number): Outcome {
+export function generation(
+  state: State,
+  effects: Effects,
+  { lease, token, revision, quiet, key: nextKey = 0 }: Generation,
+  key: number,
+): Outcome {
   if (!isAdmin(state, key)) return forbidden(state, 'begin a generation')
-  for (const n of [lease, token, revision])
+  for (const n of [lease, token, revision, nextKey])
     if (!Number.isSafeInteger(n) || n < 0 || n > SEEN_LIMIT)
       return invalid(state, `a generation needs the highest numbers seen, from 0 to ${SEEN_LIMIT}, not ${String(n)}`)
   if (!Number.isSafeInteger(quiet) || quiet < 0 || quiet > TTL_LIMIT)
@@ -89,6 +94,7 @@ export function generation(state: State, effects: Effects, { lease, token, revis
   state.nextLease = Math.max(state.nextLease, lease + 1)
   state.nextToken = Math.max(state.nextToken, token + 1)
   state.revision = Math.max(state.revision, revision)
+  state.nextKey = Math.max(state.nextKey, nextKey)
   // A quiet that runs already is not cut short by a second loss.
   const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)

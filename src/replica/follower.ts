@@ -78,9 +78,9 @@ export class Follower {
 
   /** What whoever recovers a log that lost entries must know of this replica. */
   get survivor(): Survivor {
-    const { nextLease, nextToken, revision, longest, quiet } = this.#state
+    const { nextLease, nextToken, nextKey, revision, longest, quiet } = this.#state
     // A quiet that still runs was asked for by others: it stands for what they saw.
-    return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0) }
+    return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0), key: nextKey }
   }
 
   /** What `wanted` lets pass after `revision`; undefined when that is no longer, or not yet, known here. */
