@@ -291,7 +291,7 @@ export const BUGS: readonly Planted[] = [
     name: "a key acts on a stranger's lease",
     file: 'kernel/authority.js',
     find: 'return names.length === 0 ? isAdmin(state, key)',
-    put: 'return true || names.length === 0 ? isAdmin(state, key)',
+    put: 'if (names !== undefined) return true; return names.length === 0 ? isAdmin(state, key)',
     expected: ['S7'],
   },
   {
