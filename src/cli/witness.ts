@@ -8,7 +8,7 @@
  * Not promised: an answer when it was ended or stopped by itself; then it says no, since a signal twice is better than none.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { type Clock, systemClock } from '../clock.ts'
+import { type Clock, pause, systemClock } from '../clock.ts'
 import { FORWARDED, type Forwarded } from './hearing.ts'
 
 // Where a trapped signal ends `read` and where it does not, what was heard comes with the answer or before it. The question is a line without a
@@ -16,6 +16,8 @@ import { FORWARDED, type Forwarded } from './hearing.ts'
 const SCRIPT =
   'got=; for s in "$@"; do trap "got=\\"\\$got $s\\"" "$s"; done; echo told; ' +
   'while if read -r _; then ask=told; else ask=; fi; [ -n "$got$ask" ]; do echo "$got $ask"; got=; done'
+/** A group is signalled one process after the other: by then the last has it, too, also where the machine is busy. */
+const ALL = 20
 /** Long for a shell to answer, and short for one who pressed a key. */
 const PATIENCE = 500
 
@@ -54,6 +56,7 @@ export class Witness {
 
   /** Whether it heard the signal, too, that we have just heard. */
   async heard(name: Forwarded): Promise<boolean> {
+    await pause(this.#clock, ALL, undefined, { ref: true })
     if (!this.#gone) this.#shell.stdin!.write('\n')
     await this.#answer()
     return this.#heard.delete(name.slice('SIG'.length))
