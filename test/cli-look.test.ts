@@ -3,9 +3,9 @@ import { expect, test } from 'vitest'
 import { failureOf } from '../src/cli/exit.ts'
 import { explanation, type Known } from '../src/cli/explain.ts'
 import { clean, jsonLine, table } from '../src/cli/output.ts'
-import { settingsOf, shown } from '../src/cli/settings.ts'
+import { settingsOf } from '../src/cli/settings.ts'
 import { LeaseError } from '../src/errors.ts'
-import { connect, open } from '../src/open.ts'
+import { connect, open, shown } from '../src/open.ts'
 import { Place, program } from './cli.ts'
 
 const SLOW = 120_000

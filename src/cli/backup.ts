@@ -3,8 +3,8 @@ import { open, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { LeaseError } from '../errors.ts'
+import { shown } from '../open.ts'
 import { readBackup } from '../replica/backup.ts'
-import { shown } from './settings.ts'
 import { common, visit } from './visit.ts'
 
 export function backup(program: Command): void {

@@ -2,11 +2,11 @@ import { createReadStream } from 'node:fs'
 import type { Command } from 'commander'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import { storeOf } from '../open.ts'
+import { shown, storeOf } from '../open.ts'
 import { readBackup } from '../replica/backup.ts'
 import { restore as restoreInto } from '../replica/restore.ts'
 import { CommandFailure, EXIT } from './exit.ts'
-import { blamed, shown } from './settings.ts'
+import { blamed } from './settings.ts'
 import { asked, common } from './visit.ts'
 
 export function restore(program: Command): void {

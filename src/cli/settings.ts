@@ -10,10 +10,8 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { LeaseError } from '../errors.ts'
 import { badName } from '../kernel/name.ts'
-import { defaultUrl, pathOf, shown } from '../open.ts'
+import { defaultUrl, pathOf } from '../open.ts'
 import { CommandFailure, EXIT, misconfigured, usage } from './exit.ts'
-
-export { pathOf, shown }
 
 type Environment = Readonly<Record<string, string | undefined>>
 

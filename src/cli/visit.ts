@@ -3,10 +3,10 @@ import type { Command } from 'commander'
 import { type Clock, pause, systemClock } from '../clock.ts'
 import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
-import { open } from '../open.ts'
+import { open, pathOf } from '../open.ts'
 import { Interrupted } from './exit.ts'
 import { Output } from './output.ts'
-import { blamed, type Flags, pathOf, type Settings, settingsOf } from './settings.ts'
+import { blamed, type Flags, type Settings, settingsOf } from './settings.ts'
 
 /** A thread that is in the middle of SQLite when its process exits takes it down with an abort: opening a file is waited for. */
 const FILE_PATIENCE = 5_000

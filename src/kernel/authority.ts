@@ -4,18 +4,27 @@
  * A key never changes: what it was allowed when it made a lease it is allowed for as long as there is that key. So a lease that a key
  * acquired needs no second look when it is renewed or given back; one that was handed to it by a transfer does.
  */
-import type { Verb } from './command.ts'
+import type { Scope, Verb } from './command.ts'
 import { under } from './name.ts'
 import type { Refused } from './outcome.ts'
 import { forbidden } from './refuse.ts'
 import { type Lease, type State, UNCLAIMED, WAITING } from './state.ts'
 
+/** An administrator may do everything there. */
+export function isOf(scope: Scope, verb: Verb): boolean {
+  return scope.verb === verb || scope.verb === 'admin'
+}
+
+/** Whether a key with these scopes may do it to what bears this name. */
+export function permits(allow: readonly Scope[], verb: Verb, name: string): boolean {
+  for (const scope of allow) if (isOf(scope, verb) && under(scope.prefix, name)) return true
+  return false
+}
+
 export function allowed(state: State, key: number, verb: Verb, name: string): boolean {
   if (key === 0) return true
   const allow = state.keys.get(key)?.allow
-  if (allow === undefined) return false
-  for (const scope of allow) if ((scope.verb === verb || scope.verb === 'admin') && under(scope.prefix, name)) return true
-  return false
+  return allow !== undefined && permits(allow, verb, name)
 }
 
 /** Whether there is anything at all to which it may do one of these. */

@@ -68,7 +68,7 @@ export class Cache<V> implements AsyncDisposable {
   async get(key: string): Promise<V> {
     this.#reads.count()
     for (;;) {
-      if (this.#closing.signal.aborted) throw new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`)
+      this.#mustBeOpen()
       const there = this.#kept.get(key)
       if (there === undefined) this.#keep(key)
       const kept = await this.#kept.get(key)!
@@ -82,10 +82,14 @@ export class Cache<V> implements AsyncDisposable {
     }
   }
 
+  #mustBeOpen(): void {
+    if (this.#closing.signal.aborted) throw new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`)
+  }
+
   /** Puts the value where it belongs, once nobody reads the old one any more. */
   async write(key: string, value: V, { wait }: { readonly wait?: Duration } = {}): Promise<void> {
     const { save } = this.#options
-    if (this.#closing.signal.aborted) throw new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`)
+    this.#mustBeOpen()
     this.#writes.count()
     const own = await this.#kept.get(key)?.catch(() => undefined)
     if (own !== undefined) await this.#drop(key, own)

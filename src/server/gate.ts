@@ -9,6 +9,7 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
+import { isOf, permits } from '../kernel/authority.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { normalPrefix, under } from '../kernel/name.ts'
@@ -158,9 +159,7 @@ export class Gate implements AsyncDisposable {
 
   may({ key, operator }: Caller, verb: Verb, name: string): boolean {
     if (key === 0) return operator === true || !this.closed
-    for (const scope of this.#byId.get(key)?.allow ?? [])
-      if ((scope.verb === verb || scope.verb === 'admin') && under(scope.prefix, name)) return true
-    return false
+    return permits(this.#byId.get(key)?.allow ?? [], verb, name)
   }
 
   /** Whether who is judged by `key` may touch leases of others. The operator, whose `key` is 0, may; anyone, where there are no keys, has no others. */
@@ -181,7 +180,7 @@ export class Gate implements AsyncDisposable {
   reach(caller: Caller, verb: Verb, prefix: string): void {
     this.admit(caller)
     const scopes = caller.key === 0 ? [] : (this.#byId.get(caller.key)?.allow ?? [])
-    const inside = scopes.some(scope => (scope.verb === verb || scope.verb === 'admin') && under(prefix, scope.prefix))
+    const inside = scopes.some(scope => isOf(scope, verb) && under(prefix, scope.prefix))
     if (!inside) this.demand(caller, verb, normalPrefix(prefix))
   }
 
@@ -199,7 +198,7 @@ export class Gate implements AsyncDisposable {
   /** The prefixes that a verb is allowed under; undefined: everything. */
   #prefixes({ key, operator }: Caller, verb: Verb): readonly string[] | undefined {
     if (key === 0) return operator === true || !this.closed ? undefined : []
-    const scopes = (this.#byId.get(key)?.allow ?? []).filter(scope => scope.verb === verb || scope.verb === 'admin')
+    const scopes = (this.#byId.get(key)?.allow ?? []).filter(scope => isOf(scope, verb))
     const prefixes = scopes.map(({ prefix }) => normalPrefix(prefix))
     return prefixes.includes('') ? undefined : prefixes
   }

@@ -283,8 +283,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a key opens what it has no right to',
     file: 'kernel/authority.js',
-    find: "scope.verb === 'admin') && under(scope.prefix, name))",
-    put: "scope.verb === 'admin'))",
+    find: 'isOf(scope, verb) && under(scope.prefix, name)',
+    put: 'isOf(scope, verb)',
     expected: ['S25'],
   },
   {
