@@ -1,4 +1,5 @@
 import { rmSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { alive, eventually, Place, processesWith } from './cli.ts'
 
@@ -102,6 +103,38 @@ describe('a leasehold that is killed', () => {
     await eventually('the command and its child have ended', () => !alive(outer) && !alive(inner))
     expect((await here.run(['run', 'a', '--wait', '20s', '--', 'true'])).code).toBe(0)
     expect(await here.json('history', 'a')).toMatchObject([{ cause: 'lapsed' }, { cause: 'released' }])
+  })
+
+  test('in the moment of the start, too: before it could say whom to guard', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    // What `run` does, up to that moment.
+    const starter = `
+      import { spawn } from 'node:child_process'
+      import { Guardian } from ${JSON.stringify(fileURLToPath(new URL('../dist/cli/guardian.js', import.meta.url)))}
+      new Guardian({ kill: true, grace: 1_000, mark: 'LEASEHOLD_RUN=moment' })
+      const env = { ...process.env, LEASEHOLD_RUN: process.argv[1] }
+      spawn('sh', ['-c', process.argv[2]], { stdio: 'inherit', detached: true, env })
+      process.kill(process.pid, 'SIGKILL')`
+    const start = (run: string) => here.spawn(process.execPath, ['--input-type=module', '--eval', starter, run, STUBBORN])
+    const [guarded, other] = [start('moment'), start('another')]
+    const pids = async (of: typeof guarded) => [Number((await of.printed(/outer (\d+)/))[1]), Number((await of.printed(/inner (\d+)/))[1])]
+    const [ours, others] = [await pids(guarded), await pids(other)]
+    await eventually('the command and its child have ended', () => !ours.some(alive))
+    expect(others.map(alive)).toEqual([true, true])
+    process.kill(-others[0]!, 'SIGKILL')
+  })
+
+  test('whoever has ended within the grace is not waited for', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--grace', '5432s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    running.process.kill('SIGKILL')
+    await eventually('the command has ended', () => !alive(pid))
+    // Its number may be another's when the grace is over.
+    await eventually(
+      'its guardian has gone',
+      () => !processesWith('leasehold-guardian').some(found => processesWith('5432').includes(found)),
+    )
   })
 
   test('with --on-lost ignore leaves it running; and a guardian goes when its work is done', { timeout: SLOW }, async () => {

@@ -52,6 +52,11 @@ const calls = {
     }
     await store.snapshot(after, endless())
   },
+  /** Reads everything again and again, and exits amid it. */
+  async exitReading(code) {
+    setTimeout(() => process.exit(code), 5 + code)
+    for (;;) await store.read({ index: 0, nonce: 0n })
+  },
   /** Leaves everything as it is and stops listening: the process ends when nothing keeps it alive. */
   async leave() {
     store.read(after, { wait: new AbortController().signal }).catch(() => {})

@@ -57,6 +57,19 @@ describe('several processes on one file', () => {
     }
   })
 
+  test('a process that exits while its thread is inside SQLite ends as it said', async () => {
+    await using folder = await Folder.make()
+    // Seen before as SIGABRT, in every second of these.
+    for (let exit = 0; exit < 12; exit++) {
+      await using child = new Child()
+      await child.ask('open', { path: folder.path })
+      if (exit === 0) for (let i = 0; i < 20; i++) await child.ask('append', 'x'.repeat(200_000))
+      const ended = once(child.process, 'exit')
+      child.ask('exitReading', exit).catch(() => {})
+      expect(await ended).toEqual([exit, null])
+    }
+  })
+
   test('a second owner and a shared user are refused by name, process, host and address', async () => {
     await using folder = await Folder.make()
     await using child = new Child()

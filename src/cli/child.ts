@@ -23,9 +23,8 @@ const LOOK = 50
 
 export interface ChildOptions {
   readonly command: readonly string[]
-  /** In addition to our own; undefined takes one away. One of them must be known to nobody else: by it, what the child has started is recognised. */
+  /** In addition to our own; undefined takes one away. */
   readonly env: Readonly<Record<string, string | undefined>>
-  readonly cookie: string
   /** How it is to be ended when we cannot do it any more, because we were killed. Left out: then it goes on. */
   readonly guard?: { readonly kill: boolean; readonly grace: number }
   readonly clock?: Clock
@@ -38,7 +37,7 @@ export class Child {
   readonly #pid: number
   readonly #onTerminal: boolean
   readonly #witness: Witness | undefined
-  readonly #cookie: string
+  readonly #mark: string
   readonly #clock: Clock
   #guardian: Guardian | undefined
   #over = false
@@ -48,14 +47,15 @@ export class Child {
     ended: Promise<number>,
     witness: Witness | undefined,
     guardian: Guardian | undefined,
-    options: ChildOptions,
+    mark: string,
+    clock: Clock,
   ) {
     this.#process = started
     this.#pid = started.pid!
     this.#onTerminal = witness !== undefined
     this.#witness = witness
-    this.#cookie = options.cookie
-    this.#clock = options.clock ?? systemClock
+    this.#mark = mark
+    this.#clock = clock
     this.#guardian = guardian
     this.ended = ended.then(code => {
       this.#over = true
@@ -63,13 +63,15 @@ export class Child {
     })
   }
 
-  static async start(options: ChildOptions): Promise<Child> {
-    const { command, env } = options
+  static async start({ command, env, guard, clock = systemClock }: ChildOptions): Promise<Child> {
     const onTerminal = hasTerminal()
-    const witness = onTerminal ? await Witness.start(options.clock) : undefined
+    const witness = onTerminal ? await Witness.start(clock) : undefined
     const [file = '', ...args] = command
-    const guardian = options.guard && new Guardian(options.guard)
-    const child = spawn(file, args, { stdio: 'inherit', env: { ...process.env, ...env }, detached: !onTerminal })
+    // Nobody else has this one: by it, what the child has started is recognised.
+    const LEASEHOLD_RUN = clock.bits().toString(36)
+    const mark = `LEASEHOLD_RUN=${LEASEHOLD_RUN}`
+    const guardian = guard && new Guardian({ ...guard, mark })
+    const child = spawn(file, args, { stdio: 'inherit', env: { ...process.env, ...env, LEASEHOLD_RUN }, detached: !onTerminal })
     if (child.pid === undefined) guardian?.dismiss()
     else guardian?.guard(onTerminal ? child.pid : -child.pid)
     const ended = new Promise<number>(resolve =>
@@ -82,7 +84,7 @@ export class Child {
         reject(notStarted(file, error))
       })
     })
-    return new Child(child, ended, witness, guardian, options)
+    return new Child(child, ended, witness, guardian, mark, clock)
   }
 
   /** Whether a signal that we have just heard was sent to the child as well. */
@@ -138,9 +140,7 @@ export class Child {
       return false
     }
     return all.flatMap(found =>
-      found.group === group && found.pid !== process.pid && (descends(found.pid) || startedWith(found.pid, this.#cookie))
-        ? [found.pid]
-        : [],
+      found.group === group && found.pid !== process.pid && (descends(found.pid) || startedWith(found.pid, this.#mark)) ? [found.pid] : [],
     )
   }
 

@@ -115,7 +115,6 @@ export class Errand {
     this.#lost = false
     this.#stopping = undefined
     this.signal.throwIfAborted()
-    const cookie = `LEASEHOLD_LEASE=${lease.id}`
     const env = {
       LEASEHOLD_RESOURCE: resource,
       LEASEHOLD_TOKEN: String(lease.token),
@@ -123,7 +122,7 @@ export class Errand {
       LEASEHOLD_URL: url,
     }
     const guard = onLost === 'ignore' ? undefined : { kill: onLost === 'kill', grace }
-    const child = await Child.start({ command, env, cookie, clock: this.#clock, ...(guard !== undefined && { guard }) })
+    const child = await Child.start({ command, env, clock: this.#clock, ...(guard !== undefined && { guard }) })
     this.#child = child
     hearing.passTo(name => void child.forward(name))
     // What was heard while it was being started is passed on now, whether it was there to have it or not.

@@ -68,7 +68,7 @@ export function register(program: Command): void {
           LEASEHOLD_RESOURCE: undefined,
           LEASEHOLD_TOKEN: undefined,
         }
-        const child = await Child.start({ command, env, cookie: `LEASEHOLD_LEASE=${registered.lease}`, clock })
+        const child = await Child.start({ command, env, clock })
         let cancel = () => {}
         // Told to stop: first nobody picks it any more, then it hears of it.
         const tell = (name: Forwarded) => {

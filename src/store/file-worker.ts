@@ -9,7 +9,8 @@ import { systemClock as clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Position, Read } from '../store.ts'
 import type { Answer, Request } from './file.ts'
-import { loadEngine } from './file-engine.ts'
+import { type Engine, loadEngine } from './file-engine.ts'
+import { Gate, gated } from './file-gate.ts'
 import { FileLog, type FileLogOptions } from './file-log.ts'
 
 /** Between two looks, in ms: while others are busy, and when nothing has come for a second. */
@@ -24,7 +25,8 @@ let looking = false
 let lastMoved = clock.now()
 
 process.removeAllListeners('warning') // Node calls its SQLite experimental, on the standard error of whoever uses us
-const opening = loadEngine().then(engine => new FileLog({ ...(workerData as Omit<FileLogOptions, 'engine'>), engine }))
+const { memory, ...options } = workerData as Omit<FileLogOptions, 'engine'> & { readonly memory: SharedArrayBuffer }
+const opening = load(new Gate(memory)).then(engine => new FileLog({ ...options, engine }))
 opening.catch(() => {}) // told to whoever asks first
 let log: FileLog | undefined
 
@@ -73,6 +75,15 @@ function perform(request: Request): Promise<unknown> {
       return close(log)
     case 'cancel':
       return Promise.resolve()
+  }
+}
+
+async function load(gate: Gate): Promise<Engine> {
+  gate.enter()
+  try {
+    return gated(await loadEngine(), gate)
+  } finally {
+    gate.leave()
   }
 }
 

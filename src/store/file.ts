@@ -13,6 +13,7 @@ import { Worker } from 'node:worker_threads'
 import { systemClock } from '../clock.ts'
 import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
+import { Gate, takenAtExit } from './file-gate.ts'
 import type { FileLog } from './file-log.ts'
 import type { KeptSnapshot } from './file-snapshots.ts'
 
@@ -174,7 +175,9 @@ export class FileStore implements Store {
 
   #start(): Worker {
     // How this process was started (`--input-type`, a loader) is no business of the thread.
-    const worker = new Worker(workerFile(), { workerData: this.#options, execArgv: [] })
+    const gate = new Gate()
+    const worker = new Worker(workerFile(), { workerData: { ...this.#options, memory: gate.memory }, execArgv: [] })
+    worker.once('exit', takenAtExit(gate))
     worker.unref()
     worker.on('message', ([id, done, value]: Answer) => {
       const pending = this.#settled(id)
