@@ -21,6 +21,8 @@ import type { Store } from './store.ts'
 export async function connect(where: string | URL = ownUrl(), options: LeasesOptions & OpenOptions = {}): Promise<Leases> {
   const url = typeof where === 'object' && where !== null && 'href' in where ? where.href : where
   if (typeof url !== 'string') throw new LeaseError('INVALID', `a place for leases is named by a URL, not by ${String(url)}`)
+  if (typeof options !== 'object' || options === null)
+    throw new LeaseError('INVALID', `the options of connect are an object, not ${String(options)}`)
   const pacemaker = options.heartbeat === 'worker' ? await startPacemaker(url, options) : undefined
   try {
     return new Leases(await open(url, options), options, pacemaker)

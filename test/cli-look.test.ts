@@ -241,6 +241,10 @@ test('what was asked for in a way that can mean nothing is refused, and says how
     [64, ['key', 'create', '--name', 'ci'], /--allow/],
     [64, ['elect', 'a', '--terms', '0', '--', 'true'], /--terms/],
     [64, ['elect', 'a', '--terms', '-1', '--', 'true'], /--terms/],
+    [64, ['certify', 'file:x', '--store', 'file:y'], /unknown option '--store'/],
+    [64, ['--store', 'file:y', 'certify', 'file:x'], /certify has no use for --store/],
+    [64, ['migrate', 'file:x', 'file:y', '--holder', 'me'], /unknown option '--holder'/],
+    [64, ['--store', 'file:z', 'migrate', 'file:x', 'file:y'], /migrate has no use for --store/],
   ]
   const ended = await Promise.all(cases.map(([, args]) => here.run(args)))
   expect(ended.map(({ code, stdout }) => [code, stdout])).toEqual(cases.map(([code]) => [code, '']))

@@ -189,4 +189,17 @@ describe('elect', () => {
     expect({ code, stdout }).toEqual({ code: 5, stdout: 'in office\nin office\n' })
     expect(stderr).toMatch(/it was lost; standing again/)
   })
+
+  test('stands again when its log was taken away, above all that it saw', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const stand = ['elect', 'seat', '--ttl', '1s', '--grace', '1s', '--', 'sh', '-c', 'echo term $LEASEHOLD_TOKEN; exec sleep 60']
+    const running = here.start(stand)
+    const [, token] = await running.printed(/term (\d+)/)
+    for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
+    const [, later] = await running.printed(/term \d+\nterm (\d+)/)
+    expect(Number(later)).toBeGreaterThan(Number(token))
+    expect(running.stderr()).toMatch(/opening it anew, to stand again/)
+    running.process.kill('SIGTERM')
+    expect((await running.finished).code).toBe(143)
+  })
 })

@@ -52,6 +52,23 @@ class Talk {
   }
 }
 
+test('unfinished bodies of many connections do not add up without end', async () => {
+  await using here = await world({ limits: { ...DEFAULT_LIMITS, unfinished: 100_000 } })
+  const head = (bytes: number) =>
+    `POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${bytes}\r\n\r\n`
+  const halves = Array.from({ length: 4 }, () => ask(here, head(60_000) + ' '.repeat(40_000)))
+  const refused = await Promise.race(halves.map(half => half.until(({ text }) => text !== '')))
+  expect(refused).toMatch(/^HTTP\/1\.1 429 .*Connection: close.*"LIMIT".*100000 bytes/s)
+  // Whoever says little is not concerned, and what was cut off or refused does not count any more.
+  const body = JSON.stringify({ resources: ['a'], holder: 'ann' })
+  const small = ask(here, head(body.length) + body)
+  expect(await small.until(({ text }) => text.includes('}'))).toMatch(/^HTTP\/1\.1 201 /)
+  for (const half of halves) half.socket.destroy()
+  await expect.poll(() => here.server.connections).toBe(1)
+  const later = ask(here, head(60_000) + ' '.repeat(60_000))
+  expect(await later.until(({ text }) => text !== '')).toMatch(/^HTTP\/1\.1 400 /)
+})
+
 function ask(here: World, text: string): Talk {
   const talk = new Talk(here)
   talk.socket.write(text)

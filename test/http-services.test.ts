@@ -292,6 +292,16 @@ test("the server's own limits are kept: metadata, and how many beat or renew at 
   expect((await here.ask('POST', '/v1/leases/renew', { leases: [1, 2, 3] })).json.error).toMatchObject({ code: 'LIMIT', limit: 2 })
 })
 
+test('to register again under an op is answered as the first time', async () => {
+  await using here = await world()
+  const put = (op: string, more = {}) => here.ask('PUT', '/v1/services/planner/a', { ...planner, op, ...more })
+  const first = await put('x')
+  expect(first.status).toBe(201)
+  expect(await put('x')).toMatchObject({ status: 201, json: { lease: first.json.lease } })
+  for (let i = 0; i < 2; i++) expect(await put('y')).toMatchObject({ status: 200, json: { lease: first.json.lease } })
+  expect((await put('x', { address: 'http://10.0.0.9' })).json.error.message).toContain('used for something else')
+})
+
 test('an op is taken with every change: leaving twice is answered as once, and hurts nobody who came since', async () => {
   await using here = await world()
   const put = (generation = 0) => here.ask('PUT', '/v1/services/planner/a', { ...planner, generation })

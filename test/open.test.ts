@@ -16,6 +16,14 @@ test('the package exports about a dozen names, and what a user needs first is am
   expect(Object.keys(leasehold).sort()).toEqual(['Lease', 'LeaseError', 'Leases', 'connect'])
 })
 
+test('what is no object cannot be the options', async () => {
+  for (const options of [null, 'holder', 5])
+    await expect(connect('memory:', options as never)).rejects.toMatchObject({
+      code: 'INVALID',
+      message: expect.stringContaining('an object'),
+    })
+})
+
 test('memory: is one place for the whole process, and another name is another place', async () => {
   const clock = new ManualClock()
   await using a = await connect('memory:', { holder: 'a', clock })

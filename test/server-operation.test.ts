@@ -20,6 +20,23 @@ describe('over HTTP, an op that was used', () => {
     expect((await here.ask('GET', '/v1/resources/o/b')).json.grants).toEqual([])
   })
 
+  test('for a wait in vain is answered as it was then; for a place that others ended, with that', async () => {
+    await using here = await world()
+    const acquire = (body: object) => here.ask('POST', '/v1/leases', { resources: ['o/a'], holder: 'B', wait: 500, ...body })
+    await here.ask('POST', '/v1/leases', { resources: ['o/a'], holder: 'A' })
+    const vain = acquire({ op: '1' })
+    await expect.poll(() => here.server.desk.waiting).toBe(1)
+    await here.clock.advance(600)
+    const { status, text } = await vain
+    expect(status).toBe(408)
+    for (let i = 0; i < 2; i++) expect(await acquire({ op: '1' })).toMatchObject({ status, text })
+    const revoked = acquire({ op: '2' })
+    await expect.poll(() => here.server.desk.waiting).toBe(1)
+    await here.ask('POST', '/v1/revoke', { holder: 'B' })
+    expect((await revoked).status).toBe(410)
+    for (let i = 0; i < 2; i++) expect((await acquire({ op: '2' })).status).toBe(410)
+  })
+
   test('is refused for another lease, policy or key', async () => {
     await using here = await world()
     const [a, b] = await Promise.all(
@@ -48,6 +65,16 @@ describe('over RESP, an op that was used', () => {
     const { value } = await here.lessor.read({ kind: 'resource', resource: 'op/x' })
     expect(value.grants.map(({ status }) => status)).toEqual(['frozen'])
     expect(said(await raw.ask('LEASE.BREAK', 'op/y', 'OP', 'k1'))).toMatch(/^INVALID .*used for something else/)
+  })
+
+  test('for a wait in vain is answered as it was then', async () => {
+    await using here = await place()
+    using raw = new Raw(here.port)
+    const asked = ['LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'HOLDER', 'B', 'WAIT', '20', 'OP', 'k1'] as const
+    await raw.ask('LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'HOLDER', 'A')
+    const first = said(await raw.ask(...asked))
+    expect(first).toMatch(/^WAITED /)
+    expect(said(await raw.ask(...asked))).toBe(first)
   })
 
   test('is the same through another connection, which has another name of its own', async () => {

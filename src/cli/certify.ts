@@ -6,7 +6,7 @@ import { clean, type Output } from './output.ts'
 import { asked, common, interrupted, stayAlive } from './visit.ts'
 
 export function certify(program: Command): void {
-  common(program.command('certify'))
+  common(program.command('certify'), ['json'])
     .summary('measure what an engine of yours really promises')
     .description(
       'Runs the store suite, measurements and faults on logs of its own, whose names begin with certify-, and takes them away again. Nothing else on the engine is touched. Exit code 0: certified; 1: not; 69: it could not be reached.',

@@ -1,6 +1,7 @@
 import { type Command, Option } from 'commander'
 import { pause } from '../clock.ts'
 import { milliseconds } from '../duration.ts'
+import type { LeaseError } from '../errors.ts'
 import { Errand, grace, ON_LOST } from './errand.ts'
 import { usage } from './exit.ts'
 import { Hearing } from './hearing.ts'
@@ -41,15 +42,31 @@ export function elect(program: Command): void {
       }
       const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
       const hearing = new Hearing()
-      const work = async ({ leases, out, settings, clock }: Visit) => {
+      let terms = 0
+      /** The code of the last term; undefined when the lessor has ended, and must be opened anew to stand again. */
+      const stand = async ({ leases, out, settings, clock }: Visit) => {
         const errand = new Errand({ leases, hearing, out, url: settings.url, ...wanted })
-        for (let terms = 1; ; terms++) {
-          const { code, lost } = await errand.run(`election/${name}`, asked)
-          if (errand.signal.aborted || terms >= most) return code
-          out.note(`the term is over: ${lost ? 'it was lost' : `the command ended with ${code}`}; standing again`, { terms, code, lost })
-          if (!lost) await pause(clock, BETWEEN, errand.signal, { ref: true })
+        try {
+          for (;;) {
+            const { code, lost } = await errand.run(`election/${name}`, asked)
+            if (errand.signal.aborted || ++terms >= most) return code
+            out.note(`the term is over: ${lost ? 'it was lost' : `the command ended with ${code}`}; standing again`, { terms, code, lost })
+            if (!lost) await pause(clock, BETWEEN, errand.signal, { ref: true })
+          }
+        } catch (error) {
+          const { signal } = leases.lessor
+          if (errand.signal.aborted || !signal.aborted) throw error
+          out.note(`${(error as Error).message}; opening it anew, to stand again`, { ended: (error as Partial<LeaseError>).code })
+          await pause(clock, BETWEEN, errand.signal, { ref: true })
+          return undefined
         }
       }
-      process.exitCode = await visit(self, work, hearing)
+      try {
+        let code: number | undefined
+        while (code === undefined) code = await visit(self, stand, { signal: hearing.signal, stop: () => {} })
+        process.exitCode = code
+      } finally {
+        hearing.stop()
+      }
     })
 }

@@ -7,7 +7,7 @@ import { carry } from '../replica/carry.ts'
 import { asked, common, stayAlive } from './visit.ts'
 
 export function migrate(program: Command): void {
-  common(program.command('migrate'))
+  common(program.command('migrate'), ['config', 'json'])
     .summary('carry all leases to another store, while they are held')
     .description(
       'FROM decides nothing while its leases are on their way, and afterwards tells everyone where they are: servers and programs that have it open go along. Tokens go on growing. TO must be empty; a server that has it open serves what arrives. Broken off after they have left, the same command again completes it. A password in TO is not written down for others: they must find it in their own environment.',

@@ -4,20 +4,27 @@ import { type Clock, pause, systemClock } from '../clock.ts'
 import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
 import { open, pathOf } from '../open.ts'
-import { Interrupted } from './exit.ts'
+import { Interrupted, usage } from './exit.ts'
 import { Output } from './output.ts'
 import { blamed, type Flags, type Settings, settingsOf } from './settings.ts'
 
 /** A thread that is in the middle of SQLite when its process exits takes it down with an abort: opening a file is waited for. */
 const FILE_PATIENCE = 5_000
 
-/** What every command takes. */
-export function common(command: Command): Command {
+const OPTIONS = {
+  store: ['--store <url>', 'where leases live (LEASEHOLD_URL; default: a file of your own)'],
+  config: ['--config <file>', 'a configuration file (default: leasehold.json beside the data file)'],
+  holder: ['--holder <name>', 'who we are (LEASEHOLD_HOLDER; default: host:pid)'],
+  json: ['--json', 'one JSON object a line'],
+} as const
+
+/** What every command takes, or those of it that one has a use for. */
+export function common(command: Command, names = Object.keys(OPTIONS) as readonly (keyof typeof OPTIONS)[]): Command {
+  for (const name of names) {
+    const [flag, words] = OPTIONS[name]
+    command.option(flag, words)
+  }
   return command
-    .option('--store <url>', 'where leases live (LEASEHOLD_URL; default: a file of your own)')
-    .option('--config <file>', 'a configuration file (default: leasehold.json beside the data file)')
-    .option('--holder <name>', 'who we are (LEASEHOLD_HOLDER; default: host:pid)')
-    .option('--json', 'one JSON object a line')
 }
 
 export interface Asked {
@@ -28,6 +35,9 @@ export interface Asked {
 /** The flags of a command and of the program before it; nearer ones count. */
 export function asked(command: Command): Asked {
   const flags = { ...command.parent?.parent?.opts(), ...command.parent?.opts(), ...command.opts() } as Flags & { json?: boolean }
+  for (const name of Object.keys(OPTIONS))
+    if (name in flags && !command.options.some(option => option.attributeName() === name))
+      throw usage(`${command.name()} has no use for --${name}`, `See leasehold help ${command.name()}.`)
   return { settings: settingsOf(flags), out: new Output({ json: flags.json === true }) }
 }
 

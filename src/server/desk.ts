@@ -14,7 +14,7 @@ import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type To
 import { Audit, type Audited, type Concern } from './audit.ts'
 import { type Caller, Gate } from './gate.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
-import { Waiting } from './waiting.ts'
+import { type FollowOptions, Waiting } from './waiting.ts'
 
 export type { Audited } from './audit.ts'
 
@@ -137,7 +137,11 @@ export class Desk implements AsyncDisposable {
     if (signal?.aborted) leave()
     const cancel = this.clock.after(wait, () => over.abort(waitedInVain(command, wait)))
     try {
-      return { ...(await this.follow(caller, outcome, over.signal)), waited: true }
+      return { ...(await this.follow(caller, outcome, over.signal, { remember: op !== undefined })), waited: true }
+    } catch (error) {
+      const ended = op !== undefined && error instanceof LeaseError && error.code === 'GONE'
+      if (ended && (await this.#waiting.wasInVain(outcome.lease))) throw waitedInVain(command, wait)
+      throw error
     } finally {
       cancel()
       signal?.removeEventListener('abort', leave)
@@ -145,10 +149,10 @@ export class Desk implements AsyncDisposable {
   }
 
   /** For those who were answered `queued` and are to be told of the grant later: see Waiting. A revoked key's place goes at once. */
-  async follow(caller: Caller, queued: Queued, signal: AbortSignal): Promise<Granted> {
+  async follow(caller: Caller, queued: Queued, signal: AbortSignal, options?: FollowOptions): Promise<Granted> {
     const stay = this.#stay(caller, signal)
     try {
-      return await this.#waiting.follow(queued, stay.signal)
+      return await this.#waiting.follow(queued, stay.signal, options)
     } finally {
       stay.over()
     }

@@ -6,7 +6,7 @@ export interface Limits {
   readonly body: number
   /** Bytes of one RESP command. */
   readonly command: number
-  /** Bytes of unfinished RESP commands that all connections together may have sent. */
+  /** Bytes of unfinished commands that all connections together may have sent; as many again of unfinished bodies over HTTP. */
   readonly unfinished: number
   /** Leases in one renewal. */
   readonly renewals: number

@@ -5,7 +5,7 @@
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Event } from '../kernel/event.ts'
-import { GONE, type Granted, type Queued } from '../kernel/outcome.ts'
+import { GONE, type Granted, type Outcome, type Queued } from '../kernel/outcome.ts'
 import { FIRST_TERM } from '../kernel/state.ts'
 import type { Lessor } from '../lessor.ts'
 
@@ -20,6 +20,11 @@ interface Place {
 interface Follower {
   readonly granted: (granted: Granted) => void
   readonly failed: (error: unknown) => void
+}
+
+export interface FollowOptions {
+  /** Whoever asks again must hear that the wait was in vain, and not only that its place is gone: see `wasInVain`. */
+  readonly remember?: boolean
 }
 
 const NEWS = ['granted', 'withdrawn'] as const
@@ -48,7 +53,7 @@ export class Waiting {
   }
 
   /** Waits for the grant of a queued lease. Rejects with `GONE` when it is withdrawn, with the signal's reason when that fires first. */
-  follow(queued: Queued, signal: AbortSignal): Promise<Granted> {
+  follow(queued: Queued, signal: AbortSignal, { remember = false }: FollowOptions = {}): Promise<Granted> {
     const { lease, revision } = queued
     return new Promise((resolve, reject) => {
       const place = this.#places.get(lease) ?? { queued, due: this.#clock.now() + queued.ttl / BEATS, followers: new Set() }
@@ -58,7 +63,8 @@ export class Waiting {
         // Another copy of the question still waits, through a connection that lives.
         if (place.followers.size > 0 || !this.#settle(lease, place)) return
         // Also when it was granted at this moment: nobody will hear of it.
-        this.#lessor.propose({ kind: 'release', lease }).catch(() => {})
+        const inVain = remember && signal.reason instanceof LeaseError && signal.reason.code === 'WAITED'
+        this.#giveUp(lease, inVain).catch(() => {})
       }
       const follower: Follower = {
         granted: granted => {
@@ -80,6 +86,17 @@ export class Waiting {
         void this.#watch(revision, this.#watching.signal)
       } else if (this.#heard >= revision) void this.#look(lease) // the news may have come before we listened
     })
+  }
+
+  /** Whether a place that is gone was given up since its time was over, on whichever server. */
+  async wasInVain(lease: number): Promise<boolean> {
+    // Of a place that is gone, only what was answered before is heard.
+    return (await this.#giveUp(lease, true)).kind === 'done'
+  }
+
+  #giveUp(lease: number, inVain: boolean): Promise<Outcome> {
+    const op = { session: `waited ${lease}`, seq: 1, acked: 0, again: true }
+    return this.#lessor.propose({ kind: 'release', lease }, inVain ? { op } : {})
   }
 
   /** Nobody waits here any more. Whether this was the first to say so. */

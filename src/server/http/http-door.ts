@@ -25,8 +25,15 @@ const LOOK = 500
 /** Whether one who closed its half of a connection is still there is found out so soon, and then less and less often. */
 const PROBE_FIRST = 250
 const PROBE_LAST = 5_000
+/** So much of an unfinished body is never too much: a usual one, torn in two by the network. */
+const SMALL = 16 << 10
 /** Said twice, each could be meant: another server in front of this one may have gone by the other. */
 const ONCE: ReadonlySet<string> = new Set(['host', 'authorization', 'content-type', 'content-encoding', 'origin'])
+
+/** Bytes of bodies that are not whole yet, of all connections: thousands of them must not add up to all the memory there is. */
+interface Bodies {
+  unfinished: number
+}
 
 export function httpDoor(options: HttpOptions = {}): Door {
   return context => {
@@ -45,11 +52,12 @@ export function httpDoor(options: HttpOptions = {}): Door {
       requireHostHeader: false, // the guard says so in our words
     })
     server.maxHeadersCount = HEADERS
+    const bodies: Bodies = { unfinished: 0 }
     // Whoever has no more to ask may still want to hear the answer.
     Object.assign(server, { httpAllowHalfOpen: true })
     server.on('connection', (socket: Socket) => socket.setMaxListeners(0)) // each of a pipeline's waits listens there
-    server.on('request', (request, response) => void serve(context, request, response, ask => handler.answer(ask)))
-    server.on('checkExpectation', (request, response) => void serve(context, request, response, unexpected))
+    server.on('request', (request, response) => void serve(context, bodies, request, response, ask => handler.answer(ask)))
+    server.on('checkExpectation', (request, response) => void serve(context, bodies, request, response, unexpected))
     server.on('clientError', (error: NodeJS.ErrnoException, socket) => hopeless(error, socket as Socket))
     return server
   }
@@ -57,13 +65,14 @@ export function httpDoor(options: HttpOptions = {}): Door {
 
 async function serve(
   context: DoorContext,
+  bodies: Bodies,
   request: IncomingMessage,
   response: ServerResponse,
   decide: (ask: Ask) => Answer | Promise<Answer>,
 ): Promise<void> {
   // Whoever hangs up while being answered is gone, and that is all.
   response.on('error', () => {})
-  const answer = await decide(new NodeAsk(request, response, context))
+  const answer = await decide(new NodeAsk(request, response, context, bodies))
   if (response.destroyed) return
   try {
     await send(context, answer, request, response)
@@ -85,11 +94,13 @@ class NodeAsk implements Ask {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   readonly #context: DoorContext
+  readonly #bodies: Bodies
 
-  constructor(request: IncomingMessage, response: ServerResponse, context: DoorContext) {
+  constructor(request: IncomingMessage, response: ServerResponse, context: DoorContext, bodies: Bodies) {
     this.#request = request
     this.#response = response
     this.#context = context
+    this.#bodies = bodies
   }
 
   get method(): string {
@@ -120,6 +131,8 @@ class NodeAsk implements Ask {
 
   body(most: number): Promise<string> {
     const request = this.#request
+    const bodies = this.#bodies
+    const { unfinished } = this.#context.limits
     return new Promise((resolve, reject) => {
       if (Number(request.headers['content-length'] ?? 0) > most) return reject(tooLarge(most))
       const chunks: Buffer[] = []
@@ -128,11 +141,14 @@ class NodeAsk implements Ask {
         request.off('data', take)
         request.off('end', end)
         request.off('close', cut)
+        bodies.unfinished -= bytes
         then()
       }
       const take = (chunk: Buffer) => {
         bytes += chunk.length
+        bodies.unfinished += chunk.length
         if (bytes > most) settle(() => reject(tooLarge(most)))
+        else if (bytes > SMALL && bodies.unfinished > unfinished) settle(() => reject(tooMuch(unfinished)))
         else chunks.push(chunk)
       }
       const end = () =>
@@ -202,6 +218,12 @@ class NodeAsk implements Ask {
 
 function tooLarge(most: number): Failure {
   return new Failure('TOO_LARGE', `the body has more than ${most} bytes, as many as are allowed`, { facts: { limit: most } })
+}
+
+function tooMuch(most: number): Failure {
+  return new Failure('LIMIT', `unfinished bodies of all connections come to more than ${most} bytes: send this one again later`, {
+    facts: { limit: most },
+  })
 }
 
 /** What Node's parser refuses has no request that could be answered: the connection is told why, and ends. */

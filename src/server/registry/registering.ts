@@ -41,21 +41,25 @@ export async function register(
   const holder = `${registration.service}/${registration.instance}`
   // Before anything is said about who is there.
   desk.gate.demand(caller, 'register', keyOf(registration))
+  const state = stateOf(given)
+  const entries = [entryOf(registration), ...(state.status === 'passing' && state.load === 0 ? [] : [stateEntryOf(registration, state)])]
+  const command = { kind: 'acquire', holder, ttl, grace, wants: [], entries } as const
+  const under = op === undefined ? {} : { op: operationNamed(op, command) }
   const there = await entryAt(desk, keyOf(registration))
   if (there?.holder === holder && there.generation === registration.generation) {
     const { value: lease } = await desk.lessor.read({ kind: 'lease', lease: there.lease })
     if (lease?.ttl === ttl && lease.status !== 'frozen') {
+      // Under an op it may have been asked before, and have registered it then: that is heard. Else it is renewed, which no op remembers.
+      const before = op === undefined ? undefined : accepted(await desk.propose(caller, { kind: 'renew', leases: [there.lease] }, under))
+      const created = before?.kind === 'granted' && before.lease === there.lease
       const entry = entryOf(registration)
       const changed = [...(entry.value === there.value ? [] : [entry]), ...(await stateChange(desk, registration, there.lease, given))]
       const kept = await keep({ desk, caller }, there.lease, changed)
       if (kept?.over !== undefined) throw kept.over
-      if (kept !== undefined) return { lease: kept.lease, ttl: kept.ttl, revision: kept.revision, created: false }
+      if (kept !== undefined) return { lease: kept.lease, ttl: kept.ttl, revision: kept.revision, created }
     }
   }
-  const state = stateOf(given)
-  const entries = [entryOf(registration), ...(state.status === 'passing' && state.load === 0 ? [] : [stateEntryOf(registration, state)])]
-  const command = { kind: 'acquire', holder, ttl, grace, wants: [], entries } as const
-  const outcome = accepted(await desk.propose(caller, command, op === undefined ? {} : { op: operationNamed(op, command) }))
+  const outcome = accepted(await desk.propose(caller, command, under))
   if (outcome.kind !== 'granted') throw new LeaseError('UNAVAILABLE', `this was answered with ${outcome.kind}: nothing was done`)
   return { lease: outcome.lease, ttl: outcome.ttl, revision: outcome.revision, created: true }
 }
