@@ -13,6 +13,11 @@ const SLOW = 120_000
 /** What a name may contain and a terminal must not see. */
 const NASTY = 'a\u202eb\u200bc\u2066d\ufeffe'
 
+test('a table may have more rows than a call has room for arguments', () => {
+  const rows = Array.from({ length: 200_000 }, (_, i) => [i, 'x'])
+  expect(table(['N', 'NAME'], rows).split('\n').at(-1)).toBe('199999  x')
+})
+
 test('ls, show and history tell people in tables and programs in JSON; stdout has data alone', { timeout: SLOW }, async () => {
   await using here = new Place()
   const empty = await here.run(['ls'])

@@ -6,9 +6,13 @@ import type { LeaseView, Lessor, Query, View } from '../src/lessor.ts'
 import { among, common } from '../src/prefixes.ts'
 import { Lists } from '../src/replica/lists.ts'
 import { Replica } from '../src/replica/replica.ts'
-import { Desk } from '../src/server/desk.ts'
+import { Desk, MOST_LISTED } from '../src/server/desk.ts'
+import { anyone } from '../src/server/gate.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
+import { HttpLessor } from '../src/wire/http-client.ts'
+import { RemoteLessor } from '../src/wire/resp-client.ts'
+import { placeOf } from '../src/wire/resp-dial.ts'
 import { world as served } from './http-world.ts'
 import { World } from './kernel/world.ts'
 
@@ -221,6 +225,38 @@ describe('at a server', () => {
       const whole = (await here.ask('GET', `/v1/${name}`)).json
       expect([whole[name].length, whole.more]).toEqual([1_201, undefined])
     }
+    await using ours = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+    await using http = await HttpLessor.open(here.url)
+    for (const query of [{ kind: 'leases' }, { kind: 'resources', prefix: '' }, { kind: 'entries', prefix: '' }] as const) {
+      const view = await here.lessor.read(query)
+      expect(view.value).toHaveLength(1_201)
+      expect(await ours.read(query)).toEqual(view)
+      expect(await http.read(query)).toEqual(view)
+    }
+  })
+
+  test('a list has an end: more than it holds is a part for whoever asked for one, and refused to others', async () => {
+    const clock = new ManualClock()
+    await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+    const limits: unknown[] = []
+    const crowded = new Proxy(lessor, {
+      get(target, name) {
+        const value = Reflect.get(target, name, target)
+        if (name !== 'read') return typeof value === 'function' ? value.bind(target) : value
+        return async (query: Query & { readonly limit?: number }, options: object) => {
+          const view = await target.read(query as never, options)
+          if (query.kind !== 'leases' && query.kind !== 'resources') return view
+          limits.push(query.limit)
+          return { ...view, more: true }
+        }
+      },
+    })
+    await using desk = await Desk.open({ lessor: crowded, clock })
+    for (const query of [{ kind: 'leases' }, { kind: 'resources', prefix: '' }] as const) {
+      await expect(desk.read(anyone(), query)).rejects.toMatchObject({ code: 'LIMIT', facts: { limit: MOST_LISTED } })
+      expect((await desk.read(anyone(), { ...query, limit: 1e9 })).more).toBe(true)
+    }
+    expect(limits).toEqual(Array(4).fill(MOST_LISTED))
   })
 
   test('nobody sees more by saying whose eyes a list is for, and one may ask to see less', async () => {

@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { inWords } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
 import { mustPrefix } from './name.ts'
 import type { Row } from './output.ts'
 import { unitsOf } from './show.ts'
@@ -12,7 +13,13 @@ export function ls(program: Command): void {
     .action(async (prefix: string, _: unknown, self: Command) => {
       mustPrefix(prefix)
       await visit(self, async ({ read, out, clock }) => {
-        const { revision, value } = await read({ kind: 'resources', prefix })
+        const { revision, value, more } = await read({ kind: 'resources', prefix }).catch(error => {
+          // A server tells no more at once: some are better than none, as long as it is said.
+          const limit = error instanceof LeaseError && error.code === 'LIMIT' ? error.facts.limit : undefined
+          if (typeof limit !== 'number') throw error
+          return read({ kind: 'resources', prefix, limit })
+        })
+        if (more) out.note(`these are ${value.length} of more: name a narrower prefix`, { more })
         if (out.json) {
           for (const resource of value) await out.data({ ...resource, revision })
           return

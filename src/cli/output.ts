@@ -23,7 +23,7 @@ export type Row = readonly (string | number)[]
 /** Columns that fit their widest cell; the last one is left as long as it is. */
 export function table(head: readonly string[], rows: readonly Row[], { bold = false }: { readonly bold?: boolean } = {}): string {
   const cells = rows.map(row => row.map(cell => clean(String(cell))))
-  const widths = head.map((title, i) => Math.max(title.length, ...cells.map(row => width(row[i] ?? ''))))
+  const widths = head.map((title, i) => cells.reduce((widest, row) => Math.max(widest, width(row[i] ?? '')), title.length))
   const line = (row: readonly string[]) =>
     row
       .map((cell, i) => (i === row.length - 1 ? cell : cell + ' '.repeat(widths[i]! - width(cell))))

@@ -36,6 +36,8 @@ export interface DeskOptions {
 
 const UNCOUNTED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
 const SECOND = 1_000
+/** Leases or resources in one answer. */
+export const MOST_LISTED = 100_000
 export const NOTHING_MORE: Asked = {}
 
 export class Desk implements AsyncDisposable {
@@ -179,7 +181,18 @@ export class Desk implements AsyncDisposable {
   ): Promise<View<K>> {
     this.gate.admit(caller)
     this.#count(caller)
-    return this.gate.filter(caller, query, await this.lessor.read<K>(this.gate.narrowed(caller, query), options))
+    const narrowed = this.gate.narrowed(caller, query)
+    // Views are made all of one state, in one turn of the loop: a million of them would keep everyone from renewing.
+    const { limit } = query as { readonly limit?: number }
+    const bounded = query.kind === 'leases' || query.kind === 'resources'
+    const asked = bounded ? { ...narrowed, limit: Math.min(limit ?? MOST_LISTED, MOST_LISTED) } : narrowed
+    const view = this.gate.filter(caller, query, await this.lessor.read<K>(asked, options))
+    // Who did not ask for a part must not take it for the whole.
+    if (view.more && limit === undefined)
+      throw new LeaseError('LIMIT', `there are more than ${MOST_LISTED}: say a limit to have so many of them, or name a narrower prefix`, {
+        facts: { limit: MOST_LISTED },
+      })
+    return view
   }
 
   /** Throws `FORBIDDEN` where there is nothing under the prefix that the caller may watch. */

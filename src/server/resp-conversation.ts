@@ -6,11 +6,12 @@ import { LeaseError } from '../errors.ts'
 import { Reader, Writer } from '../kernel/bytes.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import type { Query, Told } from '../lessor.ts'
+import type { Query, Told, View } from '../lessor.ts'
 import { type Answer, type Question, readQuestion, writeAnswer } from '../wire/messages.ts'
 import { queryFrom } from '../wire/query.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
 import { NOTHING_MORE } from './desk.ts'
+import { isShort, pieces } from './pieces.ts'
 import type { RespSession } from './resp-session.ts'
 import type { Tally } from './tally.ts'
 
@@ -113,7 +114,8 @@ export class Conversation {
       const query = queryFrom(asked)
       list = LISTS.has(query.kind)
       this.#listing ||= list
-      this.#say({ kind: 'view', id, view: await door.context.desk.read(caller, query, { consistent, atLeast, signal }) })
+      const view = await door.context.desk.read(caller, query, { consistent, atLeast, signal })
+      this.#say({ kind: 'view', id, view, json: await written(view) })
     } catch (error) {
       this.#say({ kind: 'failed', id, error: asLeaseError(error) })
     }
@@ -188,6 +190,13 @@ export class Conversation {
     else this.#answers.length = 0
     if (this.#reads.length > 0) this.goOn()
   }
+}
+
+async function written({ value, ...rest }: View): Promise<string> {
+  if (!Array.isArray(value) || isShort(value)) return JSON.stringify({ value, ...rest })
+  let text = ''
+  for await (const piece of pieces('value', value, rest)) text += piece
+  return text
 }
 
 /** The place of one answer. */

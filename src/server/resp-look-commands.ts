@@ -2,13 +2,13 @@
 import { LeaseError } from '../errors.ts'
 import { badName, badPrefix } from '../kernel/name.ts'
 import type { Query } from '../lessor.ts'
+import { MOST_LISTED } from './desk.ts'
 import { invalid, type RespCommand, text, whole, words } from './resp-command.ts'
 import type { RespSession } from './resp-session.ts'
 import { writeValue } from './resp-write.ts'
 
-/** So many are listed for whoever does not say how many it wants, and for whoever does. */
+/** So many are listed for whoever does not say how many it wants. */
 const LISTED = 10_000
-const MOST_LISTED = 100_000
 
 export const LOOK_COMMANDS: readonly RespCommand[] = [
   {

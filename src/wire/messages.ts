@@ -30,7 +30,8 @@ export type Question =
 export type Answer =
   | { readonly kind: 'outcome'; readonly id: number; readonly outcome: Outcome }
   | { readonly kind: 'failed'; readonly id: number; readonly error: LeaseError }
-  | { readonly kind: 'view'; readonly id: number; readonly view: View }
+  /** `json`: the view, where it has been written out already. */
+  | { readonly kind: 'view'; readonly id: number; readonly view: View; readonly json?: string }
   /** A watch has begun, after this revision. */
   | { readonly kind: 'watching'; readonly id: number; readonly revision: number }
   | { readonly kind: 'events'; readonly id: number; readonly events: readonly Event[] }
@@ -97,7 +98,7 @@ export function writeAnswer(to: Writer, answer: Answer): void {
       to.text(answer.error.message)
       return to.text(JSON.stringify(answer.error.facts))
     case 'view':
-      return to.text(JSON.stringify(answer.view))
+      return to.text(answer.json ?? JSON.stringify(answer.view))
     case 'watching':
       return to.uint(answer.revision)
     case 'events':

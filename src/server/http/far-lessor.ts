@@ -4,7 +4,7 @@ import type { Query } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { VERSION } from '../version.ts'
 import { failure, isOurMistake } from './failure.ts'
-import { given, reading } from './leases.ts'
+import { given, list, reading } from './leases.ts'
 import { check, mustBeName, mustBePrefix } from './parse.ts'
 import { type Call, json, type Route, route } from './route.ts'
 
@@ -65,7 +65,7 @@ export const farLessor: readonly Route[] = [
       const { query, consistent, atLeast } = call.body
       const options = { ...reading({ ...call, query: {} }), ...given({ consistent, atLeast }) }
       const view = await call.desk.read(call.caller, mustMakeSense(query as Query) as never, options)
-      return json(200, view, view.revision)
+      return Array.isArray(view.value) ? list('value', view.value, view) : json(200, view, view.revision)
     },
   }),
   route({

@@ -1,5 +1,5 @@
 /** Acquiring, renewing, releasing. */
-import { inUtc, turn } from '../../clock.ts'
+import { inUtc } from '../../clock.ts'
 import { type Duration, milliseconds } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
 import type { Acquire, Command, Operation } from '../../kernel/command.ts'
@@ -8,6 +8,7 @@ import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/out
 import { MOST_RENEWALS } from '../../kernel/renew.ts'
 import type { LeaseView, View } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
+import { isShort, pieces } from '../pieces.ts'
 import { accepted, Failure, refusal } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
 import { type Answer, type Call, json, type Route, route } from './route.ts'
@@ -44,21 +45,11 @@ export function listing(
   return { ...reading(call), signal: call.ask.gone() }
 }
 
-/** Written out piece by piece, with a turn of the loop for others in between. */
-const PIECE = 500
-
 /** A list under its name, at its revision. */
 export function list(name: string, items: readonly object[], { revision, more }: Pick<View, 'revision' | 'more'>): Answer {
   const rest = { revision, ...(more && { more }) }
-  if (items.length <= PIECE) return json(200, { [name]: items, ...rest }, revision)
-  async function* pieces(): AsyncGenerator<string, void, void> {
-    for (let i = 0; i < items.length; i += PIECE) {
-      yield `${i === 0 ? `{"${name}":[` : ','}${JSON.stringify(items.slice(i, i + PIECE)).slice(1, -1)}`
-      await turn()
-    }
-    yield `],${JSON.stringify(rest).slice(1)}`
-  }
-  return { status: 200, headers: { 'Leasehold-Revision': String(revision) }, body: pieces() }
+  if (isShort(items)) return json(200, { [name]: items, ...rest }, revision)
+  return { status: 200, headers: { 'Leasehold-Revision': String(revision) }, body: pieces(name, items, rest) }
 }
 
 export function optionalMs(given: Duration | undefined, what: string): number | undefined {
