@@ -77,10 +77,15 @@ function mistyped({ message, code }: CommanderError, argv: readonly string[], al
 
 /** A command that only others are below of, or help about one that is not there. */
 function incomplete(argv: readonly string[], all: Command): Error {
-  const [first, second = ''] = argv.filter(word => !word.startsWith('-'))
-  if (first === 'help') return usage(`there is no command ${second}`, 'See leasehold help.')
-  const names = all.commands.find(each => each.name() === first)?.commands.map(each => each.name()) ?? []
-  return usage(`${first} what?`, `There are: ${names.map(name => `leasehold ${first} ${name}`).join(', ')}. See leasehold help ${first}.`)
+  const [first, second] = argv.filter(word => !word.startsWith('-'))
+  if (first === 'help' && second !== undefined) return usage(`there is no command ${second}`, 'See leasehold help.')
+  const group = all.commands.find(each => argv.includes(each.name()))
+  if (group === undefined) return usage('there is no command', 'See leasehold help.')
+  const names = group.commands.map(each => each.name())
+  return usage(
+    `${group.name()} what?`,
+    `There are: ${names.map(name => `leasehold ${group.name()} ${name}`).join(', ')}. See leasehold help ${group.name()}.`,
+  )
 }
 
 function notWritten(error: NodeJS.ErrnoException): CommandFailure {

@@ -1,9 +1,19 @@
 /** A unix socket's path outlives the process that listened there. It is taken over from the dead, never from the living. */
-import { lstat, rm } from 'node:fs/promises'
+import { lstat, rm, stat } from 'node:fs/promises'
 import { connect } from 'node:net'
+import { dirname } from 'node:path'
 import { LeaseError } from '../errors.ts'
 
+/** An address of a socket has no room for more. A longer path would be cut short in silence, and be listened on where nobody looks. */
+const MOST_BYTES = process.platform === 'linux' ? 107 : 103
+
 export async function takeSocketPath(path: string): Promise<void> {
+  if (Buffer.byteLength(path) > MOST_BYTES)
+    throw new LeaseError('INVALID', `${path} is too long for a socket, whose path has at most ${MOST_BYTES} bytes`, { facts: { path } })
+  // To listen there would be refused as if it were forbidden.
+  const folder = dirname(path)
+  if (!(await stat(folder).catch(() => undefined))?.isDirectory())
+    throw new LeaseError('INVALID', `${folder} is no folder: make it, or give another path`, { facts: { path } })
   const found = await lstat(path).catch(() => undefined)
   if (found === undefined) return
   if (!found.isSocket())
