@@ -52,6 +52,27 @@ class Talk {
   }
 }
 
+test('no backup is made for one who has left while others were made', async () => {
+  await using inner = await world()
+  let left = false
+  const waiting = new Proxy(inner.lessor, {
+    get(target, name) {
+      if (name === 'backup')
+        return async function* ({ signal }: { readonly signal: AbortSignal }): AsyncGenerator<Uint8Array, void, void> {
+          await new Promise(resolve => signal.addEventListener('abort', resolve))
+          left = true
+        }
+      const value = Reflect.get(target, name, target)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+  await using here = await world({ lessor: waiting })
+  const talk = ask(here, 'GET /v1/backup HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  await talk.until(({ text }) => text.startsWith('HTTP/1.1 200 '))
+  talk.socket.end()
+  await expect.poll(() => left).toBe(true)
+})
+
 test('unfinished bodies of many connections do not add up without end', async () => {
   await using here = await world({ limits: { ...DEFAULT_LIMITS, unfinished: 100_000 } })
   const head = (bytes: number) =>

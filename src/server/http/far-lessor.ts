@@ -73,6 +73,11 @@ export const farLessor: readonly Route[] = [
     path: '/v1/backup',
     summary: 'Everything, as a backup file: for an administrator of everything.',
     type: 'application/octet-stream',
-    handle: ({ desk, caller, ask }) => ({ status: 200, type: 'application/octet-stream', body: desk.backup(caller, ask.gone()) }),
+    // Each is a copy of everything, made one after another: none is made for one who has left.
+    handle: ({ desk, caller, ask }) => ({
+      status: 200,
+      type: 'application/octet-stream',
+      body: desk.backup(caller, ask.gone({ half: true })),
+    }),
   }),
 ]
