@@ -245,3 +245,30 @@ test('a client whose stream breaks goes on where it was, without a gap', async (
   expect(seen).toEqual(seen.map((_, i) => revision + 1 + i))
   expect(seen).toHaveLength(50)
 }, 60_000)
+
+test('a watch and a backup end with their signal or their lessor, also where fetch has forgotten who may abort it', async () => {
+  await using here = await world()
+  const deaf = { fetch: ((url, init) => fetch(url, { ...init, signal: null })) as typeof fetch }
+  const lessor = await HttpLessor.open(here.url, deaf)
+  const stop = new AbortController()
+  const watching = lessor.watch('', { signal: stop.signal }).next()
+  await expect.poll(() => here.server.desk.watches).toBe(1)
+  stop.abort()
+  expect(await watching).toEqual({ done: true, value: undefined })
+  const backup = lessor.backup({ signal: AbortSignal.abort(new Error('enough')) })
+  await expect(backup.next()).rejects.toThrow('enough')
+  const broken = new AbortController()
+  const begun = lessor.backup({ signal: broken.signal })
+  await begun.next()
+  broken.abort(new Error('enough'))
+  await expect(
+    (async () => {
+      for await (const _ of begun);
+    })(),
+  ).rejects.toThrow('enough')
+  const other = expect(lessor.watch('', { signal: new AbortController().signal }).next()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await lessor[Symbol.asyncDispose]()
+  await other
+  await expect.poll(() => here.server.desk.watches).toBe(0)
+})

@@ -175,6 +175,8 @@ export class HttpLessor implements Lessor {
         late()
         from ??= Number(answer.headers.get('leasehold-revision'))
         const stream = new EventStream(answer.body!, this.#clock, SILENCE)
+        // By hand as well: once the head has come, Node's fetch keeps a weak hold on who may abort it, and after a collection nobody can.
+        call.signal.addEventListener('abort', () => stream.cancel())
         try {
           for await (const events of stream) {
             pause = RETRY_FIRST
@@ -206,8 +208,11 @@ export class HttpLessor implements Lessor {
     let reader: ReadableStreamDefaultReader<Uint8Array> | undefined
     try {
       const answer = await this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal)
-      reader = answer.body!.getReader()
-      for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value
+      const body = answer.body!.getReader()
+      reader = body
+      call.signal.addEventListener('abort', () => void body.cancel().catch(() => {})) // as above
+      for (let next = await body.read(); !next.done; next = await body.read()) yield next.value
+      call.signal.throwIfAborted() // what was broken off must not look whole
     } catch (error) {
       throw this.#connection.worded(error, signal, false)
     } finally {
