@@ -51,10 +51,10 @@ export class Registrar implements AsyncDisposable, Keeper {
     const end = clock.now() + milliseconds(options.wait ?? 0, 'wait')
     for (let tries = 0; ; tries++) {
       try {
-        await this.#follow(registered.enter())
+        await unlessAborted(this.#follow(registered.enter()), signal)
         break
       } catch (error) {
-        signal?.throwIfAborted()
+        if (signal?.aborted) break
         if (this.#closed) throw closed()
         if (!(error instanceof LeaseError && error.code === 'HELD') || clock.now() >= end) throw error
         const wait = Math.min(end - clock.now(), LAST_RETRY, FIRST_RETRY * 2 ** tries)
@@ -62,8 +62,11 @@ export class Registrar implements AsyncDisposable, Keeper {
       }
     }
     if (signal?.aborted || this.#closed) {
-      await this.#follow(registered.deregister())
+      // Whatever is answered from here on is given back.
+      const left = this.#follow(registered.deregister())
+      left.catch(() => {}) // it lapses by itself
       signal?.throwIfAborted()
+      await left
       throw closed()
     }
     for (const before of [...this.#registered]) before.replacedBy(registered)
@@ -203,6 +206,15 @@ export class Registrar implements AsyncDisposable, Keeper {
     const end = this.#asking.clock.now() + GOODBYE
     while (this.#underWay.size > 0) await this.#asking.within(end - this.#asking.clock.now(), Promise.allSettled(this.#underWay))
   }
+}
+
+function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return answer
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason)
+    signal.addEventListener('abort', abort)
+    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
 }
 
 function closed(): LeaseError {
