@@ -12,7 +12,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { webClock } from '../web-clock.ts'
 import { EventStream } from './event-stream.ts'
-import { Connection, errorOf, type Said } from './http-connection.ts'
+import { Connection, errorOf, type Said, unlessEnded } from './http-connection.ts'
 
 export interface HttpLessorOptions {
   /** The secret of a key. Sent in a header, never in a URL. */
@@ -171,10 +171,11 @@ export class HttpLessor implements Lessor {
       try {
         const opening = this.#connection.send('GET', `/v1/watch?${query}`, { accept: 'text/event-stream' }, undefined, call.signal)
         // Without a revision it begins with what comes next: next after the server has heard of it.
-        const answer = await (from === undefined ? this.#begin(opening) : opening)
+        const answer = await unlessEnded(call.signal, from === undefined ? this.#begin(opening) : opening)
         late()
         from ??= Number(answer.headers.get('leasehold-revision'))
         const stream = new EventStream(answer.body!, this.#clock, SILENCE)
+        call.signal.addEventListener('abort', () => stream.cancel(), { once: true }) // fetch may not hear of it
         try {
           for await (const events of stream) {
             pause = RETRY_FIRST
@@ -205,9 +206,13 @@ export class HttpLessor implements Lessor {
     const call = this.#connection.call(signal)
     let reader: ReadableStreamDefaultReader<Uint8Array> | undefined
     try {
-      const answer = await this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal)
+      const answer = await unlessEnded(call.signal, this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal))
       reader = answer.body!.getReader()
-      for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value
+      for (;;) {
+        const next = await unlessEnded(call.signal, reader.read())
+        if (next.done) return
+        yield next.value
+      }
     } catch (error) {
       throw this.#connection.worded(error, signal, false)
     } finally {
