@@ -91,6 +91,7 @@ test('whoever waits when the lessor has ended for good is told at once, and not 
   lessor.end(ended)
   expect(await waiting).toBe(ended)
   expect(lease.held).toBe(true) // by its own clock, as long as that lasts
+  await expect(lease.renew()).rejects.toBe(ended)
 })
 
 test('what is adopted while leases are closed is refused, before, during or after', async () => {

@@ -131,6 +131,8 @@ export class Beliefs implements Iterable<Belief> {
 
   #renew(belief: Belief): Promise<void> {
     if (belief.stage !== 'held') return Promise.reject(belief.end)
+    const { signal } = this.#operations.lessor
+    if (signal.aborted) return Promise.reject(signal.reason) // it is held until its time is over, and no answer will come
     const renewed = belief.nextRenewal()
     this.heartbeat.urge(belief)
     return renewed
