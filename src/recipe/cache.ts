@@ -70,7 +70,7 @@ export class Cache<V> implements AsyncDisposable {
     this.#reads.count()
     for (let longest = 0; ; ) {
       this.#mustBeOpen()
-      if (!this.#kept.has(key)) this.#keep(key, longest)
+      if (this.#kept.get(key) === undefined) this.#keep(key, longest)
       const kept = await this.#kept.get(key)!
       const began = clock.now()
       const value = await kept.value
