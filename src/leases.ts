@@ -50,6 +50,9 @@ export interface LeasesOptions {
   readonly maxStall?: Duration
 }
 
+/** So long an answer is waited for that only says whether something must be given back. */
+const GOODBYE = 1_000
+
 export class Leases implements AsyncDisposable {
   readonly holder: string
   readonly clock: Clock
@@ -168,6 +171,7 @@ export class Leases implements AsyncDisposable {
 
   /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */
   async adopt(lease: number, options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'> = {}): Promise<Lease> {
+    this.#mustBeOpen()
     const belief = await take(this.#beliefs, this.#operations, this.#identity, lease, options)
     return this.#beliefs.handle(this.#applicant.handOut(belief, maxHoldOf(options)))
   }
@@ -295,8 +299,13 @@ export class Leases implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
-    this.#applicant.stop(new LeaseError('UNAVAILABLE', 'these leases were closed while this was waiting'))
-    await Promise.allSettled([...this.#beliefs].map(belief => this.#beliefs.release(belief)))
+    const answered = this.#applicant.stop(new LeaseError('UNAVAILABLE', 'these leases were closed while this was waiting'))
+    // What was asked for may be granted yet: whoever leaves without hearing of it leaves a lease behind.
+    const givenBack = this.#operations.within(
+      GOODBYE,
+      answered.then(() => this.#beliefs.givenBack()),
+    )
+    await Promise.allSettled([givenBack, ...[...this.#beliefs].map(belief => this.#beliefs.release(belief))])
     await this.#registry?.[Symbol.asyncDispose]()
     this.#beliefs.hearing.stop()
     this.#beliefs.heartbeat.stop()

@@ -1,4 +1,5 @@
 import { expect, test, vi } from 'vitest'
+import { pause } from '../src/clock.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
 
@@ -205,4 +206,36 @@ test('a cache that was closed says so', async () => {
   await cache[Symbol.asyncDispose]()
   await expect(cache.get('a')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await expect(cache.write('a', 'x')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+})
+
+test('a cache is closed at once, also while one reads what another writes, and leaves nothing behind', async () => {
+  const a = silentLessor({ holder: 'a' })
+  const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
+  await using _a = a.leases
+  await using _b = b.leases
+  await using _writing = await b.leases.acquire('config/a')
+  const cache = a.leases.cache('config', origin())
+  const reading = cache.get('a').catch((error: unknown) => error)
+  await a.clock.settle()
+  await cache[Symbol.asyncDispose]()
+  expect(await reading).toMatchObject({ code: 'UNAVAILABLE', message: 'the cache of config/ was closed' })
+  await a.clock.settle()
+  expect((await b.leases.query()).pending).toEqual([])
+})
+
+test('what takes longer to load than a term is loaded once more, under a term in which it can be', async () => {
+  const { leases, clock } = silentLessor()
+  await using _ = leases
+  let loads = 0
+  const load = async () => {
+    loads++
+    await pause(clock, 5_000)
+    return 'slow'
+  }
+  const cache = leases.cache('config', { load, ttl: 2_000 })
+  let value: unknown
+  void cache.get('a').then(it => (value = it))
+  await clock.advance(11_000)
+  expect([value, loads]).toEqual(['slow', 2])
+  expect((await leases.query()).held).toHaveLength(1)
 })

@@ -1,7 +1,8 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import type { LeaseError } from '../src/errors.ts'
+import type { Leases } from '../src/leases.ts'
 import type { Leader } from '../src/recipe/election.ts'
-import { silentLessor } from '../src/testing/in-memory.ts'
+import { type SilentLessor, silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
 
 function candidates(...holders: string[]) {
@@ -177,4 +178,60 @@ test('preferred candidates are elected first, and a leader that yields makes way
   expect(leaders.map(leader => leader?.holder).filter(Boolean)).toEqual(['a', 'c', 'b'])
   stop.abort()
   await Promise.all(work)
+})
+
+test('a candidate stands on when its seat could not be given back: the lessor was away just then', async () => {
+  const { leases, lessor, clock } = silentLessor()
+  const ending = new AbortController()
+  const tokens: number[] = []
+  const leading = leases.election('seat').lead(
+    term => {
+      tokens.push(term.token)
+      if (tokens.length === 1) lessor.stopAnswering()
+      else ending.abort()
+    },
+    { signal: ending.signal },
+  )
+  await clock.advance(7_000)
+  lessor.answer()
+  await clock.advance(20_000)
+  await leading
+  expect(tokens).toHaveLength(2)
+  await leases[Symbol.asyncDispose]()
+})
+
+test('who observes sees each leader once and in order, also when it missed some', async () => {
+  await using world = candidates('a', 'b')
+  const [a, b] = world.leases as [Leases, Leases]
+  const [lessor] = world.lessors as [SilentLessor]
+  const watch = lessor.watch.bind(lessor)
+  let tell = () => {}
+  const told = new Promise<void>(resolve => (tell = resolve))
+  // A gap is told late: more has happened since, which is read at once and told again by the watch.
+  vi.spyOn(lessor, 'watch').mockImplementationOnce(async function* (prefix, options) {
+    const { revision } = await lessor.read({ kind: 'summary' })
+    await told
+    yield [{ revision, type: 'resync', lease: 0, at: 0 }]
+    yield* watch(prefix, { ...options, after: revision })
+  })
+  const ending = new AbortController()
+  const seen: (number | undefined)[] = []
+  const observing = (async () => {
+    for await (const leader of a.election('seat').observe(ending.signal)) seen.push(leader?.token)
+  })()
+  await world.clock.settle()
+  const tokens: number[] = []
+  for (let i = 0; i < 4; i++) {
+    const term = await b.acquire('election/seat')
+    tokens.push(term.token)
+    if (i === 2) {
+      tell()
+      await world.clock.settle()
+    }
+    if (i < 3) await term.release()
+    await world.clock.settle()
+  }
+  expect(seen).toEqual([undefined, tokens[2], undefined, tokens[3]])
+  ending.abort()
+  await observing
 })

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
 
@@ -48,4 +48,20 @@ test('a session lasts no longer than its longest life, however active', async ()
     await clock.advance(600_000)
   }
   expect(session.active).toBe(false)
+})
+
+everywhere('whoever waits under a session that ends is told so, and one asked for while it ends is not handed out', async ({ open }) => {
+  await using a = await open('a')
+  await using b = await open('b')
+  await using _busy = await b.acquire('busy')
+  const session = await a.session()
+  let onQueued = (_: number) => {}
+  const queued = new Promise<number>(resolve => (onQueued = resolve))
+  const waiting = session.acquire('busy', { onQueued }).catch((error: unknown) => error)
+  await queued
+  const late = [session.acquire('free', { ttl: 10_000 }), session.begin()].map(asked => asked.catch((error: unknown) => error))
+  await session.end()
+  expect(await waiting).toMatchObject({ code: 'GONE', facts: { cause: 'parent' } })
+  for (const error of await Promise.all(late)) expect(error).toMatchObject({ code: 'GONE' })
+  await vi.waitFor(async () => expect(await b.query()).toMatchObject({ held: [{ resource: 'busy' }], pending: [] }))
 })

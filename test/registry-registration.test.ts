@@ -345,3 +345,12 @@ test('of two registrations under one name in one process, the first is told that
   await clock.advance(60_000)
   expect((await leases.registry.discover({}).list()).map(({ addresses }) => addresses)).toEqual([['tcp://h:2']])
 })
+
+test('who asks leases that were closed for services is told so at once', async () => {
+  const { leases } = silentLessor()
+  const { registry } = leases
+  await leases[Symbol.asyncDispose]()
+  const found = registry.discover({ service: 's' })
+  for (const asked of [found.list(), found.pick(), found.ready(), found.changes().next()])
+    await expect(asked).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('were closed') })
+})

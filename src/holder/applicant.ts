@@ -24,7 +24,7 @@ export interface ApplicantOptions {
 
 export class Applicant {
   readonly #options: ApplicantOptions
-  readonly #asking = new Set<Asking<Belief>>()
+  readonly #asking = new Map<Asking<Belief>, Promise<void>>()
   readonly #late = (outcome: Outcome) => this.#options.beliefs.abandon(outcome)
 
   constructor(options: ApplicantOptions) {
@@ -48,14 +48,15 @@ export class Applicant {
       const asking = new Asking<Belief>(asked.ask, limit === Number.POSITIVE_INFINITY, resolve, reject)
       if (signal !== undefined) asking.endWith(signal)
       if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waited(asked, ms))
-      this.#asking.add(asking)
-      void this.#ask(asked, asking)
+      this.#asking.set(asking, this.#ask(asked, asking))
     })
   }
 
-  /** Calls off all that is under way. */
-  stop(reason: unknown): void {
-    for (const asking of this.#asking) asking.stop(reason)
+  /** Calls off all that is under way. Resolves when all of it has been answered: some may have been granted by then, and is given back. */
+  async stop(reason: unknown): Promise<void> {
+    const answers = [...this.#asking.values()]
+    for (const asking of [...this.#asking.keys()]) asking.stop(reason)
+    await Promise.all(answers)
   }
 
   async #ask(asked: Asked, asking: Asking<Belief>): Promise<void> {
@@ -93,6 +94,10 @@ export class Applicant {
     } catch (stopped) {
       beliefs.leave(belief)
       throw stopped
+    }
+    if (belief.parent?.stage === 'ended') {
+      beliefs.orphan(belief)
+      throw new LeaseError('GONE', belief.end.message, belief.end)
     }
     if (outcome.kind === 'queued') return this.#queue(belief, outcome, asked, asking)
     const left = heartbeat.join(belief)

@@ -33,6 +33,8 @@ export class Beliefs implements Iterable<Belief> {
   readonly #operations: Operations
   readonly hearing: Hearing
   readonly #beliefs = new Map<number, Belief>()
+  /** Of what nobody was handed, or was lost. */
+  readonly #farewells = new Set<Promise<void>>()
   readonly #handles = new FinalizationRegistry<Belief>(belief => this.#forgotten(belief))
   #warned = false
 
@@ -120,13 +122,17 @@ export class Beliefs implements Iterable<Belief> {
       await belief.nextRenewal()
       return true
     } catch (error) {
-      if (error instanceof LeaseError && error.facts.cause === 'revoked') throw new LeaseError('GONE', error.message, error)
+      // Asked again it would be refused, or taken away again.
+      if (error instanceof LeaseError && (error.facts.cause === 'revoked' || error.facts.cause === 'parent'))
+        throw new LeaseError('GONE', error.message, error)
       return false
     }
   }
 
   #renew(belief: Belief): Promise<void> {
     if (belief.stage !== 'held') return Promise.reject(belief.end)
+    const { signal } = this.#operations.lessor
+    if (signal.aborted) return Promise.reject(signal.reason) // it is held until its time is over, and no answer will come
     const renewed = belief.nextRenewal()
     this.heartbeat.urge(belief)
     return renewed
@@ -187,10 +193,12 @@ export class Beliefs implements Iterable<Belief> {
     const { clock } = this.#operations
     const handed = belief.grantedAt > 0
     const over = since(belief.sent, clock.now(), clock.uptime()) - belief.term
+    const waiter = this.waiters.get(belief.id)
     this.forget(belief)
     this.endChildren(belief)
     const facts: Facts = { ...belief.facts, cause, ms: Math.round(ms), ...(by !== '' && { by }) }
     belief.finish(new LeaseError('LOST', `${belief.name} is lost: ${text}`, { cause: error, facts }))
+    waiter?.fail(new LeaseError('GONE', `what was waited for is called off: ${text}`, { facts }))
     if (handed) this.losses.record(belief, cause, text, Math.max(0, over))
     // Its queued renewals must not keep alive what nobody believes in; and frozen units are free when their holder says that it stopped.
     const { onLost } = belief
@@ -204,8 +212,13 @@ export class Beliefs implements Iterable<Belief> {
   }
 
   endChildren(belief: Belief): void {
-    for (const child of [...(belief.children ?? [])])
-      this.lose(child, 'parent', `${belief.name}, which it hung on, has ended`, { by: String(belief.id) })
+    for (const child of [...(belief.children ?? [])]) this.orphan(child)
+  }
+
+  /** What it hangs on has ended, here at least: the lessor may not have heard of it yet. */
+  orphan(child: Belief): void {
+    const { name, id } = child.parent!
+    this.lose(child, 'parent', `${name}, which it hung on, has ended`, { by: String(id) })
   }
 
   #forgotten(belief: Belief): void {
@@ -224,11 +237,13 @@ export class Beliefs implements Iterable<Belief> {
     const { reason } = this.#operations.lessor.signal
     this.heartbeat.failure = reason
     this.heartbeat.die()
-    if (!(reason instanceof LeaseError && reason.code === 'DIVERGED')) return
-    // Nothing can be said about what was granted: what is believed now rests on entries that are gone.
+    const diverged = reason instanceof LeaseError && reason.code === 'DIVERGED'
     for (const belief of this) {
       this.waiters.get(belief.id)?.fail(reason)
-      this.lose(belief, 'diverged', reason.message, { error: reason, definite: true })
+      // Nothing can be said about what was granted: what is believed now rests on entries that are gone.
+      if (diverged) this.lose(belief, 'diverged', reason.message, { error: reason, definite: true })
+      // Nobody will ever hear that it was granted, or confirm it.
+      else if (belief.stage === 'waiting' || belief.stage === 'told') this.leave(belief)
     }
   }
 
@@ -246,8 +261,10 @@ export class Beliefs implements Iterable<Belief> {
   /** Gives back what nobody was handed. */
   leave(belief: Belief): void {
     if (belief.stage === 'ended') return
+    const waiter = this.waiters.get(belief.id)
     this.forget(belief)
     belief.finish(() => belief.gone('given back'))
+    waiter?.settle(undefined) // whoever asked is told elsewhere; but its question must come to an end
     this.giveBack(belief.id, belief.term)
   }
 
@@ -257,7 +274,15 @@ export class Beliefs implements Iterable<Belief> {
   }
 
   giveBack(lease: number, term: number): void {
-    farewell(this.#operations, lease, term).catch(() => {})
+    const said = farewell(this.#operations, lease, term)
+      .catch(() => {}) // it lapses by itself
+      .finally(() => this.#farewells.delete(said))
+    this.#farewells.add(said)
+  }
+
+  /** Resolves when what was given back until now is, or could not be. */
+  async givenBack(): Promise<void> {
+    await Promise.all(this.#farewells)
   }
 
   release(belief: Belief): Promise<void> {

@@ -73,6 +73,7 @@ export async function take(
     if (claimed.kind !== 'done') throw refused(claimed)
     identity.incarnation ??= lease
   }
+  operations.lessor.signal.throwIfAborted() // nobody would confirm it
   const belief = new Belief(beliefs.keeper, lease, 'told', value.ttl, settingsOf(options, name, value.ttl))
   belief.revision = revision
   beliefs.add(belief)

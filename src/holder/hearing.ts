@@ -181,8 +181,8 @@ export class Hearing {
       if (first) asked.onQueued?.(lease)
       asked.onWait?.({ lease, position })
     } catch (error) {
-      this.#beliefs.leave(belief)
       waiter.fail(error)
+      this.#beliefs.leave(belief)
     }
   }
 

@@ -66,12 +66,13 @@ export class Cache<V> implements AsyncDisposable {
   }
 
   async get(key: string): Promise<V> {
+    const { clock } = this.#leases
     this.#reads.count()
-    for (;;) {
+    for (let longest = 0; ; ) {
       this.#mustBeOpen()
-      const there = this.#kept.get(key)
-      if (there === undefined) this.#keep(key)
+      if (this.#kept.get(key) === undefined) this.#keep(key, longest)
       const kept = await this.#kept.get(key)!
+      const began = clock.now()
       const value = await kept.value
       // Held now, so no write has been completed since it was loaded.
       if (kept.lease.held) {
@@ -79,11 +80,12 @@ export class Cache<V> implements AsyncDisposable {
         return value
       }
       await this.#drop(key, kept)
+      longest = clock.now() - began
     }
   }
 
   #mustBeOpen(): void {
-    if (this.#closing.signal.aborted) throw new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`)
+    this.#closing.signal.throwIfAborted()
   }
 
   /** Puts the value where it belongs, once nobody reads the old one any more. */
@@ -111,8 +113,8 @@ export class Cache<V> implements AsyncDisposable {
       return last === token ? value : this.#options.load(key, lease)
     })
     // One who asked meanwhile has begun to load already: that is as new.
-    if (this.#kept.has(key)) return writing.then(({ lease }) => lease.release()).catch(() => {})
-    this.#keep(key, writing)
+    if (this.#kept.has(key)) return writing.then(({ lease }) => this.#release(lease)).catch(() => {})
+    this.#keepUp(key, writing)
     await writing.then(kept => kept.value).catch(() => {}) // told to whoever asks for it
   }
 
@@ -126,12 +128,21 @@ export class Cache<V> implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closing.abort()
+    this.#closing.abort(new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`))
     await this.#dropAll()
     await this.#listening
   }
 
-  #keep(key: string, kept = this.#load(key, Math.max(this.term, SHORTEST), lease => this.#options.load(key, lease))): void {
+  /** Where loading took `longest`, a shorter term would be over before there is a value, again and again. */
+  #keep(key: string, longest: number): void {
+    const ttl = Math.round(Math.max(this.term, SHORTEST, 2 * longest))
+    this.#keepUp(
+      key,
+      this.#load(key, ttl, lease => this.#options.load(key, lease)),
+    )
+  }
+
+  #keepUp(key: string, kept: Promise<Kept<V>>): void {
     this.#kept.set(key, kept)
     kept.then(
       loaded => {
@@ -149,7 +160,7 @@ export class Cache<V> implements AsyncDisposable {
     await this.#listen()
     this.#loading++
     const lease = await this.#leases
-      .acquire(this.#prefix + key, { mode: 'shared', ttl, renew: 'never', holding: [] })
+      .acquire(this.#prefix + key, { mode: 'shared', ttl, renew: 'never', holding: [], signal: this.#closing.signal })
       .finally(() => this.#loading--)
     this.#readers.set(lease.id, key)
     if (this.#early.delete(lease.id)) await lease.release().catch(() => {}) // and `get` asks again
@@ -168,6 +179,11 @@ export class Cache<V> implements AsyncDisposable {
 
   async #drop(key: string, { lease }: Kept<V>): Promise<void> {
     this.#forget(key, lease)
+    await this.#release(lease)
+  }
+
+  async #release(lease: Lease): Promise<void> {
+    this.#readers.delete(lease.id)
     await lease.release().catch(() => {}) // undelivered, it runs out by itself
   }
 
@@ -182,14 +198,14 @@ export class Cache<V> implements AsyncDisposable {
   /** One watch for all keys, from before the first lease: no recall is missed. */
   async #listen(): Promise<void> {
     if (this.#listening !== undefined) return
-    const { revision } = await this.#leases.read({ kind: 'summary' })
+    const { revision } = await this.#leases.read({ kind: 'summary' }, { signal: this.#closing.signal })
     this.#listening ??= this.#hear(revision)
   }
 
   async #hear(after: number): Promise<void> {
     try {
       for await (const events of this.#leases.lessor.watch(this.#prefix, { after, signal: this.#closing.signal })) {
-        if (events[0]!.type === 'resync') await this.#dropAll()
+        if (events[0]!.type === 'resync') void this.#dropAll() // some may wait for a writer, who may wait for what is recalled next
         for (const { type, lease } of events) {
           if (type !== 'recalled') continue
           const key = this.#readers.get(lease)

@@ -37,7 +37,7 @@ export class Feed {
   /** When what is known was certainly current. */
   #fresh: Sent = { number: 0, now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }
   #loaded = false
-  #waiting: (() => void)[] = []
+  readonly #waiting = new Set<() => void>()
   #failure: unknown
   #watching = false
   #began = false
@@ -74,22 +74,31 @@ export class Feed {
     this.#ask()
   }
 
-  /** Resolves when something is known. */
-  ready(): Promise<void> {
-    if (this.#loaded) return Promise.resolve()
-    if (isRefusal(this.#failure)) return Promise.reject(this.nothingKnown())
+  /** Resolves when something is known, or `signal` says that nobody wants to know any more. */
+  ready(signal?: AbortSignal): Promise<void> {
+    if (this.#loaded || signal?.aborted) return Promise.resolve()
+    if (this.closed.aborted || isRefusal(this.#failure)) return Promise.reject(this.nothingKnown())
     return new Promise((resolve, reject) => {
-      const cancel = this.clock.after(PATIENCE, () => reject(this.nothingKnown()), { ref: true })
-      this.#waiting.push(() => {
+      const wake = () => {
         cancel()
-        if (this.#loaded) resolve()
+        signal?.removeEventListener('abort', wake)
+        this.#waiting.delete(wake)
+        if (this.#loaded || signal?.aborted) resolve()
         else reject(this.nothingKnown())
-      })
+      }
+      const cancel = this.clock.after(PATIENCE, wake, { ref: true })
+      signal?.addEventListener('abort', wake)
+      this.#waiting.add(wake)
     })
+  }
+
+  #wake(): void {
+    for (const wake of [...this.#waiting]) wake()
   }
 
   nothingKnown(): LeaseError {
     if (isRefusal(this.#failure)) return this.#failure
+    if (this.closed.aborted) return this.whyClosed()
     return new LeaseError('UNAVAILABLE', 'nothing is known of any service yet: the lessor has not answered', { cause: this.#failure })
   }
 
@@ -119,7 +128,7 @@ export class Feed {
         // It would be refused again: whoever waits to know something is told now. Who may read and not watch reads again and again.
         refused = isRefusal(error)
         reload ||= refused
-        if (refused) for (const wake of this.#waiting.splice(0)) wake()
+        if (refused) this.#wake()
       }
       this.#watching = false
       // Not all at once: when a server returns, everyone who watched it does.
@@ -143,7 +152,7 @@ export class Feed {
     this.#fresh = fresh
     this.#loaded = true
     this.#failure = undefined
-    for (const wake of this.#waiting.splice(0)) wake()
+    this.#wake()
   }
 
   #moment(): Sent {
@@ -174,7 +183,7 @@ export class Feed {
   close(): void {
     this.#closing.abort()
     this.#cancel?.()
-    for (const wake of this.#waiting.splice(0)) wake()
+    this.#wake()
   }
 }
 
@@ -260,7 +269,8 @@ export class Discovery implements AsyncIterable<Change> {
 
   /** First everyone who is there, then what changes. Several changes of one instance between two looks are told as one; none is left out. */
   async *changes({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Change, void, void> {
-    await this.ready()
+    await this.#feed.ready(signal)
+    if (signal?.aborted) return
     const { directory, closed } = this.#feed
     const view = this.#current()
     const seen = new Map<Known, Instance>()

@@ -113,7 +113,7 @@ export class Election {
         over.abort()
         signal.removeEventListener('abort', resign)
         this.#term = undefined
-        await this.#giveUp(term)
+        await this.#giveUp(term).catch(() => {}) // untold, it lapses by itself: no reason to stand no more
       }
     }
   }
@@ -131,9 +131,16 @@ export class Election {
   }
 
   async leader(): Promise<Leader | undefined> {
-    const { value } = await this.#leases.read({ kind: 'resource', resource: this.#seat }, { consistent: true })
+    return (await this.#look()).leader
+  }
+
+  async #look(signal?: AbortSignal): Promise<{ readonly leader: Leader | undefined; readonly revision: number }> {
+    const { value, revision } = await this.#leases.read(
+      { kind: 'resource', resource: this.#seat },
+      { consistent: true, ...(signal !== undefined && { signal }) },
+    )
     const held = value.grants.find(({ status }) => status !== 'frozen')
-    return held && { holder: held.holder, token: held.token, lease: held.lease }
+    return { leader: held && { holder: held.holder, token: held.token, lease: held.lease }, revision }
   }
 
   /** The leader now, and whenever it changes; undefined between terms. */
@@ -143,15 +150,21 @@ export class Election {
   }
 
   async *#observe(signal: AbortSignal): AsyncGenerator<Leader | undefined, void, void> {
-    const { value, revision } = await this.#leases.read({ kind: 'resource', resource: this.#seat }, { consistent: true })
-    const held = value.grants.find(({ status }) => status !== 'frozen')
-    let leader: Leader | undefined = held && { holder: held.holder, token: held.token, lease: held.lease }
-    yield leader
-    for await (const events of this.#leases.watch(this.#seat, { after: revision, signal })) {
-      const next = events[0]?.type === 'resync' ? await this.leader() : events.reduce(succeeds, leader)
-      if (next?.token === leader?.token) continue
-      leader = next
+    try {
+      let { leader, revision } = await this.#look(signal)
       yield leader
+      for await (const events of this.#leases.watch(this.#seat, { after: revision, signal })) {
+        let next: Leader | undefined
+        if (events[0]!.type === 'resync') ({ leader: next, revision } = await this.#look(signal))
+        // What was read after a gap is newer than what the watch goes on with: nobody leads twice.
+        else if (events[0]!.revision <= revision) continue
+        else next = events.reduce(succeeds, leader)
+        if (next?.token === leader?.token) continue
+        leader = next
+        yield leader
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error
     }
   }
 

@@ -109,9 +109,13 @@ export class Pool {
     return (await this.#offered(match)).members
   }
 
-  async #offered(match: Labels): Promise<{ readonly revision: number; readonly members: readonly Member[] }> {
+  async #offered(match: Labels, signal?: AbortSignal): Promise<{ readonly revision: number; readonly members: readonly Member[] }> {
+    signal?.throwIfAborted()
     const wanted = Object.entries({ ...this.#match, ...match })
-    const { revision, value } = await this.#leases.read({ kind: 'entries', prefix: `pool/${this.#name}` }, { consistent: true })
+    const { revision, value } = await this.#leases.read(
+      { kind: 'entries', prefix: `pool/${this.#name}` },
+      { consistent: true, ...(signal !== undefined && { signal }) },
+    )
     const members = value
       .map(({ key, value }) => {
         const member = key.slice(this.#key('').length)
@@ -135,7 +139,7 @@ export class Pool {
     const { clock } = this.#leases
     const began = clock.now()
     const fitting = async () => {
-      const { revision, members } = await this.#offered(match)
+      const { revision, members } = await this.#offered(match, asked.signal)
       return { revision, members: members.filter(member => units === undefined || member.units >= units) }
     }
     let { revision, members } = await fitting()

@@ -20,6 +20,7 @@ const SPREAD = 10_000
 /** Whoever is due within so many ms comes back in the same turn. */
 const TOGETHER = 100
 const FAREWELL = 5_000
+const GOODBYE = 1_000
 
 /** Renews all registrations of a process together, and brings back those that lapsed. */
 export class Registrar implements AsyncDisposable, Keeper {
@@ -28,6 +29,8 @@ export class Registrar implements AsyncDisposable, Keeper {
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
   #closed = false
+  /** Who is entering, and what is given back because nobody wants it any more. */
+  readonly #underWay = new Set<Promise<unknown>>()
   /** For tests and metrics. */
   readonly seen = { messages: 0, renewals: 0, returns: 0 }
 
@@ -42,25 +45,29 @@ export class Registrar implements AsyncDisposable, Keeper {
   async register(inputs: readonly RegisterInput[], options: RegisterOptions): Promise<Registered> {
     const { signal } = options
     signal?.throwIfAborted()
-    if (this.#closed) throw new LeaseError('UNAVAILABLE', 'these leases were closed')
+    if (this.#closed) throw closed()
     const registered = new Registered(this.#asking, this, inputs, options)
     const { clock } = this.#asking
     const end = clock.now() + milliseconds(options.wait ?? 0, 'wait')
     for (let tries = 0; ; tries++) {
       try {
-        await registered.enter()
+        await unlessAborted(this.#follow(registered.enter()), signal)
         break
       } catch (error) {
-        signal?.throwIfAborted()
+        if (signal?.aborted) break
+        if (this.#closed) throw closed()
         if (!(error instanceof LeaseError && error.code === 'HELD') || clock.now() >= end) throw error
         const wait = Math.min(end - clock.now(), LAST_RETRY, FIRST_RETRY * 2 ** tries)
         await pause(clock, wait, signal, { ref: true })
       }
     }
     if (signal?.aborted || this.#closed) {
-      await registered.deregister()
+      // Whatever is answered from here on is given back.
+      const left = this.#follow(registered.deregister())
+      left.catch(() => {}) // it lapses by itself
       signal?.throwIfAborted()
-      throw new LeaseError('UNAVAILABLE', 'these leases were closed')
+      await left
+      throw closed()
     }
     for (const before of [...this.#registered]) before.replacedBy(registered)
     this.#registered.add(registered)
@@ -70,6 +77,11 @@ export class Registrar implements AsyncDisposable, Keeper {
 
   forget(registered: Registered): void {
     this.#registered.delete(registered)
+  }
+
+  #follow(way: Promise<void>): Promise<void> {
+    this.#underWay.add(way)
+    return way.finally(() => this.#underWay.delete(way))
   }
 
   #arm(at: number): void {
@@ -145,7 +157,7 @@ export class Registrar implements AsyncDisposable, Keeper {
   async #bringBack(registered: Registered): Promise<void> {
     this.seen.returns++
     try {
-      await registered.enter()
+      await this.#follow(registered.enter())
       if (!registered.signal.aborted) registered.tell('registered')
     } catch (error) {
       const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', String(error), { cause: error })
@@ -159,7 +171,7 @@ export class Registrar implements AsyncDisposable, Keeper {
 
   /** An answer that came too late to be of use. */
   abandon(outcome: Outcome): void {
-    if (outcome.kind === 'granted') this.release(outcome.lease, outcome.ttl).catch(() => {})
+    if (outcome.kind === 'granted') this.#follow(this.release(outcome.lease, outcome.ttl)).catch(() => {})
   }
 
   /** Resolves when the lessor does not list it any more. */
@@ -186,6 +198,25 @@ export class Registrar implements AsyncDisposable, Keeper {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true
     this.#cancel?.()
-    await Promise.allSettled([...this.#registered].map(registered => registered.deregister()))
+    await Promise.allSettled([...[...this.#registered].map(registered => registered.deregister()), this.#settled()])
   }
+
+  /** Whoever enters while we leave is to leave as well; its answer is waited for so long. */
+  async #settled(): Promise<void> {
+    const end = this.#asking.clock.now() + GOODBYE
+    while (this.#underWay.size > 0) await this.#asking.within(end - this.#asking.clock.now(), Promise.allSettled(this.#underWay))
+  }
+}
+
+function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return answer
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason)
+    signal.addEventListener('abort', abort)
+    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
+}
+
+function closed(): LeaseError {
+  return new LeaseError('UNAVAILABLE', 'these leases were closed')
 }

@@ -24,7 +24,10 @@ export class Session implements AsyncDisposable {
     this.#leases = leases
     this.#lease = lease
     const { signal } = lease // and not the handle: a session that is forgotten must be collected
-    this.ended = new Promise(resolve => signal.addEventListener('abort', () => resolve(signal.reason), { once: true }))
+    this.ended = new Promise(resolve => {
+      if (signal.aborted) resolve(signal.reason)
+      else signal.addEventListener('abort', () => resolve(signal.reason), { once: true })
+    })
   }
 
   static async begin(

@@ -59,15 +59,15 @@ export class SilentLessor implements Lessor {
   async propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
     this.#closing.signal.throwIfAborted()
     this.proposals.push(command)
-    while (this.#silent) await this.#resume()
+    while (this.#silent) await this.#resume(options?.signal)
     const outcome = await (await this.#replica).propose(command, options)
-    while (this.#losing) await this.#resume()
+    while (this.#losing) await this.#resume(options?.signal)
     return outcome
   }
 
   async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
     this.#closing.signal.throwIfAborted()
-    while (this.#silent || this.#losing) await this.#resume()
+    while (this.#silent || this.#losing) await this.#resume(options?.signal)
     return (await this.#replica).read(query, options)
   }
 
@@ -84,8 +84,16 @@ export class SilentLessor implements Lessor {
     if (!this.#closing.signal.aborted) this.#closing.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
   }
 
-  #resume(): Promise<void> {
-    return new Promise(resolve => this.#resumed.push(resolve))
+  #resume(signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const abort = () => reject(signal!.reason)
+      signal?.addEventListener('abort', abort)
+      if (signal?.aborted) abort()
+      this.#resumed.push(() => {
+        signal?.removeEventListener('abort', abort)
+        resolve()
+      })
+    })
   }
 }
 

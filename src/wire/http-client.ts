@@ -12,7 +12,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { webClock } from '../web-clock.ts'
 import { EventStream } from './event-stream.ts'
-import { Connection, errorOf, type Said } from './http-connection.ts'
+import { Connection, errorOf, type Said, unlessEnded } from './http-connection.ts'
 
 export interface HttpLessorOptions {
   /** The secret of a key. Sent in a header, never in a URL. */
@@ -171,12 +171,12 @@ export class HttpLessor implements Lessor {
       try {
         const opening = this.#connection.send('GET', `/v1/watch?${query}`, { accept: 'text/event-stream' }, undefined, call.signal)
         // Without a revision it begins with what comes next: next after the server has heard of it.
-        const answer = await (from === undefined ? this.#begin(opening) : opening)
+        const answer = await unlessEnded(call.signal, from === undefined ? this.#begin(opening) : opening)
         late()
         from ??= Number(answer.headers.get('leasehold-revision'))
         const stream = new EventStream(answer.body!, this.#clock, SILENCE)
         // By hand as well: once the head has come, Node's fetch keeps a weak hold on who may abort it, and after a collection nobody can.
-        call.signal.addEventListener('abort', () => stream.cancel())
+        call.signal.addEventListener('abort', () => stream.cancel(), { once: true })
         try {
           for await (const events of stream) {
             pause = RETRY_FIRST
@@ -207,12 +207,13 @@ export class HttpLessor implements Lessor {
     const call = this.#connection.call(signal)
     let reader: ReadableStreamDefaultReader<Uint8Array> | undefined
     try {
-      const answer = await this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal)
-      const body = answer.body!.getReader()
-      reader = body
-      call.signal.addEventListener('abort', () => void body.cancel().catch(() => {})) // as above
-      for (let next = await body.read(); !next.done; next = await body.read()) yield next.value
-      call.signal.throwIfAborted() // what was broken off must not look whole
+      const answer = await unlessEnded(call.signal, this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal))
+      reader = answer.body!.getReader()
+      for (;;) {
+        const next = await unlessEnded(call.signal, reader.read())
+        if (next.done) return
+        yield next.value
+      }
     } catch (error) {
       throw this.#connection.worded(error, signal, false)
     } finally {
