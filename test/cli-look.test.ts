@@ -72,6 +72,9 @@ test('policy set adds to what is there, shows it as it is typed, and takes away 
   expect((await here.run(['policy', 'get', 'jobs/'])).stdout).toMatch(/ttlMax=1h.*lockDelay=10s|lockDelay=10s.*ttlMax=1h/)
   for (const bad of ['foo=1', 'ttlMax=5', 'capacity', 'capacity=many'])
     expect((await here.run(['policy', 'set', 'jobs', bad])).code).toBe(64)
+  expect((await here.run(['policy', 'set', 'jobs', 'capactiy=3'])).stderr).toMatch(
+    /capactiy, which is not known; there are ttlMin, .*capacity/,
+  )
   await here.json('policy', 'unset', 'jobs')
   expect(await here.json('policy', 'get')).toEqual([])
 })
