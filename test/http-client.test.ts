@@ -1,4 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
 import type { Acquire } from '../src/kernel/command.ts'
@@ -154,4 +156,26 @@ test('leases are held through http:// as through anything else', async () => {
   expect(next.token).toBeGreaterThan(lease.token)
   await using lessor = await open(here.url)
   expect((await lessor.read({ kind: 'resource', resource: 'jobs/nightly' })).value.grants[0]?.holder).toBe('bob')
+})
+
+test('a watch ends with its signal, and with its lessor, also when garbage was collected meanwhile', async () => {
+  await using here = await world()
+  await using lessor = await HttpLessor.open(here.url)
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as () => void
+  const stop = new AbortController()
+  const [one, two] = [stop.signal, new AbortController().signal].map(async signal => {
+    for await (const _ of lessor.watch('', { signal }));
+  })
+  await expect.poll(() => here.server.desk.watches).toBe(2)
+  for (let i = 0; i < 3; i++) {
+    collect()
+    await turn()
+  }
+  stop.abort()
+  await one
+  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await lessor[Symbol.asyncDispose]()
+  await expect(two).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await expect.poll(() => here.server.desk.watches).toBe(0)
 })

@@ -14,8 +14,8 @@ export class EventStream implements AsyncIterable<readonly Event[]> {
   readonly #silence: number
 
   /** `silence`: after so many ms without anything it is taken for dead. */
-  constructor(body: ReadableStream<Uint8Array>, clock: Clock, silence: number) {
-    this.#reader = body.getReader()
+  constructor(reader: ReadableStreamDefaultReader<Uint8Array>, clock: Clock, silence: number) {
+    this.#reader = reader
     this.#clock = clock
     this.#silence = silence
   }

@@ -12,7 +12,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { webClock } from '../web-clock.ts'
 import { EventStream } from './event-stream.ts'
-import { Connection, errorOf, type Said } from './http-connection.ts'
+import { Connection, errorOf, readerOf, type Said } from './http-connection.ts'
 
 export interface HttpLessorOptions {
   /** The secret of a key. Sent in a header, never in a URL. */
@@ -174,7 +174,7 @@ export class HttpLessor implements Lessor {
         const answer = await (from === undefined ? this.#begin(opening) : opening)
         late()
         from ??= Number(answer.headers.get('leasehold-revision'))
-        const stream = new EventStream(answer.body!, this.#clock, SILENCE)
+        const stream = new EventStream(readerOf(answer, call.signal), this.#clock, SILENCE)
         try {
           for await (const events of stream) {
             pause = RETRY_FIRST
@@ -203,15 +203,13 @@ export class HttpLessor implements Lessor {
     signal?.throwIfAborted()
     this.#connection.mustBeOpen()
     const call = this.#connection.call(signal)
-    let reader: ReadableStreamDefaultReader<Uint8Array> | undefined
     try {
-      const answer = await this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal)
-      reader = answer.body!.getReader()
+      const reader = readerOf(await this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal), call.signal)
       for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value
+      call.signal.throwIfAborted() // a part of it is not it
     } catch (error) {
       throw this.#connection.worded(error, signal, false)
     } finally {
-      reader?.cancel().catch(() => {})
       call.end()
     }
   }

@@ -72,21 +72,14 @@ export class Connection {
     const call = this.call(signal)
     const late = this.#clock.after(PATIENCE, () => call.end(new Error(`nothing for ${PATIENCE / 1_000} s`)))
     let answered = false
-    const settled = new Promise<never>((_, reject) => {
-      // Without waiting for whoever carries it to notice.
-      call.signal.addEventListener('abort', () => reject(call.signal.reason), { once: true })
-    })
     try {
-      const asking = this.send(method, path, {}, body, call.signal).then(async answer => {
-        answered = true
-        return answer.json()
-      })
-      return await Promise.race([asking, settled])
+      const answer = await this.send(method, path, {}, body, call.signal)
+      answered = true
+      return await unlessAborted(answer.json(), call.signal)
     } catch (error) {
       throw this.worded(error, signal, changes, answered)
     } finally {
       late()
-      settled.catch(() => {})
       call.end()
     }
   }
@@ -99,7 +92,7 @@ export class Connection {
     body: string | undefined,
     signal: AbortSignal,
   ): Promise<Response> {
-    const answer = await this.#fetch(this.#base + path, {
+    const asked = this.#fetch(this.#base + path, {
       method,
       headers: {
         ...headers,
@@ -112,8 +105,15 @@ export class Connection {
       credentials: 'omit',
       ...(body !== undefined && { body }),
     })
+    asked.then(
+      late => {
+        if (signal.aborted) late.body?.cancel().catch(() => {})
+      },
+      () => {},
+    )
+    const answer = await unlessAborted(asked, signal)
     if (answer.ok) return answer
-    const text = await answer.text()
+    const text = await unlessAborted(answer.text(), signal)
     throw said(text) ?? new Broken(`${this.#base} answered ${answer.status}, which is not an answer of ours: ${text.slice(0, 100)}`)
   }
 
@@ -128,6 +128,24 @@ export class Connection {
       return new LeaseError('UNKNOWN', `${message}; what was asked may or may not have been done`, { cause: error })
     return new LeaseError('UNAVAILABLE', message, { cause: error })
   }
+}
+
+/** Without waiting for whoever carries it to notice: the fetch of Node 20 and 22 forgets a signal when garbage is collected. */
+function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    promise.then(resolve, reject)
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+    if (signal.aborted) reject(signal.reason)
+  })
+}
+
+/** What the body of an answer says; when `signal` fires, that is all of it. For the same reason told here. */
+export function readerOf({ body }: Response, signal: AbortSignal): ReadableStreamDefaultReader<Uint8Array> {
+  const reader = body!.getReader()
+  const cancel = () => void reader.cancel().catch(() => {})
+  signal.addEventListener('abort', cancel, { once: true })
+  if (signal.aborted) cancel()
+  return reader
 }
 
 function parsed(url: string): URL {
