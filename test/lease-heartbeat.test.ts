@@ -106,7 +106,7 @@ test('a loop that is blocked for longer than maxStall loses its lease, another g
   expect([await holder.ended, await rival.ended]).toEqual([0, 0])
 })
 
-test('the thread keeps no process alive once everything is released', { timeout: 30_000 }, async () => {
+test('the thread keeps no process alive once everything is released', { timeout: 60_000 }, async () => {
   using here = place()
   const { ended } = child(here.url, { heartbeat: 'worker' }, `await leases.request('k', { ttl: '1s' }, () => {})`)
   expect(await ended).toBe(0)

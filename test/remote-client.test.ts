@@ -137,7 +137,7 @@ test('what was sent and not answered is UNKNOWN, what was never sent is UNAVAILA
 })
 
 test('a server that says nothing any more is left for the next one, before a third of what a lease has left is over', {
-  timeout: 40_000,
+  timeout: 60_000,
 }, async () => {
   await using here = await place()
   await using other = await place()
