@@ -9,7 +9,7 @@ import { certify, lastOf, linesOf } from './certify.ts'
 import { Place } from './cli.ts'
 import { describeEngine, type Engine, engine, freePorts } from './engine.ts'
 
-test('a file is certified, its measurements are said to people, and nothing is left beside it', { timeout: 60_000 }, async () => {
+test('a file is certified, its measurements are said to people, and nothing is left beside it', { timeout: 120_000 }, async () => {
   await using place = new Place()
   const { code, stdout, stderr } = await place.run(['certify', `file:${place.file('mine.db')}`])
   expect(stderr).toMatch(/38\/38 passed/)
@@ -32,7 +32,7 @@ test('what cannot be reached is 69, and what is no engine is a mistake of the ca
 
 describeEngine('redis', 'certifying', () => {
   test('a Redis that syncs is certified: answers cut off, a writer killed and the engine killed lose nothing', {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     await using redis = await engine('redis')
     await using place = new Place()
@@ -55,7 +55,7 @@ describeEngine('redis', 'certifying', () => {
     expect(await keys(redis)).toEqual([])
   })
 
-  test('a Redis that does not sync is not certified, though it loses nothing when it is merely killed', { timeout: 60_000 }, async () => {
+  test('a Redis that does not sync is not certified, though it loses nothing when it is merely killed', { timeout: 120_000 }, async () => {
     await using redis = await engine('redis', { args: ['--appendfsync', 'no'] })
     await using place = new Place()
     const finished = await certify(place, redis)
@@ -65,7 +65,7 @@ describeEngine('redis', 'certifying', () => {
     expect(finished.code).toBe(1)
   })
 
-  test('a Redis that keeps nothing is not certified, and what a restart lost is counted', { timeout: 60_000 }, async () => {
+  test('a Redis that keeps nothing is not certified, and what a restart lost is counted', { timeout: 120_000 }, async () => {
     await using redis = await engine('redis', { args: ['--appendonly', 'no'] })
     await using place = new Place()
     const finished = await certify(place, redis)
@@ -79,7 +79,7 @@ describeEngine('redis', 'certifying', () => {
     expect(finished.code).toBe(1)
   })
 
-  test('what we may not try is not passed, and what the engine refuses is failed', { timeout: 60_000 }, async () => {
+  test('what we may not try is not passed, and what the engine refuses is failed', { timeout: 120_000 }, async () => {
     await using redis = await engine('redis')
     await tell(redis, 'ACL', 'SETUSER', 'few', 'on', '>rights', '~*', '+@all', '-unlink', '-pexpire', '-scan')
     await using place = new Place()

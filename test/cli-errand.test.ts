@@ -34,3 +34,35 @@ test('a command whose lease is lost while it is being started is ended as any ot
     hearing.stop()
   }
 })
+
+test('a command is not ended because we stood still ourselves: the renewal sent after it may be answered', {
+  timeout: 60_000,
+}, async () => {
+  const { clock, leases, lessor } = silentLessor()
+  const hearing = new Hearing()
+  const notes: string[] = []
+  const out = new Output({ json: true })
+  const granted = new Promise<void>(resolve => {
+    out.note = text => {
+      notes.push(text)
+      resolve()
+    }
+  })
+  try {
+    const command = ['sleep', '40']
+    const ended = new Errand({ leases, hearing, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
+    await granted
+    clock.stall(4_500)
+    for (let i = 0; i < 100; i++) await clock.advance(100)
+    expect(notes).toEqual(['granted'])
+    // Where nobody answers, there is an end to that.
+    lessor.stopAnswering()
+    clock.stall(4_500)
+    await clock.advance(1_000)
+    expect(notes.join()).toMatch(/could not be renewed and would be lost in .* TERM now/)
+    lessor.answer()
+    expect(await ended).toEqual({ code: 79, lost: true })
+  } finally {
+    hearing.stop()
+  }
+})

@@ -18,8 +18,8 @@ test.each(['SIGKILL', 'SIGTERM'] as const)(
   async signal => {
     await using here = new Place()
     const server = await started(here)
-    const script = 'echo up; sleep 9; echo still; while [ ! -e stop ]; do sleep 0.05; done; exit 3'
-    const running = here.start(['run', 'a', '--ttl', '6s', '--', 'sh', '-c', script])
+    const script = 'echo up; sleep 12; echo still; while [ ! -e stop ]; do sleep 0.05; done; exit 3'
+    const running = here.start(['run', 'a', '--ttl', '9s', '--grace', '500ms', '--', 'sh', '-c', script])
     await running.printed(/up/)
     const [before] = await here.json('ls')
     server.process.kill(signal)
@@ -41,8 +41,8 @@ test('leases of a program go on, those who wait are served, and tokens grow', { 
   await using leases = await connect(here.url, { holder: 'program' })
   await using other = await connect(here.url, { holder: 'other' })
   expect(leases.lessor.profile.shared).toBe(false) // the server's
-  const lease = await leases.acquire('a', { ttl: 4_000 })
-  const waiting = other.acquire('a', { ttl: 4_000 })
+  const lease = await leases.acquire('a', { ttl: 9_000 })
+  const waiting = other.acquire('a', { ttl: 9_000 })
   await expect.poll(async () => (await leases.query('a')).pending.length).toBe(1)
   const watched: string[] = []
   const stop = new AbortController()
@@ -53,13 +53,13 @@ test('leases of a program go on, those who wait are served, and tokens grow', { 
   await server.finished
   await lease.renew()
   expect(lease.held).toBe(true)
-  await expect.poll(() => leases.lessor.profile.shared, { timeout: 10_000 }).toBe(true)
+  await expect.poll(() => leases.lessor.profile.shared, { timeout: 20_000 }).toBe(true)
   await using more = await leases.acquire('b')
   expect(more.token).toBeGreaterThan(lease.token)
   await lease.release()
   await using next = await waiting
   expect(next.token).toBeGreaterThan(more.token)
-  await expect.poll(() => watched.length, { timeout: 10_000 }).toBeGreaterThan(0)
+  await expect.poll(() => watched.length, { timeout: 20_000 }).toBeGreaterThan(0)
   stop.abort()
   await watching
 })

@@ -77,6 +77,9 @@ test('policy set adds to what is there, shows it as it is typed, and takes away 
   expect((await here.run(['policy', 'get', 'jobs/'])).stdout).toMatch(/ttlMax=1h.*lockDelay=10s|lockDelay=10s.*ttlMax=1h/)
   for (const bad of ['foo=1', 'ttlMax=5', 'capacity', 'capacity=many'])
     expect((await here.run(['policy', 'set', 'jobs', bad])).code).toBe(64)
+  expect((await here.run(['policy', 'set', 'jobs', 'capactiy=3'])).stderr).toMatch(
+    /capactiy, which is not known; there are ttlMin, .*capacity/,
+  )
   await here.json('policy', 'unset', 'jobs')
   expect(await here.json('policy', 'get')).toEqual([])
 })
@@ -106,18 +109,18 @@ test('backup and restore: a file for its owner alone, put back with greater toke
 }, async () => {
   await using here = new Place()
   await here.json('policy', 'set', 'jobs', 'capacity=2')
-  const first = await here.run(['run', 'a', '--ttl', '1s', '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])
+  const first = await here.run(['run', 'a', '--ttl', '3s', '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])
   const file = here.file('backup')
   expect(await here.json('backup', file)).toMatchObject([{ file }])
   expect(statSync(file).mode & 0o777).toBe(0o600)
-  const second = await here.run(['run', 'a', '--ttl', '1s', '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])
+  const second = await here.run(['run', 'a', '--ttl', '3s', '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])
 
   expect(await here.run(['restore', file])).toMatchObject({ code: 1, stderr: expect.stringMatching(/1 policies[\s\S]*--yes/) })
   await using busy = await connect(here.url)
   expect(await here.run(['restore', file, '--yes'])).toMatchObject({ code: 69, stderr: expect.stringMatching(/in shared use by/) })
   await busy[Symbol.asyncDispose]()
   const [restored] = (await here.json('restore', file, '--yes')) as [{ quiet: number; nextToken: number }]
-  expect(restored.quiet).toBe(1_000)
+  expect(restored.quiet).toBe(3_000)
   const third = await here.run(['run', 'a', '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])
   const tokens = [first, second, third].map(({ stdout }) => Number(stdout))
   expect(tokens[1]).toBeGreaterThan(tokens[0]!)

@@ -116,9 +116,9 @@ test('when the server does not answer any more, the command is ended while its l
     'run',
     'a',
     '--ttl',
-    '9s',
+    '15s',
     '--grace',
-    '2s',
+    '4s',
     '--',
     'sh',
     '-c',
@@ -128,7 +128,7 @@ test('when the server does not answer any more, the command is ended while its l
   server.process.kill('SIGSTOP')
   const { code, stderr } = await running.finished
   expect(code).toBe(79)
-  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. The command is ended: TERM now, KILL in 2 s/.exec(stderr) ?? []
+  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. The command is ended: TERM now, KILL in 4 s/.exec(stderr) ?? []
   expect(Number(left)).toBeGreaterThan(1)
 })
 

@@ -132,7 +132,7 @@ export function alive(pid: number): boolean {
 }
 
 /** Looks again until it is so; fails when it takes too long. For what real processes do in their own time. */
-export async function eventually<T>(what: string, look: () => T | Promise<T>, within = 15_000): Promise<NonNullable<T>> {
+export async function eventually<T>(what: string, look: () => T | Promise<T>, within = 30_000): Promise<NonNullable<T>> {
   const end = performance.now() + within
   for (;;) {
     const found = await look()

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { statSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -86,7 +86,7 @@ describe('several processes on one file', () => {
     const error = await refused(folder.path)
     expect(error.facts).toMatchObject({ owner: child.pid, address: 'leasehold://127.0.0.1:7420' })
     expect(error.message).toContain('serves it at leasehold://127.0.0.1:7420: connect there')
-    child.process.kill('SIGSTOP')
+    await child.stop()
     expect((await refused(folder.path)).message).toContain(`kill -CONT ${child.pid}`)
     child.process.kill('SIGCONT')
   })
@@ -124,7 +124,7 @@ describe('several processes on one file', () => {
     await using store = await folder.open({ patience: 300 })
     const after = await append(store, 'a', START)
     await child.ask('beginTransaction', folder.path)
-    child.process.kill('SIGSTOP')
+    await child.stop()
     const error: LeaseError = await store.append(Uint8Array.of(1), after).then(
       () => expect.fail('appended'),
       error => error,
@@ -263,6 +263,12 @@ class Child implements AsyncDisposable {
       this.#asked.set(id, { resolve, reject })
       this.process.send([id, call, ...args])
     })
+  }
+
+  /** On a busy machine the signal takes its time. */
+  async stop(): Promise<void> {
+    this.process.kill('SIGSTOP')
+    await expect.poll(() => readFileSync(`/proc/${this.pid}/stat`, 'latin1')).toMatch(/^\d+ \(.*\) T/)
   }
 
   async kill(): Promise<void> {

@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
 import type { Acquire } from '../src/kernel/command.ts'
 import { connect, open } from '../src/open.ts'
@@ -158,27 +158,24 @@ test('leases are held through http:// as through anything else', async () => {
   expect((await lessor.read({ kind: 'resource', resource: 'jobs/nightly' })).value.grants[0]?.holder).toBe('bob')
 })
 
-test('a watch ends when it is told to, and with its lessor, also after what fetch holds of it was collected', async () => {
+test('a watch ends with its signal, and with its lessor, also when garbage was collected meanwhile', async () => {
+  await using here = await world()
+  await using lessor = await HttpLessor.open(here.url)
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc') as () => void
-  await using here = await world()
-  const lessor = await HttpLessor.open(`http://127.0.0.1:${here.port}`)
-  const ending = new AbortController()
-  const never = new AbortController()
-  const told = { ended: 0, closed: 0 }
-  const follow = async (name: keyof typeof told, signal: AbortSignal) => {
-    for await (const _ of lessor.watch(name, { signal })) told[name]++
-  }
-  const [first, second] = [follow('ended', ending.signal), follow('closed', never.signal).catch((error: unknown) => error)]
-  await lessor.propose(acquire('ann', 'ended'))
-  await lessor.propose(acquire('ann', 'closed'))
-  await vi.waitFor(() => expect(told).toEqual({ ended: 1, closed: 1 }))
-  for (let i = 0; i < 10; i++) {
+  const stop = new AbortController()
+  const [one, two] = [stop.signal, new AbortController().signal].map(async signal => {
+    for await (const _ of lessor.watch('', { signal }));
+  })
+  await expect.poll(() => here.server.desk.watches).toBe(2)
+  for (let i = 0; i < 3; i++) {
     collect()
     await turn()
   }
-  ending.abort()
-  await first
+  stop.abort()
+  await one
+  await expect.poll(() => here.server.desk.watches).toBe(1)
   await lessor[Symbol.asyncDispose]()
-  expect(await second).toMatchObject({ code: 'UNAVAILABLE' })
+  await expect(two).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await expect.poll(() => here.server.desk.watches).toBe(0)
 })

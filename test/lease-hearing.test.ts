@@ -189,4 +189,4 @@ test('with a key that may acquire and not watch, a waiter hears of its grant and
   const stop = new AbortController()
   for (const prefix of ['', 'secret'])
     await expect(ci.watch(prefix, { signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toMatchObject({ code: 'FORBIDDEN' })
-}, 20_000)
+}, 60_000)

@@ -57,10 +57,10 @@ test('a loop that is blocked for longer than the ttl, but not for longer than ma
   const holder = child(
     here.url,
     { holder: 'blocked', heartbeat: 'worker', maxStall: '30s' },
-    `const lease = await leases.acquire('k', { ttl: '1s' })
+    `const lease = await leases.acquire('k', { ttl: '4s' })
      say({ held: true })
      await pause(500)
-     block(4_000)
+     block(6_000)
      say({ held: lease.held, aborted: lease.signal.aborted, remaining: lease.remaining() > 0 })
      await pause(500)
      say({ held: lease.held, aborted: lease.signal.aborted, until: now(), token: lease.token, losses: leases.losses })
@@ -84,11 +84,11 @@ test('a loop that is blocked for longer than maxStall loses its lease, another g
   const holder = child(
     here.url,
     { holder: 'blocked', heartbeat: 'worker', maxStall: '1500ms' },
-    `const lease = await leases.acquire('k', { ttl: '1s' })
+    `const lease = await leases.acquire('k', { ttl: '4s' })
      say({ held: true })
      await pause(2_500)
      const from = now()
-     block(9_000)
+     block(14_000)
      let error
      try { lease.assertHeld() } catch (thrown) { error = thrown }
      say({ held: lease.held, aborted: lease.signal.aborted, code: error.code, cause: error.facts.cause, from, woke: now(), token: lease.token })
@@ -106,7 +106,7 @@ test('a loop that is blocked for longer than maxStall loses its lease, another g
   expect([await holder.ended, await rival.ended]).toEqual([0, 0])
 })
 
-test('the thread keeps no process alive once everything is released', { timeout: 30_000 }, async () => {
+test('the thread keeps no process alive once everything is released', { timeout: 60_000 }, async () => {
   using here = place()
   const { ended } = child(here.url, { heartbeat: 'worker' }, `await leases.request('k', { ttl: '1s' }, () => {})`)
   expect(await ended).toBe(0)

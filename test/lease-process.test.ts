@@ -58,7 +58,7 @@ test('a process that waits for a lease, or has one, stays', async () => {
   const { ended, says } = child(
     here.url,
     `console.log('asking')
-     const lease = await leases.acquire('k', { ttl: '500ms' })
+     const lease = await leases.acquire('k', { ttl: '20s' })
      console.log('granted')
      await new Promise(resolve => lease.signal.addEventListener('abort', resolve))
      console.log(lease.signal.reason.facts.cause)`,
@@ -76,7 +76,7 @@ test('process.exit in a critical section leaves nothing that lasts beyond the tt
   await using leases = await connect(here.url, { holder: 'parent' })
   const { ended } = child(here.url, `await leases.request('k', { ttl: '1s' }, () => process.exit(3))`)
   expect(await ended).toMatchObject({ code: 3 })
-  await using lease = await leases.acquire('k', { wait: '5s' })
+  await using lease = await leases.acquire('k', { wait: '20s' })
   expect(lease.held).toBe(true)
 })
 
@@ -84,10 +84,10 @@ test('a loop that was blocked for longer than the ttl is told so, and never beli
   using here = place()
   const { ended } = child(
     here.url,
-    `const lease = await leases.acquire('k', { ttl: '300ms' })
+    `const lease = await leases.acquire('k', { ttl: '2s' })
      const { signal } = lease
      await new Promise(resolve => setTimeout(resolve, 50))
-     const end = Date.now() + 700
+     const end = Date.now() + 2_500
      while (Date.now() < end);
      console.log(lease.held)
      await new Promise(resolve => setImmediate(() => setImmediate(resolve)))

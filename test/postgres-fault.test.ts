@@ -11,7 +11,8 @@ import { type Position, START } from '../src/store.ts'
 import { Cable, through } from '../src/testing/cable.ts'
 import { describePromises, type Engine, engine } from './engine.ts'
 
-const PATIENCE = 400
+/** Of one who meets silence: short, but longer than a busy machine makes an ordinary answer wait. */
+const PATIENCE = 1_500
 const entry = (...bytes: number[]) => Uint8Array.from(bytes)
 
 async function codeOf(call: Promise<unknown>): Promise<string> {
@@ -54,7 +55,7 @@ describePromises('postgres', 'a log in Postgres', () => {
     server = await engine('postgres', { args: ['-c', 'max_connections=60'] })
     admin = new pg.Pool({ connectionString: server.url, max: 3 })
     admin.on('error', () => {})
-    await (await opened({ patience: 5_000 }))[Symbol.asyncDispose]() // the tables are there from here on
+    await (await opened())[Symbol.asyncDispose]() // the tables are there from here on
   })
   afterAll(async () => {
     await admin?.end()
@@ -63,7 +64,7 @@ describePromises('postgres', 'a log in Postgres', () => {
 
   const newName = () => `log ${++logs}`
   const opened = async (options: Partial<PostgresStoreOptions> = {}): Promise<PostgresStore> => {
-    const store = new PostgresStore({ url: server.url, patience: PATIENCE, ...options })
+    const store = new PostgresStore({ url: server.url, patience: 10_000, ...options })
     await store.open()
     return store
   }
@@ -96,7 +97,7 @@ describePromises('postgres', 'a log in Postgres', () => {
     test('without a word: nobody waits for ever, and it goes on when the connection does', async () => {
       const name = newName()
       await using cable = await Cable.to(server.port)
-      await using store = await opened({ name, url: through(server.url, [server.port], [cable]) })
+      await using store = await opened({ name, url: through(server.url, [server.port], [cable]), patience: PATIENCE })
       await appended(store, entry(1), START)
       cable.silence()
       const began = systemClock.now()
@@ -122,7 +123,7 @@ describePromises('postgres', 'a log in Postgres', () => {
 
   test('pg_terminate_backend in the middle of an append: UNKNOWN, rolled back, and the next one works', async () => {
     const name = newName()
-    await using store = await opened({ name, patience: 5_000 })
+    await using store = await opened({ name })
     const blocker = await admin.connect()
     try {
       await blocker.query('begin')
@@ -146,26 +147,26 @@ describePromises('postgres', 'a log in Postgres', () => {
   test('whoever stands still in the middle of its append holds up nobody', async () => {
     const name = newName()
     await using cable = await Cable.to(server.port)
-    await using still = await opened({ name, url: through(server.url, [server.port], [cable]), patience: 5_000 })
-    await using store = await opened({ name, patience: 5_000 })
+    await using still = await opened({ name, url: through(server.url, [server.port], [cable]), patience: 20_000 })
+    await using store = await opened({ name })
     let after = START
     for (let i = 0; i < 12; i++) after = await appended(store, new Uint8Array(1 << 20).fill(i), after)
     await still.read(after)
     // The request leaves; of the answer nothing is ever read. If it carried all that was missed, no buffer on the way could take it.
     cable.deafen()
     const appending = codeOf(still.append(entry(1), START))
-    await eventually(async () => expect(await store.read(after)).toMatchObject({ entries: { length: 1 } }), 3_000)
+    await eventually(async () => expect(await store.read(after)).toMatchObject({ entries: { length: 1 } }), 8_000)
     const began = systemClock.now()
     expect((await store.append(entry(2), after)).kind).toBe('appended')
-    expect(systemClock.now() - began).toBeLessThan(1_000)
+    expect(systemClock.now() - began).toBeLessThan(8_000) // the one that stands still has the patience for more
     cable.disconnect()
     expect(await appending).toBe('UNKNOWN')
   })
 
   test('anybody may call on its channel: that is a reason to look, and nothing more', async () => {
     const name = newName()
-    await using store = await opened({ name, patience: 5_000 })
-    await using other = await opened({ name, patience: 5_000 })
+    await using store = await opened({ name })
+    await using other = await opened({ name })
     const { rows } = await admin.query('select id from leasehold.log where name = $1', [name])
     const waiting = store.read(START, { wait: new AbortController().signal })
     for (const payload of ['', 'nonsense', '5 x', '1 1 1', '99999999999999999999 1', '1 99999999999999999999999', 'hello 1'])
@@ -262,7 +263,7 @@ describePromises('postgres', 'a log in Postgres', () => {
     await admin.query('create database strict')
     await admin.query(`alter database strict set default_transaction_isolation = 'serializable'`)
     const url = server.url.replace(/postgres$/, 'strict')
-    const stores = await Promise.all([1, 2, 3].map(() => opened({ url, patience: 5_000 })))
+    const stores = await Promise.all([1, 2, 3].map(() => opened({ url })))
     await Promise.all(
       stores.map(async store => {
         for (let i = 0; i < 20; i++) await eventually(() => store.append(entry(i), START))

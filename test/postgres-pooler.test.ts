@@ -51,7 +51,7 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     const waiting = store.read(START, { wait: new AbortController().signal })
     await direct.append(Uint8Array.of(1), START)
     expect((await waiting).kind).toBe('entries')
-    expect(systemClock.now() - began).toBeLessThan(2_000)
+    expect(systemClock.now() - began).toBeLessThan(10_000)
   })
 
   test('a pooler that gives each client a session of its own is heard, and that is found out', async () => {

@@ -13,7 +13,8 @@ import { type Position, START, type Store } from '../src/store.ts'
 import { Cable } from '../src/testing/cable.ts'
 import { describePromises, type Engine, engine } from './engine.ts'
 
-const PATIENCE = 400
+/** Of one who meets silence: short, but longer than a busy machine makes an ordinary answer wait. */
+const PATIENCE = 1_500
 const NOT_PERSISTENT = ['--appendonly', 'no']
 
 describePromises('redis', 'what Redis refuses', () => {

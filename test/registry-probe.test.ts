@@ -5,6 +5,7 @@ import { type AddressInfo, createServer } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { type ProbeOptions, probe } from '../src/server/registry/probe.ts'
 import { ProbeRules, plainAddress } from '../src/server/registry/probe-rule.ts'
+import { ManualClock } from '../src/testing/manual-clock.ts'
 
 const LOCAL = new ProbeRules(['127.0.0.1:*'])
 
@@ -138,4 +139,13 @@ describe('a probe', () => {
       expect(await look(url)).toMatchObject({ status: 'critical', reason: expect.stringMatching(/address/) })
     },
   )
+})
+
+test('an answer that came while this server stood still itself is read before anyone is judged', async () => {
+  const clock = new ManualClock()
+  await using target = createHttp((_, response) => {
+    response.end('well')
+    clock.stall(6_000)
+  })
+  expect(await look(`http://127.0.0.1:${await listening(target)}/`, { clock })).toEqual({ status: 'passing' })
 })

@@ -321,7 +321,7 @@ describe('with a key', () => {
     expect(await found.list()).toEqual([])
     await using _me = await root.registry.register({ service: 's', address: 'tcp://h:1' })
     await expect.poll(() => found.list(), { timeout: 10_000 }).toHaveLength(1)
-  }, 20_000)
+  }, 60_000)
 })
 
 test('what was discovered is not listed any more once the leases are closed', async () => {

@@ -53,7 +53,7 @@ export const scenes: Readonly<Record<string, (place: Place) => Promise<void>>> =
     await using b = await open('b')
     const what = { service: 's', instance: '1', address }
     const events: RegistrationEvent[] = []
-    const first = await a.registry.register({ ...what, ttl: '1s', onEvent: event => events.push(event) })
+    const first = await a.registry.register({ ...what, ttl: '4s', onEvent: event => events.push(event) })
     const refused = await b.registry.register(what).catch(error => error)
     expect(refused).toBeInstanceOf(LeaseError)
     expect(refused).toMatchObject({ code: 'HELD', facts: { holder: 'a' } })

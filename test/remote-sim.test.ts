@@ -238,3 +238,21 @@ describe('clients and servers over a bad network', () => {
       expect(connections).toBeGreaterThan(CLIENTS + 5)
     })
 })
+
+test('the first lease of a client that was idle is kept, too, when its server stands still', async () => {
+  for (const idle of [700, 1_500, 2_500, 4_000]) {
+    const world = new World(1)
+    const { clock, network } = world
+    await world.start()
+    const lessor = await world.connect()
+    const leases = new Leases(lessor, { clock, holder: 'ann' })
+    await clock.advance(idle)
+    const lease = await world.until(leases.acquire('a', { ttl: 1_500 }))
+    network.stalled.add(lessor.server!)
+    for (let i = 0; i < 300; i++) await clock.advance(10)
+    expect(lease.held, `after ${idle} ms`).toBe(true)
+    world.heal()
+    await world.until(Promise.resolve(leases[Symbol.asyncDispose]()))
+    await world.stop()
+  }
+})

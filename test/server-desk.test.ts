@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
 import type { Acquire } from '../src/kernel/command.ts'
 import { Replica } from '../src/replica/replica.ts'
@@ -276,7 +276,7 @@ describe('when a key is revoked', () => {
     const { id } = (await here.lessor.propose({ kind: 'key', name: 'jobs', hash: HASH, allow })) as { id: number }
     await here.lessor.propose({ kind: 'key', name: 'root', hash: 'b'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
     await here.lessor.propose(acquire('ann', 'quiet/q', { ttl: 60_000 }))
-    await vi.waitFor(() => expect(there.desk.gate.hasKeys).toBe(true))
+    await expect.poll(() => there.desk.gate.hasKeys).toBe(true)
     return {
       ...{ here, there, id, caller: { key: id, name: 'jobs' } },
       async [Symbol.asyncDispose]() {

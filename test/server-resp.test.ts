@@ -437,7 +437,7 @@ describe('a list', () => {
     expect(await message(raw.ask('LEASE.LIST', 'a', 'LIMIT'))).toMatch(/^INVALID /)
   })
 
-  test('that is not whole is not taken for one that is', { timeout: 30_000 }, async () => {
+  test('that is not whole is not taken for one that is', { timeout: 60_000 }, async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     for (let i = 0; i <= 100; i++) await raw.ask('LEASE.ACQUIRE', ...Array.from({ length: 100 }, (_, j) => `a/${i}/${j}`), 'TTL', 60_000)

@@ -289,13 +289,13 @@ describePromises('etcd', 'a store in an etcd of its own', () => {
     const { alarms } = await asked<{ alarms: { memberID: string }[] }>(etcd.port, '/maintenance/alarm')
     for (const alarm of alarms) await asked(etcd.port, '/maintenance/alarm', { ...alarm, action: 'DEACTIVATE' })
     await append(one, 'b', after)
-  }, 30_000)
+  }, 60_000)
 
   test('an etcd without its gateway is told apart from one that does not answer', async () => {
     await using etcd = await engine('etcd', { args: ['--enable-grpc-gateway=false'] })
     const error = await rejected(store('leasehold', [etcd.port]))
     expect(error).toMatchObject({ code: 'UNSUPPORTED', message: expect.stringContaining('--enable-grpc-gateway') })
-  }, 30_000)
+  }, 60_000)
 
   test('killed and restarted, everything acknowledged is there, and a reader that waits goes on', async () => {
     await using etcd = await engine('etcd')

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Worker } from 'node:worker_threads'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { Replica } from '../src/replica/replica.ts'
 import { FileStore } from '../src/store/file.ts'
 import { loadEngine } from '../src/store/file-engine.ts'
@@ -121,7 +121,7 @@ describe('a thread that ends though nobody closed the store', () => {
       await renew()
       expect(replica.seen.memoryRenewals).toBe(1)
       await threads[0]!.terminate()
-      await vi.waitFor(() => expect(replica.signal.aborted).toBe(true))
+      await expect.poll(() => replica.signal.aborted).toBe(true)
       expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('has ended') })
       await expect(renew()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
       await using next = new FileStore({ path: place.path, own: { name: 'second' } })

@@ -154,13 +154,16 @@ export class Errand {
   /** No renewal is answered, and what is left is just enough to end the command. */
   async #endInTime(lease: Lease, over: AbortSignal): Promise<void> {
     try {
-      for (;;) {
+      for (let late = false; ; ) {
         const needed = Math.min(this.#options.grace, lease.ttl / 3)
         const left = lease.remaining()
         if (lease.signal.aborted) return
         // 0 without an end: the wall clock jumped, and a renewal that is under way will say.
-        if (left > 0 && left <= needed) break
-        await pause(this.#clock, left === 0 ? 10 : left - needed, over)
+        const short = left > 0 && left <= needed
+        // Woken late, we have stood still ourselves, and the renewal has only now been sent: its answer has half of what is left.
+        if (short && (late || left > needed * 0.9)) break
+        late = short
+        await pause(this.#clock, left === 0 ? 10 : short ? left / 2 : left - needed, over)
       }
     } catch {
       return // the command has ended by itself

@@ -72,7 +72,8 @@ export async function main(argv: readonly string[]): Promise<void> {
 function mistyped({ message, code }: CommanderError, argv: readonly string[], all: Command): Error {
   if (code === 'commander.help') return incomplete(argv, all)
   const hint = code === 'commander.unknownOption' ? ' What belongs to the command that is run comes after --.' : ''
-  return usage(message.replace(/^error: /, ''), `See leasehold help, or leasehold help COMMAND.${hint}`)
+  // A suggestion stands on a line of its own.
+  return usage(message.replace(/^error: /, '').replaceAll('\n', ' '), `See leasehold help, or leasehold help COMMAND.${hint}`)
 }
 
 /** A command that only others are below of, or help about one that is not there. */

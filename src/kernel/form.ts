@@ -68,7 +68,7 @@ function fields(spec: Readonly<Record<string, Check>>): Check {
     // Makes no list of them, as Object.keys would; what an object inherits is refused like any other field.
     for (const name in object) {
       const check = checks[name]
-      if (check === undefined) return `has a field ${name.slice(0, 64)}, which is not known`
+      if (check === undefined) return `has a field ${name.slice(0, 64)}, which is not known; there are ${Object.keys(checks).join(', ')}`
       const field = object[name]
       const wrong = field === undefined ? undefined : check(field)
       if (wrong !== undefined) return `${name} ${wrong}`

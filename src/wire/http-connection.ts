@@ -140,9 +140,10 @@ function parsed(url: string): URL {
 /** Without waiting for whoever carries it to notice: in Node 20 a `fetch` does not hear its signal any more once its request was collected. */
 export function unlessEnded<T>(signal: AbortSignal, answer: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-    if (signal.aborted) reject(signal.reason)
-    answer.then(resolve, reject)
+    const end = () => reject(signal.reason)
+    signal.addEventListener('abort', end)
+    if (signal.aborted) end()
+    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', end))
   })
 }
 

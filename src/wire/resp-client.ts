@@ -275,7 +275,8 @@ export class RemoteLessor implements Lessor {
 
   #learn(outcome: Outcome): void {
     this.#revision = Math.max(this.#revision, outcome.revision)
-    this.#terms.learn(outcome)
+    // The next look at the server was planned without it, and would come too late for its first renewal.
+    if (this.#terms.learn(outcome) && this.#connection?.open) this.#guard(this.#connection)
   }
 
   // Watching
@@ -448,6 +449,7 @@ export class RemoteLessor implements Lessor {
 
   /** Notices a server that says nothing any more, or that answers but does not renew. */
   #guard(connection: Connection): void {
+    this.#watchdog?.()
     const silence = this.#silence(connection)
     this.#watchdog = this.#clock.after(silence / 2, () => {
       if (!this.#isSilent(connection, silence)) return this.#guard(connection)

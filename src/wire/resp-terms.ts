@@ -9,9 +9,12 @@ export class Terms {
   #former = Number.POSITIVE_INFINITY
   #since = 0
 
-  learn(outcome: Outcome): void {
+  /** Whether it has become shorter. */
+  learn(outcome: Outcome): boolean {
+    const before = Math.min(this.#present, this.#former)
     if (outcome.kind === 'granted') this.#told(outcome.ttl)
     else if (outcome.kind === 'renewed') for (const ttl of outcome.ttls) if (ttl !== GONE && ttl > 0) this.#told(ttl)
+    return this.#present < before
   }
 
   #told(ttl: number): void {

@@ -22,10 +22,18 @@ const calls = {
     return { holders: value.map(({ holder }) => holder), now: systemClock.now() }
   },
 
-  /** Acquires two things and an entry at once, confirms them, and lets go of every other one, for ever, in so many lines at once. */
-  async pour({ life, lines }) {
+  /**
+   * Acquires two things and an entry at once, confirms them, and lets go of every other one, in so many lines at once, until it is killed. Who
+   * is to kill it may have been kept from running: not for ever, or entries are trimmed that nobody outside has read.
+   */
+  async pour({ life, lines, most }) {
+    let told = 0
+    const tell = (...what) => {
+      told++
+      process.send(['told', ...what])
+    }
     const pourOne = async line => {
-      for (let n = 0; ; n++) {
+      for (let n = 0; told < most; n++) {
         const name = `${life}/${line}/${n}`
         const outcome = await replica.propose({
           kind: 'acquire',
@@ -49,10 +57,6 @@ const calls = {
   async close() {
     await replica[Symbol.asyncDispose]()
   },
-}
-
-function tell(...what) {
-  process.send(['told', ...what])
 }
 
 process.on('message', ([id, call, ...args]) => {
