@@ -58,7 +58,7 @@ export class Model {
   acquire(request: Request): string {
     const { holder, ttl, wishes, any = 0, wait = false, priority = 0, parent = 0, grace = 0 } = request
     for (const wish of wishes) if (wish.units > this.#room(wish.resource)) return 'INVALID'
-    if (parent >= this.#nextLease) return 'INVALID'
+    if (parent >= this.#nextLease || this.#find(parent)?.status === 'waiting') return 'INVALID'
     if (parent > 0 && !['live', 'suspect'].includes(this.#find(parent)?.status ?? '')) return 'GONE'
     const status: Status = 'waiting'
     const entry: Entry = {
