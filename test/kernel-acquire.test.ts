@@ -310,6 +310,17 @@ describe('steal', () => {
     }
   })
 
+  test('force is granted at once, whoever else is first in line', () => {
+    const world = new World()
+    const victim = world.acquire('v', 'x')
+    world.queue('t', 'x', { steal: 'after' })
+    world.acquire('giver', 'y')
+    const heir = world.do({ kind: 'transfer', lease: victim.lease + 2, to: 'heir' })
+    expect(heir).toMatchObject({ kind: 'done' })
+    expect(world.ask('u', ['x', 'y'], { steal: 'force', wait: true })).toMatchObject({ kind: 'granted' })
+    expect([world.waiters('x'), world.waiters('y')]).toEqual([['t'], ['heir']])
+  })
+
   test('who steals must say that it waits', () => {
     const world = new World()
     world.refused(world.ask('t', 'x', { steal: 'after' }), 'INVALID', /wait/)

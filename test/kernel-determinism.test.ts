@@ -14,7 +14,7 @@ import { Stream } from './kernel/stream.ts'
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
  * whether logs that exist would lead elsewhere as well: that needs a new rules version.
  */
-const GOLDEN = '4d31fb0a0b9ba3ec 1633861099 3882280585'
+const GOLDEN = '240f0743aad390a7 24873195 2806790074'
 
 function write(seed: number, length: number): { state: State; entries: Uint8Array[] } {
   const state = found()

@@ -53,7 +53,7 @@ describe('parents and children', () => {
     world.due(suspect.lease)
     world.acquire('c', 'b', { parent: suspect.lease })
     const waiter = world.queue('w', 'a')
-    world.refused(world.ask('c', 'c', { parent: waiter.lease }), 'GONE')
+    world.refused(world.ask('c', 'c', { parent: waiter.lease }), 'INVALID', /still waits/)
     const frozen = world.acquire('f', 'd')
     world.do({ kind: 'revoke', target: { lease: frozen.lease } })
     world.refused(world.ask('c', 'c', { parent: frozen.lease }), 'GONE')

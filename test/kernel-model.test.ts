@@ -58,13 +58,19 @@ function holds(state: State): string[] {
 }
 
 describe('the kernel does what a naive model of it does', { timeout: 120_000 }, () => {
-  test.each([0, 700])('with a lock-delay of %d ms', lockDelay => {
+  test.each([
+    { lockDelay: 0, fit: [] },
+    { lockDelay: 700, fit: [] },
+    { lockDelay: 0, fit: ['x', 'pool', 'big/pool'] },
+    { lockDelay: 0, fit: resources },
+  ])('with a lock-delay of $lockDelay ms, and overtaking where it fits: $fit', ({ lockDelay, fit }) => {
     fc.assert(
       fc.property(fc.array(step, { minLength: 1, maxLength: 60, size: 'max' }), steps => {
         const world = new World({ strict: false })
-        for (const [name, units] of Object.entries(capacity)) world.policy(name, { capacity: units })
+        for (const name of resources)
+          world.policy(name, { capacity: { x: 1, y: 1, ...capacity }[name], queue: fit.includes(name) ? 'fit' : 'fifo' })
         if (lockDelay > 0) world.policy('', { lockDelay })
-        const model = new Model({ capacity, lockDelay })
+        const model = new Model({ capacity, lockDelay, fit })
         /** The nth lease that is there, or was. */
         const id = (n: number) => 1 + (n % world.state.nextLease)
         for (const [i, next] of steps.entries()) {

@@ -150,6 +150,40 @@ describe('the queue', () => {
     expect(world.waiters('p/1')).toEqual(['big'])
   })
 
+  test('fit: of several things that come free at once, each goes to the first who fits', () => {
+    const world = new World()
+    world.policy('', { queue: 'fit' })
+    const { lease } = world.acquire('a', ['x', 'y'])
+    world.queue('first', 'y')
+    world.queue('both', ['x', 'y'])
+    world.queue('last', 'x')
+    world.release(lease)
+    expect([world.holders('x'), world.holders('y')]).toEqual([['last'], ['first']])
+  })
+
+  test('fit: nor does one who would take any of them take what another stood before it for', () => {
+    const world = new World()
+    world.policy('', { queue: 'fit' })
+    const { lease } = world.acquire('a', ['x', 'y'])
+    world.queue('first', 'y')
+    world.queue('any', ['y', 'x'], { any: 1 })
+    world.queue('last', 'x')
+    world.do({ kind: 'release', lease })
+    expect([world.holders('x'), world.holders('y')]).toEqual([['any'], ['first']])
+  })
+
+  test('fit: one who has to let another go first is not passed over where it stood before others', () => {
+    const world = new World()
+    world.policy('', { queue: 'fit' })
+    world.policy('y', { queue: 'fifo', capacity: 2 })
+    const { lease } = world.acquire('a', ['x', 'y:2'])
+    world.queue('first', 'y')
+    world.queue('both', ['x', 'y'])
+    world.queue('last', 'x')
+    world.release(lease)
+    expect([world.holders('x'), world.holders('y')]).toEqual([['both'], ['first', 'both']])
+  })
+
   test('fit: one that is served makes way elsewhere for one that stood before it here', () => {
     const world = new World()
     world.policy('p', { capacity: 2, queue: 'fit' })

@@ -10,7 +10,7 @@ import { badName, badText, under } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
 import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
-import { choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
+import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
@@ -123,7 +123,7 @@ export function wantsUnder(lease: Lease, prefix: string): boolean {
 }
 
 function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): number {
-  if (command.steal !== undefined) return FIRST_IN_LINE
+  if (command.steal !== undefined) return command.steal === 'force' ? BY_FORCE : FIRST_IN_LINE
   const priority = command.priority ?? 0
   let aging = 0
   for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))
@@ -186,6 +186,8 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (parent === undefined || (parent.status !== LIVE && parent.status !== SUSPECT)) {
       if (!(command.parent >= 1 && command.parent < state.nextLease))
         return invalid(state, `there is no lease ${command.parent} to hang on`)
+      if (parent?.status === WAITING && mayTouch(state, key, parent))
+        return invalid(state, `lease ${command.parent} still waits: nothing can hang on it before it is granted`)
       return gone(state, command.parent)
     }
     // A foreign lease is as good as gone: its existence is nobody else's business.

@@ -177,9 +177,13 @@ export interface PolicyRules {
   readonly capacity?: number
   /** After a lapse, and only then, the units stay withheld this long. */
   readonly lockDelay?: number
+  /** At least this much grace, and at most this long a life, for what is asked for from now on: also for who names a resource and gets another. */
   readonly grace?: number
   readonly maxLife?: number
-  /** How long one may go on holding once another waits. */
+  /**
+   * How long one may go on holding once another waits: counted once for a lease, from the first who waits for any of what it holds, and called off
+   * only if nobody waits when it is over.
+   */
   readonly maxHold?: number
   /** Leases, waiting or not, that one holder may have under the prefix. */
   readonly quota?: number

@@ -10,6 +10,17 @@ export type Wanted = Required<Want>
 
 /** The rank of a thief or an heir: before everyone who merely waits. */
 export const FIRST_IN_LINE = -1e15
+/** The rank of who takes by force: before those as well, or what it frees would be theirs and it would wait. */
+export const BY_FORCE = -2e15
+
+function isBefore(waiter: Lease, rank: number, id: number): boolean {
+  return waiter.rare!.rank < rank || (waiter.rare!.rank === rank && waiter.id < id)
+}
+
+/** Whether one waiter's turn is before another's, wherever they stand. */
+export function standsBefore(one: Lease, other: Lease): boolean {
+  return isBefore(one, other.rare!.rank, other.id)
+}
 
 /** Where `rank`, `id` stands or would stand. */
 function place(queue: readonly Lease[], rank: number, id: number): number {
@@ -17,9 +28,7 @@ function place(queue: readonly Lease[], rank: number, id: number): number {
   let high = queue.length
   while (low < high) {
     const middle = (low + high) >>> 1
-    const other = queue[middle]!
-    const before = other.rare!.rank < rank || (other.rare!.rank === rank && other.id < id)
-    if (before) low = middle + 1
+    if (isBefore(queue[middle]!, rank, id)) low = middle + 1
     else high = middle
   }
   return low

@@ -43,6 +43,8 @@ export interface Request {
 export class Model {
   readonly capacity: Readonly<Record<string, number>>
   readonly lockDelay: number
+  /** Where whoever fits may go past one who waits for more. */
+  readonly fit: readonly string[]
   leases: Entry[] = []
   #nextLease = 1
   #nextToken = 1
@@ -50,15 +52,17 @@ export class Model {
   constructor({
     capacity = {},
     lockDelay = 0,
-  }: { readonly capacity?: Readonly<Record<string, number>>; readonly lockDelay?: number } = {}) {
+    fit = [],
+  }: { readonly capacity?: Readonly<Record<string, number>>; readonly lockDelay?: number; readonly fit?: readonly string[] } = {}) {
     this.capacity = capacity
     this.lockDelay = lockDelay
+    this.fit = fit
   }
 
   acquire(request: Request): string {
     const { holder, ttl, wishes, any = 0, wait = false, priority = 0, parent = 0, grace = 0 } = request
     for (const wish of wishes) if (wish.units > this.#room(wish.resource)) return 'INVALID'
-    if (parent >= this.#nextLease) return 'INVALID'
+    if (parent >= this.#nextLease || this.#find(parent)?.status === 'waiting') return 'INVALID'
     if (parent > 0 && !['live', 'suspect'].includes(this.#find(parent)?.status ?? '')) return 'GONE'
     const status: Status = 'waiting'
     const entry: Entry = {
@@ -161,9 +165,11 @@ export class Model {
       const others = this.leases.flatMap(other => other.held).filter(held => held.resource === wish.resource)
       const used = others.reduce((sum, held) => sum + (held.shared ? 0 : held.units), 0)
       const fits = wish.shared ? used === 0 : !others.some(held => held.shared) && used + wish.units <= this.#room(wish.resource)
-      const first = !this.#line().some(
-        other => other !== lease && this.#comesBefore(other, lease) && other.wishes.some(its => its.resource === wish.resource),
-      )
+      const first =
+        this.fit.includes(wish.resource) ||
+        !this.#line().some(
+          other => other !== lease && this.#comesBefore(other, lease) && other.wishes.some(its => its.resource === wish.resource),
+        )
       return fits && first
     })
     const needed = lease.any === 0 ? lease.wishes.length : lease.any

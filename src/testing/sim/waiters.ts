@@ -7,6 +7,8 @@ import { FROZEN, findLease, type Lease, type Resource, type State } from '../../
 
 /** Before everyone who merely waits. */
 const FIRST = -1e15
+/** Before those, too. */
+const FORCED = -2e15
 const PRIORITY = 1e9
 
 export class Waiters {
@@ -129,7 +131,7 @@ export class Waiters {
 }
 
 function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
-  if (steal !== undefined) return FIRST
+  if (steal !== undefined) return steal === 'force' ? FORCED : FIRST
   const aging = Math.max(0, ...wants.map(({ resource }) => rule(state, resource, 'aging')))
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
