@@ -1,15 +1,12 @@
 /** One visit of a command to the place where leases live: settings read, opened, signals heard, closed again whatever happens. */
 import type { Command } from 'commander'
-import { type Clock, pause, systemClock } from '../clock.ts'
+import { type Clock, systemClock } from '../clock.ts'
 import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
-import { open, pathOf } from '../open.ts'
+import { open } from '../open.ts'
 import { Interrupted, usage } from './exit.ts'
 import { Output } from './output.ts'
 import { blamed, type Flags, type Settings, settingsOf } from './settings.ts'
-
-/** A thread that is in the middle of SQLite when its process exits takes it down with an abort: opening a file is waited for. */
-const FILE_PATIENCE = 5_000
 
 const OPTIONS = {
   store: ['--store <url>', 'where leases live (LEASEHOLD_URL; default: a file of your own)'],
@@ -63,7 +60,7 @@ export async function visit<T>(command: Command, work: (here: Visit) => Promise<
   const stay = stayAlive(systemClock)
   try {
     const { settings, out } = asked(command)
-    await using leases = await unlessEnded(connected(settings), signal, pathOf(settings.url) === undefined ? 0 : FILE_PATIENCE)
+    await using leases = await unlessEnded(connected(settings), signal)
     const { lessor, clock } = leases
     const read: Visit['read'] = query => lessor.read(query, { consistent: true, signal })
     return await work({ settings, out, leases, lessor, clock, signal, read })
@@ -79,8 +76,8 @@ async function connected(settings: Settings): Promise<Leases> {
   return new Leases(lessor, holder === undefined ? {} : { holder })
 }
 
-/** What is being opened when a signal comes is not used any more: nothing was asked there yet, and the process ends `patience` later at the latest. */
-async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal, patience: number): Promise<Leases> {
+/** What is being opened when a signal comes is not waited for: nothing was asked there yet. */
+async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal): Promise<Leases> {
   let abort = () => {}
   const ended = new Promise<never>((_, reject) => {
     abort = () => reject(signal.reason)
@@ -90,8 +87,7 @@ async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal, patien
   try {
     return await Promise.race([opening, ended])
   } catch (error) {
-    const closed = opening.then(leases => leases[Symbol.asyncDispose]()).catch(() => {})
-    if (signal.aborted) await Promise.race([closed, pause(systemClock, patience, undefined, { ref: true })])
+    opening.then(leases => leases[Symbol.asyncDispose]()).catch(() => {})
     throw error
   } finally {
     signal.removeEventListener('abort', abort)

@@ -23,7 +23,7 @@ export function standsBefore(one: Lease, other: Lease): boolean {
 }
 
 /** Where `rank`, `id` stands or would stand. */
-function place(queue: readonly Lease[], rank: number, id: number): number {
+export function place(queue: readonly Lease[], rank: number, id: number): number {
   let low = 0
   let high = queue.length
   while (low < high) {

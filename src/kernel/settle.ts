@@ -1,7 +1,7 @@
 import type { Effects } from './effects.ts'
 import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
-import { choose, grant, leaveQueues, standsBefore } from './queue.ts'
+import { choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
 import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
 
 /** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
@@ -12,59 +12,86 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
   }
 }
 
-/** How far a queue has been gone through. */
-interface Walk {
-  readonly resource: Resource
-  at: number
-  next: Lease
-}
-
 /**
  * Whatever else is free is looked at together with the first, by rank and not queue after queue: one who wants two of the things must not get
  * them before another who stands ahead of it for the second alone. Those who were passed over need not be asked again: a grant leaves
  * less room, and moves up only those behind.
  */
 function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
-  /** The next one last. */
-  const walks: Walk[] = []
-  for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take())
-    goOn(state, walks, { resource, at: 0, next: resource.queue[0]! })
-  for (let walk = walks.pop(); walk !== undefined; walk = walks.pop()) {
-    const { resource, at, next } = walk
-    // It was granted on another's walk, and has left.
-    if (resource.queue[at] !== next) {
-      goOn(state, walks, walk)
-      continue
-    }
+  const turns = new Turns()
+  for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
+  for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
+    const { resource, next } = walk
     const { wants, any, rank } = next.rare!
-    const chosen = choose(state, wants, any, rank, next.id)
-    if (chosen === undefined) {
-      walk.at = rule(state, resource.name, 'queue') === 'fit' ? at + 1 : Number.POSITIVE_INFINITY
-    } else {
-      touch(state, next)
-      leaveQueues(state, next, freed)
-      Object.assign(rareOf(next), { wants: [], any: 0, holding: [] })
-      grant(state, effects, next, chosen)
+    // Where it stands, or stood before it was granted on another's walk.
+    let at = place(resource.queue, rank, next.id)
+    if (resource.queue[at] === next) {
+      const chosen = choose(state, wants, any, rank, next.id)
+      if (chosen === undefined) {
+        at = rule(state, resource.name, 'queue') === 'fit' ? at + 1 : resource.queue.length
+      } else {
+        touch(state, next)
+        leaveQueues(state, next, freed)
+        Object.assign(rareOf(next), { wants: [], any: 0, holding: [] })
+        grant(state, effects, next, chosen)
+      }
     }
-    goOn(state, walks, walk)
-    for (let moved = freed.take(); moved !== undefined; moved = freed.take())
-      goOn(state, walks, { resource: moved, at: 0, next: moved.queue[0]! })
+    goOn(state, turns, walk, resource.queue[at])
+    for (let moved = freed.take(); moved !== undefined; moved = freed.take()) begin(state, turns, moved)
   }
 }
 
-/** Puts a walk where its next one's turn is, or ends it. Until then the resource counts as freed, so that nobody frees it twice. */
-function goOn(state: State, walks: Walk[], walk: Walk): void {
-  const { resource, at } = walk
-  const next = resource.queue[at]
-  resource.freed = next !== undefined
+function begin(state: State, turns: Turns, resource: Resource): void {
+  const next = resource.queue[0]
   if (next === undefined) return dropIfIdle(state, resource)
+  goOn(state, turns, { resource, next }, next)
+}
+
+/** Until its queue has been gone through, the resource counts as freed: nobody begins a second walk. */
+function goOn(state: State, turns: Turns, walk: Walk, next: Lease | undefined): void {
+  walk.resource.freed = next !== undefined
+  if (next === undefined) return dropIfIdle(state, walk.resource)
   walk.next = next
-  let low = 0
-  let high = walks.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (standsBefore(next, walks[middle]!.next)) low = middle + 1
-    else high = middle
+  turns.add(walk)
+}
+
+/** How far a queue has been gone through. */
+interface Walk {
+  readonly resource: Resource
+  next: Lease
+}
+
+/** Those whose next one's turn is first come first. A heap: the end of a quiet, or a rule for a prefix, may open every queue there is. */
+class Turns {
+  readonly #heap: Walk[] = []
+
+  add(walk: Walk): void {
+    const heap = this.#heap
+    let at = heap.push(walk) - 1
+    while (at > 0) {
+      const above = (at - 1) >> 1
+      if (!standsBefore(walk.next, heap[above]!.next)) break
+      heap[at] = heap[above]!
+      at = above
+    }
+    heap[at] = walk
   }
-  walks.splice(low, 0, walk)
+
+  take(): Walk | undefined {
+    const heap = this.#heap
+    const first = heap[0]
+    const last = heap.pop()
+    if (first === undefined || heap.length === 0) return first
+    let at = 0
+    for (;;) {
+      let below = 2 * at + 1
+      if (below >= heap.length) break
+      if (below + 1 < heap.length && standsBefore(heap[below + 1]!.next, heap[below]!.next)) below++
+      if (!standsBefore(heap[below]!.next, last!.next)) break
+      heap[at] = heap[below]!
+      at = below
+    }
+    heap[at] = last!
+    return first
+  }
 }

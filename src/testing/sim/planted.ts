@@ -100,8 +100,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'the last in the queue goes first',
     file: 'kernel/queue.js',
-    find: 'other.id < id',
-    put: 'other.id > id',
+    find: 'waiter.id < id',
+    put: 'waiter.id > id',
     expected: ['S14'],
   },
   {
