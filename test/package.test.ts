@@ -35,9 +35,13 @@ const runtime = Object.entries(lock).filter(([path, { dev, peer }]) => path !== 
 test('what is published is the build and the papers: no tests, no sources, no scripts', async () => {
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
-  const allowed = /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|dist\/[^.][^:]*\.(js|js\.map|d\.ts|css|html|svg|json))$/
-  expect(files.map(file => file.path).filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
-  expect(files.map(file => file.path)).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md']))
+  const paths = files.map(file => file.path)
+  const allowed = /^(package\.json|LICENSE|[A-Z]+\.md|docs\/[a-z-]+\.md|dist\/[^.][^:]*\.(js|js\.map|d\.ts|css|html|svg|json))$/
+  expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
+  expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
+  // Whoever reads them where they were installed can follow them.
+  const linked = readFileSync(`${root}/README.md`, 'utf8').matchAll(/\]\((?!https?:)([^)#]+)/g)
+  expect([...linked].map(([, path]) => path!).filter(path => !paths.includes(path))).toEqual([])
 })
 
 test('every door leads into the build', () => {

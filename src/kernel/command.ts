@@ -177,7 +177,7 @@ export interface PolicyRules {
   readonly capacity?: number
   /** After a lapse, and only then, the units stay withheld this long. */
   readonly lockDelay?: number
-  /** At least this much grace, and at most this long a life, for what is asked for from now on: also for who names a resource and gets another. */
+  /** At least this much grace, and at most this long a life, for what is asked for from now on. Of `any`, the rules of all that is named count. */
   readonly grace?: number
   readonly maxLife?: number
   /**

@@ -3,8 +3,15 @@ import { parseArgs } from 'node:util'
 import { findPlanted } from './planted.ts'
 import { PROFILES, type ProfileName, runSeed, type SeedResult } from './run.ts'
 
-const { values } = parseArgs({
-  options: {
+const values = asked()
+
+// Worlds are full of failures that are meant: no long traces. (And of things that live shortly: `npm run sim` leaves more room before anything
+// is swept up, a sixth of the time. It can only be said when Node starts.)
+Error.stackTraceLimit = 2
+process.removeAllListeners('warning') // whoever was killed had leases in hand, and is collected like anything forgotten
+
+function asked() {
+  const options = {
     seeds: { type: 'string', default: '100' },
     seed: { type: 'string' },
     from: { type: 'string', default: '1' },
@@ -14,13 +21,14 @@ const { values } = parseArgs({
     json: { type: 'boolean', default: false },
     trace: { type: 'boolean', default: false },
     first: { type: 'boolean', default: false },
-  },
-})
-
-// Worlds are full of failures that are meant: no long traces. (And of things that live shortly: `npm run sim` leaves more room before anything
-// is swept up, a sixth of the time. It can only be said when Node starts.)
-Error.stackTraceLimit = 2
-process.removeAllListeners('warning') // whoever was killed had leases in hand, and is collected like anything forgotten
+  } as const
+  try {
+    return parseArgs({ options }).values
+  } catch (error) {
+    const known = Object.entries(options).map(([name, { type }]) => `--${name}${type === 'string' ? ' …' : ''}`)
+    return refuse(`${(error as Error).message.split('.')[0]}. There are ${known.join(', ')}; profiles: ${PROFILES.join(', ')}`)
+  }
+}
 
 /** A mistyped option must not look like a world without violations. */
 function refuse(why: string): never {
