@@ -82,6 +82,7 @@ test('policy set adds to what is there, shows it as it is typed, and takes away 
   )
   await here.json('policy', 'unset', 'jobs')
   expect(await here.json('policy', 'get')).toEqual([])
+  expect((await here.run(['help', 'policy', 'set'])).stdout).toMatch(/^Usage: leasehold policy set /)
 })
 
 test('a key is shown once: the log has its hash, and its name ends it', { timeout: SLOW }, async () => {

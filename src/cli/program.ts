@@ -57,7 +57,7 @@ export async function main(argv: readonly string[]): Promise<void> {
   try {
     if (argv.length === 0) say(all.helpInformation().trimEnd())
     if (argv.length === 0) process.exitCode = EXIT.usage
-    else await all.parseAsync(argv, { from: 'user' })
+    else await all.parseAsync(deepHelp(argv), { from: 'user' })
   } catch (error) {
     if (error instanceof CommanderError) {
       if (error.exitCode !== 0) process.exitCode = report(mistyped(error, argv, all), { json })
@@ -67,6 +67,12 @@ export async function main(argv: readonly string[]): Promise<void> {
     // Whatever was being opened or waited for goes with us.
     if (error instanceof Interrupted) process.exit()
   }
+}
+
+/** Commander's own `help` goes one word deep. */
+function deepHelp(argv: readonly string[]): readonly string[] {
+  const [word, ...names] = argv
+  return word === 'help' && names.length > 1 ? [...names, '--help'] : argv
 }
 
 function mistyped({ message, code }: CommanderError, argv: readonly string[], all: Command): Error {
