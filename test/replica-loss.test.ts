@@ -304,6 +304,31 @@ describe('snapshots', () => {
     }
   })
 
+  test('a replica that was cut off while the log lost what it had seen, and was trimmed, notices it by the snapshot', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    await using behind = await rig.open({ line })
+    granted(await behind.propose(acquire('ann', 'a')))
+    await rig.clock.settle()
+    line.ways.read.push(...Array(4).fill(5_000)) // it hears nothing for a while
+    const lost = granted(await behind.propose(acquire('ann', 'b', { ttl: 60_000 })))
+    rig.log.loseTail(1) // before anyone else has seen it
+    await using busy = await rig.open({ snapshotEntries: 20 })
+    for (let i = 0; i < 100; i++) {
+      granted(await busy.propose(acquire('bob', `b/${i}`)))
+      await turn()
+    }
+    line.ways.append.push(6_000)
+    const answer = fate(behind.propose(acquire('ann', 'late')))
+    await rig.clock.advance(30_000)
+    expect(answer.error?.code).toBe('DIVERGED')
+    expect(behind.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/without entry/) })
+    expect(behind.survivor.token).toBeGreaterThan(lost.tokens[0]!)
+    // Those who never saw it go on: it is for the one who did to say so.
+    expect(busy.signal.aborted).toBe(false)
+    granted(await busy.propose(acquire('bob', 'more')))
+  })
+
   test('a replica behind the trimmed log begins from the snapshot, its watchers are told, and it answers again', async () => {
     const rig = new Rig()
     const line = new Line()

@@ -117,7 +117,11 @@ export class Follower {
     } catch (error) {
       throw unreadable(error, `the snapshot at ${snapshot.position.index}`)
     }
-    if (state.index <= this.#state.index && this.#overlooked === undefined) return // entries came in while it was read: we are past it
+    if (this.#overlooked === undefined) {
+      if (state.index <= this.#state.index) return // entries came in while it was read: we are past it
+      const missing = lacking(state, this.#state)
+      if (missing !== undefined) throw this.#diverged(`the snapshot at ${state.index} was made without entry ${missing}`)
+    }
     this.#stoodAt = this.#state.index
     this.#tookIn = this.#overlooked
     this.#overlooked = undefined
@@ -400,6 +404,19 @@ export class News implements Disposable {
   [Symbol.dispose](): void {
     this.#stop()
   }
+}
+
+/**
+ * An entry that we have applied and that a later snapshot knows nothing of. Whoever was cut off while the log lost its tail, and for so long that
+ * what followed was trimmed, is told by no position. But each proposer's last entry is known to both, unless it is WINDOW entries old.
+ */
+function lacking(snapshot: State, { proposers }: State): number | undefined {
+  for (const [proposer, { seq, index }] of proposers) {
+    const there = snapshot.proposers.get(proposer)
+    const lost = there === undefined ? snapshot.index - index <= WINDOW : there.seq < seq || (there.seq === seq && there.index !== index)
+    if (lost) return index
+  }
+  return undefined
 }
 
 function unreadable(error: unknown, what: string): LeaseError {

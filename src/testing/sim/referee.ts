@@ -191,8 +191,12 @@ export class Referee {
       this.#children.set(command.parent, (this.#children.get(command.parent) ?? new Set()).add(outcome.lease))
     if (command.kind === 'acquire' && command.steal === 'force')
       for (const { type, lease } of events) if (type === 'revoked' || type === 'thawed') this.forced.add(lease)
-    if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined)
+    if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) {
       if (findLease(this.#state, outcome.id)?.key === UNCLAIMED) this.#unclaimed.add(outcome.id)
+      // What was announced to the giver goes on for the heir; how much of it had passed, only the marks in the log say.
+      const { soonest } = this.#breaks.get(command.lease) ?? {}
+      if (soonest !== undefined) this.#breaks.set(outcome.id, { soonest, latest: Number.POSITIVE_INFINITY })
+    }
     if (outcome.kind === 'fenced' && command.kind === 'fence')
       this.#fences.set(command.resource, Math.max(command.token, this.#fences.get(command.resource) ?? 0))
     if (command.kind === 'key' && outcome.kind === 'done' && outcome.id !== undefined) this.#scopes.set(outcome.id, command.allow)
