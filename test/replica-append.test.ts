@@ -231,6 +231,20 @@ test('whoever stands in the log is not told that it does not, when what came bef
   expect(await leases(replica)).toEqual(['bob'])
 })
 
+test('an answer that came while this process stood still is read before anyone is told that it is not known', async () => {
+  const rig = new Rig()
+  const line = new Line()
+  await using replica = await rig.open({ line, patience: 30_000 })
+  line.ways.append.push(100)
+  const asked = fate(replica.propose(acquire('ann', 'a')))
+  await until(() => line.sent.length === 1)
+  const behind = fate(replica.propose(acquire('bob', 'b')))
+  rig.clock.stall(31_000)
+  await rig.clock.settle()
+  expect(asked.value).toMatchObject({ kind: 'granted' })
+  expect(behind.value).toMatchObject({ kind: 'granted' })
+})
+
 describe('entries that come too late', () => {
   test('an entry more than WINDOW out of date is void, and what it asked for is asked again, once', async () => {
     const rig = new Rig()

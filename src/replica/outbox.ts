@@ -2,7 +2,7 @@
  * What waits to be written. One append is under way at a time and carries everything that piled up meanwhile. An append whose answer was
  * lost is sent again byte for byte, until it is certain what became of it; whoever waits is told the truth, and never waits for ever.
  */
-import type { Clock } from '../clock.ts'
+import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/batch.ts'
 import type { Proposal } from '../kernel/command.ts'
@@ -148,7 +148,7 @@ export class Outbox {
     let pause = RETRY_FIRST
     let impatient = () => {}
     const wait = () => {
-      impatient = this.#clock.after(this.#options.patience, () => {
+      impatient = afterReading(this.#clock, this.#options.patience, () => {
         this.#tellUnknown(flight)
         wait()
       })
