@@ -179,6 +179,33 @@ describe('lost answers', () => {
     granted(await replica.propose(acquire('bob', 'b')))
   })
 
+  test('whoever was told that its fate is unknown is told nothing more, neither later nor when the answer comes', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    const replica = await rig.open({ line, patience: 5_000 })
+    const told: string[] = []
+    const ask = (name: string) =>
+      replica.submit(
+        acquire(name, name),
+        {},
+        {
+          settle: ({ kind }) => told.push(`${name} ${kind}`),
+          fail: error => told.push(`${name} ${(error as LeaseError).code}`),
+        },
+      )
+    line.ways.append.push(12_000)
+    ask('ann')
+    await rig.clock.advance(11_000)
+    expect(told).toEqual(['ann UNKNOWN'])
+    await rig.clock.advance(10_000)
+    expect(await leases(replica)).toEqual(['ann'])
+    line.always = 'dropped'
+    ask('bob')
+    await rig.clock.advance(6_000)
+    await Promise.all([replica[Symbol.asyncDispose](), rig.clock.advance(10_000)])
+    expect(told).toEqual(['ann UNKNOWN', 'bob UNKNOWN'])
+  })
+
   test('what waits behind an append without an answer is told UNAVAILABLE in time, and is never done', async () => {
     const rig = new Rig()
     const line = new Line()

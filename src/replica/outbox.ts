@@ -24,6 +24,8 @@ export interface Waiting {
   readonly patient: boolean
 }
 
+const NOBODY: Told = { settle: () => {}, fail: () => {} }
+
 /** An entry on its way into the log. */
 export interface Flight {
   readonly seq: number
@@ -238,7 +240,13 @@ export class Outbox {
       'UNKNOWN',
       `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
     )
-    if (!flight.settled) for (const { told, patient } of flight.waiting) if (!patient) told.fail(unknown)
+    if (!flight.settled)
+      for (const [i, waiting] of flight.waiting.entries()) {
+        if (waiting.patient) continue
+        // Each is told once: where it waited, another may wait by the time the answer comes.
+        flight.waiting[i] = { ...waiting, told: NOBODY }
+        waiting.told.fail(unknown)
+      }
     const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
     for (const { told } of this.#takeUnsent()) told.fail(unsent)
   }
