@@ -258,6 +258,21 @@ test('whoever stands in the log is not told that it does not, when what came bef
   expect(await leases(replica)).toEqual(['bob'])
 })
 
+test('a store that breaks in a way of its own ends the replica with a code that can be read, also for those who ask later', async () => {
+  const { clock, log } = new Rig()
+  const odd = new TypeError('odd')
+  class Odd extends MemoryStore {
+    override append(): Promise<Appended> {
+      return Promise.reject(odd)
+    }
+  }
+  await using replica = await Replica.open(new Odd({ log, clock }), { clock })
+  await expect(replica.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await expect(replica.propose(acquire('bob', 'b'))).rejects.toMatchObject({ code: 'UNAVAILABLE', cause: odd })
+  await expect(replica.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', cause: odd })
+})
+
 test('an answer that came while this process stood still is read before anyone is told that it is not known', async () => {
   const rig = new Rig()
   const line = new Line()

@@ -492,11 +492,10 @@ export class Replica implements Lessor {
     if (this.#closing.signal.aborted) return
     this.#keeper.stop()
     this.#ticking?.()
-    this.#closing.abort(error)
     const { message } = (error ?? {}) as { message?: string }
-    this.#outbox.close(
-      error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', `the replica stopped: ${message}`, { cause: error }),
-    )
+    const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', `the replica stopped: ${message}`, { cause: error })
+    this.#closing.abort(reason)
+    this.#outbox.close(reason)
     this.#follower.wake()
   }
 
