@@ -273,6 +273,26 @@ test('a store that breaks in a way of its own ends the replica with a code that 
   expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', cause: odd })
 })
 
+test('when its store has ended, a replica reads no more of it, and closing it waits for nothing', async () => {
+  const rig = new Rig()
+  const end = new AbortController()
+  let reads = 0
+  class Ending extends MemoryStore {
+    readonly ended = end.signal
+    override read(after: Position, options: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+      reads++
+      return super.read(after, options)
+    }
+  }
+  const replica = await Replica.open(new Ending({ log: rig.log, clock: rig.clock }), { clock: rig.clock })
+  await turn()
+  const before = reads
+  end.abort(new LeaseError('UNAVAILABLE', 'the store has ended'))
+  await rig.clock.advance(10_000)
+  expect(reads).toBe(before)
+  await replica[Symbol.asyncDispose]()
+})
+
 test('an answer that came while this process stood still is read before anyone is told that it is not known', async () => {
   const rig = new Rig()
   const line = new Line()

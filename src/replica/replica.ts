@@ -223,7 +223,8 @@ export class Replica implements Lessor {
         pause = RETRY_FIRST
         this.#afterApply()
       } catch (error) {
-        if (this.#closed) return
+        // Also once it has failed: what ended it may be of the kind that passes, and the signal that wakes us has fired already.
+        if (this.#closed || this.#closing.signal.aborted) return
         if (!isTransient(error)) return this.#fail(error)
         await pauseUnless(this.#clock, pause, this.#closing.signal)
         pause = Math.min(pause * 2, RETRY_LAST)
