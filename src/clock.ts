@@ -144,6 +144,22 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal, options?: 
   })
 }
 
+/**
+ * As `after`, for one who gives up waiting. When this process has stood still, the timer is overdue and fires before what waits in the sockets is
+ * read: an answer that is there comes first.
+ */
+export function afterReading(clock: Clock, ms: number, then: () => void, options?: { readonly ref?: boolean }): () => void {
+  let over = false
+  const unlessOver = () => {
+    if (!over) then()
+  }
+  const cancel = clock.after(ms, () => clock.soon(() => clock.soon(unlessOver)), options)
+  return () => {
+    over = true
+    cancel()
+  }
+}
+
 /** One turn of the real event loop: whatever promises could settle have settled. For clocks that are moved by hand. */
 export function turn(): Promise<void> {
   return new Promise(resolve => setImmediate(resolve))

@@ -15,6 +15,7 @@ const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire
 async function cuttable(port: number) {
   const sockets = new Set<Socket>()
   let answers = true
+  let answered = () => {}
   const { connect: dial } = await import('node:net')
   const server: Server = createServer(near => {
     const far = dial(port, '127.0.0.1')
@@ -28,6 +29,7 @@ async function cuttable(port: number) {
       // The request was carried out; its answer never arrives.
       if (answers) near.write(data)
       else near.destroy()
+      answered()
     })
     near.on('close', () => far.destroy())
     far.on('close', () => near.destroy())
@@ -37,12 +39,30 @@ async function cuttable(port: number) {
     url: `http://127.0.0.1:${(server.address() as { port: number }).port}`,
     loseAnswers: () => (answers = false),
     answer: () => (answers = true),
+    onAnswer: (then: () => void) => (answered = then),
     async [Symbol.asyncDispose]() {
       for (const socket of sockets) socket.destroy()
       await new Promise(resolve => server.close(resolve))
     },
   }
 }
+
+test.each(['http', 'leasehold'])(
+  'over %s an answer that came while this process stood still is read before it is given up',
+  async scheme => {
+    const clock = new ManualClock()
+    await using here = await world()
+    await using way = await cuttable(here.port)
+    await using lessor = await open(way.url.replace('http', scheme), { clock })
+    let stalled = false
+    way.onAnswer(() => {
+      if (stalled) return
+      stalled = true
+      clock.stall(40_000)
+    })
+    expect(await lessor.propose(acquire('ann', 'a'))).toMatchObject({ kind: 'granted' })
+  },
+)
 
 test('what may have been done is UNKNOWN, and the same operation tells what became of it', async () => {
   await using here = await world()

@@ -14,7 +14,7 @@ import { Stream } from './kernel/stream.ts'
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
  * whether logs that exist would lead elsewhere as well: that needs a new rules version.
  */
-const GOLDEN = '240f0743aad390a7 24873195 2806790074'
+const GOLDEN = '56b268415a832ecc 2819480412 2503532580'
 
 function write(seed: number, length: number): { state: State; entries: Uint8Array[] } {
   const state = found()

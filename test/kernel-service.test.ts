@@ -94,6 +94,17 @@ describe('the name of a suspect', () => {
     expect(world.renew(old.lease)).toBe(-1)
   })
 
+  test('is told with what it registers meanwhile: whoever follows that name alone knows', () => {
+    const world = new World()
+    const { lease } = world.acquire('a', [], { grace: 5_000, entries: [{ key: 'services/s/1', value: '' }] })
+    world.due(lease)
+    for (const value of ['new', 'again']) world.do({ kind: 'put', lease, key: 'services/s/2', value })
+    const told = () => world.events.filter(({ key }) => key === 'services/s/2').map(({ type }) => type)
+    expect(told()).toEqual(['put', 'suspected', 'put'])
+    world.renew(lease)
+    expect(told()).toEqual(['put', 'suspected', 'put', 'recovered'])
+  })
+
   test('outside the registry belongs to the suspect until it is gone', () => {
     const world = new World()
     const { lease } = world.acquire('a', [], { grace: 5_000, entries: [{ key: 'svc/1', value: '' }] })

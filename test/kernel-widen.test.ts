@@ -17,6 +17,7 @@ describe('whoever waits for any so many', () => {
     expect(world.revisionEvents.map(({ type, resource }) => [type, resource])).toEqual([
       ['queued', 'p/2'],
       ['granted', 'p/2'],
+      ['withdrawn', 'p/1'],
     ])
     expect(world.waiters('p/1')).toEqual([])
   })

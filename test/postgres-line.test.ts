@@ -2,7 +2,9 @@
 import pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { systemClock, turn } from '../src/clock.ts'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
+import { PgDriver } from '../src/store/postgres-pg.ts'
 import { type Position, START } from '../src/store.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
 
@@ -120,6 +122,21 @@ describeEngine('postgres', 'a line to Postgres', () => {
     } finally {
       await pool.end()
     }
+  })
+
+  test('an answer that came while this process stood still is read before it is given up', async () => {
+    await using store = await opened({ name: 'still', patience: 500 })
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    const driver = new PgDriver(pool, { clock: systemClock, patience: 500, own: true })
+    await driver.run('select 1', [])
+    const after = await appended(store)
+    const answers = [store.append(entry(8), after), driver.run('select 2', [])] as const
+    await turn() // sent
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500)
+    const [stood, rows] = await Promise.all(answers)
+    expect(stood).toMatchObject({ kind: 'appended' })
+    expect(rows).toEqual([[2]])
+    await driver[Symbol.asyncDispose]()
   })
 
   test('appends that overlap all get in', async () => {

@@ -179,6 +179,33 @@ describe('lost answers', () => {
     granted(await replica.propose(acquire('bob', 'b')))
   })
 
+  test('whoever was told that its fate is unknown is told nothing more, neither later nor when the answer comes', async () => {
+    const rig = new Rig()
+    const line = new Line()
+    const replica = await rig.open({ line, patience: 5_000 })
+    const told: string[] = []
+    const ask = (name: string) =>
+      replica.submit(
+        acquire(name, name),
+        {},
+        {
+          settle: ({ kind }) => told.push(`${name} ${kind}`),
+          fail: error => told.push(`${name} ${(error as LeaseError).code}`),
+        },
+      )
+    line.ways.append.push(12_000)
+    ask('ann')
+    await rig.clock.advance(11_000)
+    expect(told).toEqual(['ann UNKNOWN'])
+    await rig.clock.advance(10_000)
+    expect(await leases(replica)).toEqual(['ann'])
+    line.always = 'dropped'
+    ask('bob')
+    await rig.clock.advance(6_000)
+    await Promise.all([replica[Symbol.asyncDispose](), rig.clock.advance(10_000)])
+    expect(told).toEqual(['ann UNKNOWN', 'bob UNKNOWN'])
+  })
+
   test('what waits behind an append without an answer is told UNAVAILABLE in time, and is never done', async () => {
     const rig = new Rig()
     const line = new Line()
@@ -229,6 +256,55 @@ test('whoever stands in the log is not told that it does not, when what came bef
   await rig.clock.advance(2_000)
   expect(asked.value).toMatchObject({ kind: 'granted' })
   expect(await leases(replica)).toEqual(['bob'])
+})
+
+test('a store that breaks in a way of its own ends the replica with a code that can be read, also for those who ask later', async () => {
+  const { clock, log } = new Rig()
+  const odd = new TypeError('odd')
+  class Odd extends MemoryStore {
+    override append(): Promise<Appended> {
+      return Promise.reject(odd)
+    }
+  }
+  await using replica = await Replica.open(new Odd({ log, clock }), { clock })
+  await expect(replica.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await expect(replica.propose(acquire('bob', 'b'))).rejects.toMatchObject({ code: 'UNAVAILABLE', cause: odd })
+  await expect(replica.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', cause: odd })
+})
+
+test('when its store has ended, a replica reads no more of it, and closing it waits for nothing', async () => {
+  const rig = new Rig()
+  const end = new AbortController()
+  let reads = 0
+  class Ending extends MemoryStore {
+    readonly ended = end.signal
+    override read(after: Position, options: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+      reads++
+      return super.read(after, options)
+    }
+  }
+  const replica = await Replica.open(new Ending({ log: rig.log, clock: rig.clock }), { clock: rig.clock })
+  await turn()
+  const before = reads
+  end.abort(new LeaseError('UNAVAILABLE', 'the store has ended'))
+  await rig.clock.advance(10_000)
+  expect(reads).toBe(before)
+  await replica[Symbol.asyncDispose]()
+})
+
+test('an answer that came while this process stood still is read before anyone is told that it is not known', async () => {
+  const rig = new Rig()
+  const line = new Line()
+  await using replica = await rig.open({ line, patience: 30_000 })
+  line.ways.append.push(100)
+  const asked = fate(replica.propose(acquire('ann', 'a')))
+  await until(() => line.sent.length === 1)
+  const behind = fate(replica.propose(acquire('bob', 'b')))
+  rig.clock.stall(31_000)
+  await rig.clock.settle()
+  expect(asked.value).toMatchObject({ kind: 'granted' })
+  expect(behind.value).toMatchObject({ kind: 'granted' })
 })
 
 describe('entries that come too late', () => {

@@ -189,6 +189,7 @@ export class Hearing {
   #withdrawn(belief: Belief, cause: string): void {
     const waiter = this.#beliefs.waiters.get(belief.id)
     if (waiter === undefined) return
+    if (cause === 'granted elsewhere') return // one of the queues it stood in; the grant is told beside it
     if (cause === 'lapsed') return waiter.settle(undefined)
     this.#beliefs.forget(belief)
     const error = new LeaseError('GONE', `the place in the queue for ${namesOf(waiter.asked).join(', ')} was taken away: ${cause}`, {

@@ -76,6 +76,7 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
   const entry = { key, value, lease, revision: state.revision + 1, generation }
   addEntry(state, entry)
   emit(state, effects, 'put', lease, { key, value })
+  if (lease.status === SUSPECT) emit(state, effects, 'suspected', lease, { key })
   const service = countEntry(state, entry, 1)
   if (service === undefined) return
   if (state.suppressed.has(key)) emit(state, effects, 'suppressed', lease, { key })

@@ -27,6 +27,8 @@ export const EVENT_TYPES = [
 ] as const
 /** The cause of a `generation` that begins because entries were lost; another ends its quiet. */
 export const LOST = 'the log lost entries'
+/** The cause of a `withdrawn` of one who waited for any of several and was granted others: only its place in this queue is gone. */
+export const ELSEWHERE = 'granted elsewhere'
 export type EventType = (typeof EVENT_TYPES)[number]
 
 export interface Event {

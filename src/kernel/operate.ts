@@ -147,14 +147,14 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
   if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
   if (!allowed(state, key, 'break', name)) return forbidden(state, `break ${name}`)
   const resource = state.resources.get(name)
-  const holders = (resource?.grants ?? []).map(given => given.lease).filter(lease => lease.status !== FROZEN)
-  if (holders.length === 0) return refuse(state, 'NOT_FOUND', `nobody holds ${name}`, { resource: name })
-  for (const lease of holders) {
+  const held = (resource?.grants ?? []).filter(({ lease }) => lease.status !== FROZEN)
+  if (held.length === 0) return refuse(state, 'NOT_FOUND', `nobody holds ${name}`, { resource: name })
+  for (const { lease } of held) {
     const refused = mayRelease(state, key, lease) ? undefined : beyond(state, key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
   }
   const { freed } = state
-  for (const lease of holders) {
+  for (const { lease, token } of held) {
     if (after === 0) {
       end(state, effects, lease, { type: 'revoked', cause: 'break', by, stopped: false }, freed)
       continue
@@ -164,7 +164,7 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
     touch(state, lease)
     rareOf(lease).by = by
     startTimer(state, effects, lease, slot, after)
-    emit(state, effects, 'recalled', lease, { resource: name, cause: 'break', by: by === '' ? undefined : by })
+    emit(state, effects, 'recalled', lease, { resource: name, token, cause: 'break', by: by === '' ? undefined : by })
   }
   settle(state, effects, freed)
   return done()

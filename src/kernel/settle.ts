@@ -1,4 +1,5 @@
-import type { Effects } from './effects.ts'
+import { type Effects, emit } from './effects.ts'
+import { ELSEWHERE } from './event.ts'
 import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
 import { choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
@@ -34,6 +35,9 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
         leaveQueues(state, next, freed)
         Object.assign(rareOf(next), { wants: [], any: 0, holding: [] })
         grant(state, effects, next, chosen)
+        // Who watches a queue that it leaves empty-handed hears nothing of the grant.
+        for (const want of wants)
+          if (!chosen.includes(want)) emit(state, effects, 'withdrawn', next, { resource: want.resource, cause: ELSEWHERE })
       }
     }
     goOn(state, turns, walk, resource.queue[at])

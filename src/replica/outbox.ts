@@ -2,7 +2,7 @@
  * What waits to be written. One append is under way at a time and carries everything that piled up meanwhile. An append whose answer was
  * lost is sent again byte for byte, until it is certain what became of it; whoever waits is told the truth, and never waits for ever.
  */
-import type { Clock } from '../clock.ts'
+import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/batch.ts'
 import type { Proposal } from '../kernel/command.ts'
@@ -23,6 +23,8 @@ export interface Waiting {
   /** Wants to know what became of it, however long that takes. */
   readonly patient: boolean
 }
+
+const NOBODY: Told = { settle: () => {}, fail: () => {} }
 
 /** An entry on its way into the log. */
 export interface Flight {
@@ -148,7 +150,7 @@ export class Outbox {
     let pause = RETRY_FIRST
     let impatient = () => {}
     const wait = () => {
-      impatient = this.#clock.after(this.#options.patience, () => {
+      impatient = afterReading(this.#clock, this.#options.patience, () => {
         this.#tellUnknown(flight)
         wait()
       })
@@ -238,7 +240,13 @@ export class Outbox {
       'UNKNOWN',
       `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
     )
-    if (!flight.settled) for (const { told, patient } of flight.waiting) if (!patient) told.fail(unknown)
+    if (!flight.settled)
+      for (const [i, waiting] of flight.waiting.entries()) {
+        if (waiting.patient) continue
+        // Each is told once: where it waited, another may wait by the time the answer comes.
+        flight.waiting[i] = { ...waiting, told: NOBODY }
+        waiting.told.fail(unknown)
+      }
     const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
     for (const { told } of this.#takeUnsent()) told.fail(unsent)
   }

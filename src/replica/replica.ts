@@ -223,7 +223,8 @@ export class Replica implements Lessor {
         pause = RETRY_FIRST
         this.#afterApply()
       } catch (error) {
-        if (this.#closed) return
+        // Also once it has failed: what ended it may be of the kind that passes, and the signal that wakes us has fired already.
+        if (this.#closed || this.#closing.signal.aborted) return
         if (!isTransient(error)) return this.#fail(error)
         await pauseUnless(this.#clock, pause, this.#closing.signal)
         pause = Math.min(pause * 2, RETRY_LAST)
@@ -492,11 +493,10 @@ export class Replica implements Lessor {
     if (this.#closing.signal.aborted) return
     this.#keeper.stop()
     this.#ticking?.()
-    this.#closing.abort(error)
     const { message } = (error ?? {}) as { message?: string }
-    this.#outbox.close(
-      error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', `the replica stopped: ${message}`, { cause: error }),
-    )
+    const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', `the replica stopped: ${message}`, { cause: error })
+    this.#closing.abort(reason)
+    this.#outbox.close(reason)
     this.#follower.wake()
   }
 

@@ -4,7 +4,7 @@
  */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Event } from '../kernel/event.ts'
+import { ELSEWHERE, type Event } from '../kernel/event.ts'
 import { GONE, type Granted, type Outcome, type Queued } from '../kernel/outcome.ts'
 import { FIRST_TERM } from '../kernel/state.ts'
 import type { Lessor } from '../lessor.ts'
@@ -149,7 +149,7 @@ export class Waiting {
   #tell(events: readonly Event[]): void {
     for (const { lease, type, cause } of events) {
       const place = this.#places.get(lease)
-      if (place === undefined) continue
+      if (place === undefined || cause === ELSEWHERE) continue
       if (type === 'withdrawn') this.#failed(place, withdrawn(lease, cause))
       else {
         const given = events.filter(event => event.lease === lease && event.type === 'granted')

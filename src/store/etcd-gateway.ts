@@ -6,7 +6,7 @@
  */
 import http from 'node:http'
 import https from 'node:https'
-import { type Clock, pause } from '../clock.ts'
+import { afterReading, type Clock, pause } from '../clock.ts'
 import { type ErrorCode, LeaseError } from '../errors.ts'
 import { judge, Trouble } from './etcd-trouble.ts'
 
@@ -103,7 +103,7 @@ export class Gateway {
     const begin = async () => {
       const [prefix, token] = [await this.#prefix(endpoint), await this.#authenticated(endpoint)]
       if (over) return
-      const late = this.#clock.after(this.#options.patience / SHARE, () => end(new Error('the watch did not begin')))
+      const late = afterReading(this.#clock, this.#options.patience / SHARE, () => end(new Error('the watch did not begin')))
       request = this.#request(endpoint, 'POST', prefix + path, token, response => {
         late()
         let rest = ''
@@ -226,7 +226,7 @@ export class Gateway {
           resolve({ status: response.statusCode!, text: Buffer.concat(pieces).toString() })
         })
       })
-      const late = this.#clock.after(within, () => request.destroy(new Error(`no answer within ${Math.round(within)} ms`)))
+      const late = afterReading(this.#clock, within, () => request.destroy(new Error(`no answer within ${Math.round(within)} ms`)))
       request.on('error', fail)
       request.on('socket', socket => {
         if (request.reusedSocket) sent = true

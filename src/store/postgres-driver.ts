@@ -5,7 +5,7 @@
  * No statement has a name and none relies on the one before it: behind a pooler in transaction mode each may run in another session. Only on
  * the connection that listens, and only where nothing stands between us and the engine, statements are prepared once.
  */
-import type { Clock } from '../clock.ts'
+import { afterReading, type Clock } from '../clock.ts'
 
 export type Value = string | number | Uint8Array
 export type Row = readonly unknown[]
@@ -72,7 +72,7 @@ export function isAnswer(error: unknown): boolean {
 /** Its answer, if it comes in time. */
 export async function within<T>({ clock, patience }: Settings, promise: PromiseLike<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    const cancel = clock.after(patience, () => reject(new NoAnswer(`no answer for ${patience} ms`)), { ref: true })
+    const cancel = afterReading(clock, patience, () => reject(new NoAnswer(`no answer for ${patience} ms`)), { ref: true })
     promise.then(
       value => {
         cancel()

@@ -1,3 +1,4 @@
+import { afterReading } from '../clock.ts'
 import { bufferOf, codeOf, isAnswer, NoAnswer, NotSent, type Row, type Settings, type Value, within } from './postgres-driver.ts'
 import type { PgClient, PgQuery } from './postgres-pg.ts'
 
@@ -81,7 +82,7 @@ export class Line {
   #watch(ms: number): void {
     const { clock, patience } = this.#settings
     this.#watching = true
-    clock.after(ms, () => {
+    afterReading(clock, ms, () => {
       this.#watching = false
       const fail = this.#waiting
       if (fail === undefined) return

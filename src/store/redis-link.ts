@@ -2,7 +2,7 @@
  * One connection to Redis at a time, made when it is needed and given up when it is in doubt. Every request has a bound: an engine that hangs
  * takes nobody with it. A request whose answer does not come in time ends the connection, so that a late answer can be taken for no other's.
  */
-import type { Clock } from '../clock.ts'
+import { afterReading, type Clock } from '../clock.ts'
 import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Argument, Connection, Dial } from './redis-driver.ts'
 import { refusal, trouble, unreachable } from './redis-trouble.ts'
@@ -100,8 +100,7 @@ export class Link {
       const next = Math.min(...[...this.#pending].map(pending => pending.until))
       if (next < Number.POSITIVE_INFINITY) this.#watch(next)
     }
-    // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
-    clock.after(Math.max(0, until - clock.now()), () => clock.soon(() => clock.soon(look)))
+    afterReading(clock, Math.max(0, until - clock.now()), look)
   }
 
   close(): void {
@@ -152,8 +151,7 @@ export class Link {
   #bounded<T>(answer: Promise<T>, ms: number, late: () => Error): Promise<T> {
     const { clock } = this.#options
     return new Promise((resolve, reject) => {
-      // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
-      const cancel = clock.after(ms, () => clock.soon(() => clock.soon(() => reject(late()))))
+      const cancel = afterReading(clock, ms, () => reject(late()))
       answer.then(resolve, reject).finally(cancel)
     })
   }

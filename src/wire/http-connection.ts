@@ -70,7 +70,9 @@ export class Connection {
   async json(method: string, path: string, { body, signal, changes = false }: Sending = {}): Promise<unknown> {
     this.mustBeOpen()
     const call = this.call(signal)
-    const late = this.#clock.after(PATIENCE, () => call.end(new Error(`nothing for ${PATIENCE / 1_000} s`)))
+    const end = () => call.end(new Error(`nothing for ${PATIENCE / 1_000} s`))
+    // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
+    const late = this.#clock.after(PATIENCE, () => this.#clock.soon(() => this.#clock.soon(end)))
     let answered = false
     try {
       const asking = this.send(method, path, {}, body, call.signal).then(async answer => {

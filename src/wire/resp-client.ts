@@ -209,7 +209,8 @@ export class RemoteLessor implements Lessor {
   }
 
   #losePatienceAfter(ms: number): Standing {
-    const lose = () => this.#loseAllPatience()
+    // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
+    const lose = () => this.#clock.soon(() => this.#clock.soon(() => this.#loseAllPatience()))
     return this.#clock.standing?.(ms, lose) ?? { cancel: this.#clock.after(ms, lose, { ref: true }) }
   }
 

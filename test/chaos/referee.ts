@@ -2,7 +2,7 @@
  * Judges a recorded history by the invariants of docs/guarantees.md. It knows less than the referee of the simulator, since nobody sees true
  * time here: an entry stood in the log at the latest when someone first saw it, so only what is certain is called a violation.
  */
-import type { Event } from '../../src/kernel/event.ts'
+import { ELSEWHERE, type Event } from '../../src/kernel/event.ts'
 import type { History, Note } from './history.ts'
 
 /** Clocks of one machine do not differ; what is granted for that is the product's, not ours. */
@@ -86,7 +86,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
   for (const { index, by, entry, events } of log) {
     if (entry !== undefined && applied.has(entry)) violate('S24', `entry ${entry} was applied again at ${index}`)
     if (entry !== undefined) applied.add(entry)
-    for (const { type, lease, resource, token } of events) {
+    for (const { type, lease, resource, token, cause } of events) {
       if (type === 'granted' && resource !== undefined && token !== undefined) {
         if (token <= highest) violate('S3', `token ${token} of ${resource} follows ${highest}`)
         highest = Math.max(highest, token)
@@ -94,7 +94,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
         tokens.set(token, lease)
         granted.set(resource, [...(granted.get(resource) ?? []), { lease, token }])
       }
-      if (ENDS.has(type) && !ended.has(lease)) ended.set(lease, { type, by, index })
+      if (ENDS.has(type) && cause !== ELSEWHERE && !ended.has(lease)) ended.set(lease, { type, by, index })
     }
   }
 

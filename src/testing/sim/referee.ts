@@ -4,7 +4,7 @@
  */
 import { applyBatch, decodeBatch } from '../../kernel/batch.ts'
 import type { Command, Operation, Proposal, Scope } from '../../kernel/command.ts'
-import type { Event } from '../../kernel/event.ts'
+import { ELSEWHERE, type Event } from '../../kernel/event.ts'
 import { badName } from '../../kernel/name.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import { rule } from '../../kernel/policy.ts'
@@ -48,6 +48,10 @@ export function operationName(key: number, { session, seq }: Operation): string 
 }
 
 const ENDS = new Set<Event['type']>(['released', 'lapsed', 'revoked', 'transferred', 'withdrawn'])
+
+function ends({ type, cause }: Event): boolean {
+  return ENDS.has(type) && cause !== ELSEWHERE
+}
 
 export class Referee {
   readonly #world: World
@@ -157,14 +161,14 @@ export class Referee {
       world.note(`${event.type} ${event.lease} ${event.resource ?? event.key ?? ''} ${event.token ?? ''} ${event.cause ?? ''}`)
       if (event.type === 'granted') this.#judgeGrant(event, command)
       if (event.type === 'generation') this.mourning = false
-      if (event.type === 'lapsed' || event.type === 'suspected') this.#judgeLapse(event)
+      if (event.type === 'lapsed' || (event.type === 'suspected' && command.kind === 'due')) this.#judgeLapse(event)
       if (event.type === 'revoked' && event.cause === 'break' && command.kind === 'due') this.#judgeBreak(event)
       if (event.type === 'put') this.#judgePut(event)
-      if (ENDS.has(event.type)) this.#judgeEnd(event, command)
+      if (ends(event)) this.#judgeEnd(event, command)
     }
     for (const event of events) {
       if (event.type === 'deleted') this.#judgeDeleted(event, command)
-      if (ENDS.has(event.type) && this.ended.has(event.lease)) this.#judgeChildren(event)
+      if (ends(event) && this.ended.has(event.lease)) this.#judgeChildren(event)
     }
     if (outcome.kind === 'granted') this.#granted.set(outcome.lease, outcome.tokens)
     if ((outcome.kind === 'granted' || outcome.kind === 'queued') && !this.#terms.has(outcome.lease)) {
