@@ -259,3 +259,44 @@ test('what an offer needs of the policy goes with it, and an operator’s rules 
   await clock.advance(1_000)
   expect(await rules()).toContainEqual(['m/c', 2, 5_000])
 })
+
+test('a member is for one alone again when it is offered so, though its last owner shared it out and died', async () => {
+  const { clock, log, lessor, leases: dying } = silentLessor({ holder: 'dying' })
+  await using next = silentLessor({ clock, log, holder: 'next' }).leases
+  await dying.pool('gpu').offer('0', { units: 4, ttl: '1s' })
+  lessor.end(new Error('killed'))
+  await clock.advance(5_000)
+  await next.pool('gpu').offer('0')
+  await using first = await next.pool('gpu').take(1, { wait: 0 })
+  expect(await next.pool('gpu').tryTake()).toBeUndefined()
+  expect(first.held).toBe(true)
+})
+
+test('what was offered while one had lost its place is among what it waits for when it is back', async () => {
+  const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
+  await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
+  await owner.pool('p').offer('a', { ttl: '1h' })
+  await using _taken = await owner.pool('p').take(1, { ttl: '1h' })
+  const waiting = leases.pool('p').take(1, { ttl: '2s', wait: '1h' })
+  await clock.advance(100)
+  lessor.stopAnswering()
+  await clock.advance(10_000)
+  expect((await owner.query('p')).pending).toEqual([])
+  await owner.pool('p').offer('b', { ttl: '1h' })
+  await clock.advance(1_000)
+  lessor.answer()
+  await clock.advance(10_000)
+  expect((await owner.query('p')).pending).toEqual([])
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/b'])
+  await leases[Symbol.asyncDispose]()
+})
+
+test('what somebody else has written among the members is none, and keeps nobody from taking', async () => {
+  await using leases = silentLessor().leases
+  await leases.pool('p').offer('a')
+  await leases.open({ entries: { 'pool/p/note': 'hello', 'pool/p/null': 'null', 'pool/p/no': '{"labels":{},"units":0}' } })
+  expect((await leases.pool('p').members()).map(({ member }) => member)).toEqual(['a'])
+  await using lease = await leases.pool('p').take()
+  expect(lease.resources).toEqual(['p/a'])
+})

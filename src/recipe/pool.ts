@@ -49,7 +49,7 @@ export class Pool {
   /** The member is in the pool for as long as the returned lease is held. */
   async offer(member: string, { labels = {}, units = 1, ttl }: { labels?: Labels; units?: number; ttl?: Duration } = {}): Promise<Lease> {
     // Before it is seen: whoever takes it must find its capacity in force.
-    const undo = units === 1 ? undefined : await this.#resize(member, units)
+    const undo = (await this.#fits(member, units)) ? undefined : await this.#resize(member, units)
     try {
       const offer = await this.#leases.open({
         entries: { [this.#key(member)]: written({ labels, units }) },
@@ -62,6 +62,12 @@ export class Pool {
       await undo?.(0)
       throw error
     }
+  }
+
+  /** Whoever offered it before us may have died and left its capacity: one who takes all of ours must be alone on it. */
+  async #fits(member: string, units: number): Promise<boolean> {
+    const { value } = await this.#leases.read({ kind: 'resource', resource: `${this.#name}/${member}` }, { consistent: true })
+    return value.capacity === units
   }
 
   /** Its capacity, beside whatever rules an operator has set there. What this returns takes it away again, unless somebody has changed the rules. */
@@ -100,8 +106,10 @@ export class Pool {
   async relabel(offer: Lease, member: string, labels: Labels): Promise<void> {
     const { value } = await this.#leases.read({ kind: 'entries', prefix: this.#key(member) }, { consistent: true })
     const entry = value.find(({ key }) => key === this.#key(member))
-    if (entry === undefined) throw new LeaseError('NOT_FOUND', `${member} is not offered in the pool ${this.#name}`, { facts: { member } })
-    await offer.put(this.#key(member), written({ labels, units: read(entry.value).units }))
+    const offered = entry && read(entry.value)
+    if (offered === undefined)
+      throw new LeaseError('NOT_FOUND', `${member} is not offered in the pool ${this.#name}`, { facts: { member } })
+    await offer.put(this.#key(member), written({ labels, units: offered.units }))
   }
 
   /** Those that match, taken or not. */
@@ -117,9 +125,10 @@ export class Pool {
       { consistent: true, ...(signal !== undefined && { signal }) },
     )
     const members = value
-      .map(({ key, value }) => {
+      .flatMap(({ key, value }) => {
         const member = key.slice(this.#key('').length)
-        return { member, resource: `${this.#name}/${member}`, ...read(value) }
+        const offered = read(value)
+        return offered === undefined ? [] : [{ member, resource: `${this.#name}/${member}`, ...offered }]
       })
       .filter(({ labels }) => wanted.every(([name, value]) => labels[name] === value))
     return { revision, members }
@@ -159,8 +168,7 @@ export class Pool {
         facts: { pool: this.#name, members: members.length, count },
       })
     const unitsOf = (member: Member) => units ?? member.units
-    const done = new AbortController()
-    let following: Following | undefined
+    let following = new AbortController()
     try {
       return await this.#leases.acquire(
         members.map(({ resource }) => resource),
@@ -169,17 +177,21 @@ export class Pool {
           any: count,
           units: Object.fromEntries(members.map(member => [member.resource, unitsOf(member)])),
           ...(expect !== undefined && { labels: { expect: String(milliseconds(expect, 'expect')) } }),
+          // Again when its place was lost: whatever was offered since then is not among what it asked for anew.
           onQueued: lease => {
-            following ??= this.#follow(revision, done.signal, async waiting => {
-              const wants = (await fitting()).members.map(member => ({ resource: member.resource, units: unitsOf(member) }))
-              await this.#leases.widen(waiting, wants)
-            })
-            following.lease = lease
+            following.abort()
+            following = new AbortController()
+            const widen = async () => {
+              const offered = await fitting()
+              const wants = offered.members.map(member => ({ resource: member.resource, units: unitsOf(member) }))
+              if (await this.#leases.widen(lease, wants)) revision = offered.revision
+            }
+            void this.#follow(revision, following.signal, widen)
           },
         },
       )
     } finally {
-      done.abort()
+      following.abort()
     }
   }
 
@@ -209,22 +221,18 @@ export class Pool {
   }
 
   /** Whatever is offered from `after` on is offered to whoever waits as well. */
-  #follow(after: number, signal: AbortSignal, widen: (lease: number) => Promise<void>): Following {
-    const following: Following = { lease: 0 }
-    void (async () => {
-      while (!signal.aborted) {
-        try {
-          for await (const [event] of this.#leases.lessor.watch(`pool/${this.#name}`, { after, types: ['put'], signal })) {
-            await widen(following.lease)
-            after = event!.revision
-          }
-        } catch (error) {
-          if (isRefusal(error)) return // it goes on waiting for what it waits for
+  async #follow(after: number, signal: AbortSignal, widen: () => Promise<void>): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        for await (const [event] of this.#leases.lessor.watch(`pool/${this.#name}`, { after, types: ['put'], signal })) {
+          await widen()
+          after = event!.revision
         }
-        if (!signal.aborted) await pause(this.#leases.clock, RETRY, signal).catch(() => {})
+      } catch (error) {
+        if (isRefusal(error)) return // it goes on waiting for what it waits for
       }
-    })()
-    return following
+      if (!signal.aborted) await pause(this.#leases.clock, RETRY, signal).catch(() => {})
+    }
   }
 
   /** Undefined when fewer are free. */
@@ -245,11 +253,6 @@ function isRefusal(error: unknown): boolean {
   return error instanceof LeaseError && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN'
 }
 
-/** The wait that is followed for: another when its place was lost. */
-interface Following {
-  lease: number
-}
-
 interface Offered {
   readonly labels: Labels
   readonly units: number
@@ -259,7 +262,12 @@ function written(offered: Offered): string {
   return JSON.stringify(offered)
 }
 
-function read(value: string): Offered {
-  const { labels, units } = JSON.parse(value) as Offered
-  return { labels, units }
+/** Undefined for what is no offer: whoever else writes there must not keep all from taking. */
+function read(value: string): Offered | undefined {
+  try {
+    const { labels, units } = JSON.parse(value) as Offered
+    return typeof labels === 'object' && labels !== null && Number.isSafeInteger(units) && units > 0 ? { labels, units } : undefined
+  } catch {
+    return undefined
+  }
 }
