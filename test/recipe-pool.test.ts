@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
-import { silentLessor } from '../src/testing/in-memory.ts'
+import type { Command } from '../src/kernel/command.ts'
+import type { Lease } from '../src/lease.ts'
+import { type SilentLessor, silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
 
 everywhere('any so many of those that match are taken, all at once, and given back together', async ({ open }) => {
@@ -299,4 +301,58 @@ test('what somebody else has written among the members is none, and keeps nobody
   expect((await leases.pool('p').members()).map(({ member }) => member)).toEqual(['a'])
   await using lease = await leases.pool('p').take()
   expect(lease.resources).toEqual(['p/a'])
+})
+
+/** What is asked of this lessor by a command of that kind waits until `first` is done, once. */
+function before(lessor: SilentLessor, kind: Command['kind'], first: () => Promise<unknown>): void {
+  const propose = lessor.propose.bind(lessor)
+  lessor.propose = async (command, options) => {
+    if (command.kind === kind) {
+      lessor.propose = propose
+      await first()
+    }
+    return propose(command, options)
+  }
+}
+
+test('a member that is withdrawn just as one takes is passed over', async () => {
+  const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
+  await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
+  const shared = await owner.pool('p').offer('a', { units: 4 })
+  await using _other = await owner.pool('p').offer('b')
+  before(lessor, 'acquire', async () => {
+    await shared.release()
+    await clock.advance(2_000)
+  })
+  const lease = await leases.pool('p').take(1, { wait: 0 })
+  expect(lease.resources).toEqual(['p/b'])
+  await expect(leases.pool('p').take(1, { ttl: '900h' })).rejects.toMatchObject({ code: 'INVALID' })
+  await leases[Symbol.asyncDispose]()
+})
+
+test('who takes a member over from one that withdraws it finds its capacity, whichever is first', async () => {
+  const { clock, log, lessor, leases: old } = silentLessor({ holder: 'old' })
+  const { lessor: way, leases: young } = silentLessor({ clock, log, holder: 'young' })
+  const capacity = async () => (await young.read({ kind: 'resource', resource: 'p/a' }, { consistent: true })).value.capacity
+  const first = await old.pool('p').offer('a', { units: 4 })
+  before(way, 'acquire', async () => {
+    await first.release()
+    await clock.advance(2_000)
+  })
+  const second = await young.pool('p').offer('a', { units: 4 })
+  expect(await capacity()).toBe(4)
+  await second.release()
+  await clock.advance(2_000)
+  expect(await capacity()).toBe(1)
+
+  const third = await old.pool('p').offer('a', { units: 4 })
+  let fourth: Lease | undefined
+  before(lessor, 'policy', async () => {
+    fourth = await young.pool('p').offer('a', { units: 4 })
+  })
+  await third.release()
+  await clock.advance(2_000)
+  expect(fourth?.held).toBe(true)
+  expect(await capacity()).toBe(4)
+  await Promise.all([old, young].map(each => each[Symbol.asyncDispose]()))
 })
