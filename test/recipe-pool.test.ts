@@ -1,8 +1,11 @@
 import { expect, test } from 'vitest'
 import type { Command } from '../src/kernel/command.ts'
 import type { Lease } from '../src/lease.ts'
+import { connect } from '../src/open.ts'
+import { hashOf } from '../src/server/secret.ts'
 import { type SilentLessor, silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
+import { place } from './resp-place.ts'
 
 everywhere('any so many of those that match are taken, all at once, and given back together', async ({ open }) => {
   await using owner = await open('owner')
@@ -355,4 +358,15 @@ test('who takes a member over from one that withdraws it finds its capacity, whi
   expect(fourth?.held).toBe(true)
   expect(await capacity()).toBe(4)
   await Promise.all([old, young].map(each => each[Symbol.asyncDispose]()))
+})
+
+test('a member of its own is offered with a key that may not read', async () => {
+  await using here = await place()
+  const allow = [{ verb: 'register', prefix: 'pool/p' }] as const
+  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashOf('owner'), allow })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await using owner = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'owner' })
+  await using offer = await owner.pool('p').offer('a')
+  expect(offer.held).toBe(true)
+  await expect(owner.pool('p').offer('b', { units: 4 })).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })

@@ -76,8 +76,12 @@ export class Pool {
   async #fit(member: string, capacity: number): Promise<Undo | undefined> {
     const { clock, lessor } = this.#leases
     const prefix = `${this.#name}/${member}`
-    const { value } = await lessor.read({ kind: 'resource', resource: prefix }, { consistent: true })
-    if (value.capacity === capacity) return undefined
+    const now = await lessor.read({ kind: 'resource', resource: prefix }, { consistent: true }).catch(error => {
+      // Whose key may not read can offer what usually needs no rule.
+      if (error instanceof LeaseError && error.code === 'FORBIDDEN' && capacity === 1) return undefined
+      throw error
+    })
+    if (now === undefined || now.value.capacity === capacity) return undefined
     const rulesNow = async () => {
       const { value } = await lessor.read({ kind: 'policies' }, { consistent: true })
       return value.find(policy => policy.prefix === prefix)?.rules
