@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
 import { systemClock } from './clock.ts'
 import { milliseconds } from './duration.ts'
@@ -24,17 +23,20 @@ export async function startPacemaker(url: string, options: LeasesOptions & { rea
   const pulse = new Pulse()
   const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: marginOf(options), maxStall }
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
-  try {
-    await once(worker, 'message') // 'ready'
-  } catch (cause) {
-    throw new LeaseError('UNAVAILABLE', `the thread for the heartbeat could not open ${url}: ${(cause as Error).message}`, { cause })
-  }
+  // Not `once`: that rejects with an error as well, and a rejection nobody waits for would end the process that is to go on without the thread.
+  let failure: Error | undefined
+  worker.on('error', error => (failure = error))
+  const ended = new Promise<Error>(resolve =>
+    worker.once('exit', code => resolve(failure ?? new Error(`it ended by itself with code ${code}`))),
+  )
+  const ready = new Promise<undefined>(resolve => worker.once('message', () => resolve(undefined)))
+  const cause = await Promise.race([ready, ended])
+  if (cause !== undefined)
+    throw new LeaseError('UNAVAILABLE', `the thread for the heartbeat could not open ${url}: ${cause.message}`, { cause })
   let closing = false
-  const ended = once(worker, 'exit')
   worker.unref()
-  worker.on('error', error => {
-    if (!closing)
-      process.emitWarning(`the thread for the heartbeat failed; only this loop renews now: ${error.message}`, 'LeaseholdWarning')
+  void ended.then(({ message }) => {
+    if (!closing) process.emitWarning(`the thread for the heartbeat failed; only this loop renews now: ${message}`, 'LeaseholdWarning')
   })
   return new Pacemaker(
     clock,
@@ -44,7 +46,7 @@ export async function startPacemaker(url: string, options: LeasesOptions & { rea
         closing = true
         worker.ref()
         worker.postMessage('close')
-        await ended.catch(() => {})
+        await ended
       },
     },
     pulse,

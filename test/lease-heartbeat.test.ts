@@ -19,7 +19,7 @@ function place() {
 }
 
 /** A process whose lines are objects. Monotonic time is common to the processes of one machine. */
-function child(url: string, options: object, source: string) {
+function child(url: string, options: object, source: string, env: Record<string, string> = {}) {
   const program = `import { connect } from ${JSON.stringify(index)}
 const now = () => Number(process.hrtime.bigint()) / 1e6
 const block = ms => { for (const end = now() + ms; now() < end; ) ; }
@@ -27,7 +27,10 @@ const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
 const say = line => process.stdout.write(JSON.stringify(line) + '\\n')
 const leases = await connect(${JSON.stringify(url)}, ${JSON.stringify(options)})
 ${source}`
-  const running = spawn(process.execPath, ['--input-type=module', '--eval', program], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const running = spawn(process.execPath, ['--input-type=module', '--eval', program], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ...env },
+  })
   const lines: Record<string, unknown>[] = []
   const seen: (() => void)[] = []
   let rest = ''
@@ -111,6 +114,36 @@ test('the thread keeps no process alive once everything is released', { timeout:
   const { ended } = child(here.url, { heartbeat: 'worker' }, `await leases.request('k', { ttl: '1s' }, () => {})`)
   expect(await ended).toBe(0)
 })
+
+test.each(['throw new Error("fell")', 'process.exit(3)'])(
+  'a thread that fails (%s) is told of, and its process goes on without it',
+  { timeout: 60_000 },
+  async falls => {
+    using here = place()
+    const sign = fileURLToPath(`${here.url}.fall`)
+    const preload = `import { existsSync } from 'node:fs'
+      import { isMainThread, workerData } from 'node:worker_threads'
+      if (!isMainThread && workerData?.pulse) setInterval(() => { if (existsSync(${JSON.stringify(sign)})) { ${falls} } }, 20)`
+    const { line, ended } = child(
+      here.url,
+      { heartbeat: 'worker' },
+      `const { writeFileSync } = await import('node:fs')
+       const failed = new Promise(resolve => process.on('warning', ({ name, message }) => name === 'LeaseholdWarning' && resolve(message)))
+       const lease = await leases.acquire('k', { ttl: '20s' })
+       writeFileSync(${JSON.stringify(sign)}, '')
+       const message = await failed
+       await pause(100)
+       say({ message, held: lease.held })
+       await leases[Symbol.asyncDispose]()`,
+      { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(preload)}` },
+    )
+    expect(await line(0)).toEqual({
+      message: expect.stringContaining('the thread for the heartbeat failed; only this loop renews now'),
+      held: true,
+    })
+    expect(await ended).toBe(0)
+  },
+)
 
 test('what cannot be opened twice is refused', async () => {
   await expect(connect('memory:', { heartbeat: 'worker' })).rejects.toMatchObject({ code: 'UNSUPPORTED' })

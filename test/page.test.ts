@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { type Browser, chromium, type Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Acquire } from '../src/kernel/command.ts'
+import type { Lessor } from '../src/lessor.ts'
 import { describeWith, find } from './engine.ts'
 import { type World, world } from './http-world.ts'
 
@@ -79,6 +80,50 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     await page.goto(`${here.url}/`)
     return { page, asked, wrong, [Symbol.asyncDispose]: () => context.close() }
   }
+
+  test('of the server’s own origin can acquire, renew, watch and release with the client, and a tab that was frozen learns of its loss when it asks', async () => {
+    await using here = await world()
+    await using tab = await visit(here)
+    const { page, wrong } = tab
+    await page.route('**/client/**', async (route, request) =>
+      route.fulfill({
+        contentType: 'text/javascript',
+        body: await readFile(join(root, 'dist', new URL(request.url()).pathname.slice('/client/'.length))),
+      }),
+    )
+    const body = "import { HttpLessor } from './wire/http-client.js'; globalThis.HttpLessor = HttpLessor"
+    await page.route('**/client/index.js', route => route.fulfill({ contentType: 'text/javascript', body }))
+    await page.addScriptTag({ type: 'module', url: '/client/index.js' })
+    const first = await page.evaluate(async url => {
+      const { HttpLessor } = globalThis as unknown as { HttpLessor: { open(url: string): Promise<Lessor> } }
+      const lessor = await HttpLessor.open(url)
+      const events: string[] = []
+      const watching = (async () => {
+        for await (const heard of lessor.watch('k', { signal: new AbortController().signal }))
+          for (const { type } of heard) events.push(type)
+      })()
+      watching.catch(() => {})
+      const granted = async () => {
+        const outcome = await lessor.propose({ kind: 'acquire', holder: 'tab', ttl: 5_000, wants: [{ resource: 'k' }] })
+        return outcome.kind === 'granted' ? outcome.lease : 0
+      }
+      const lease = await granted()
+      const renewed = await lessor.propose({ kind: 'renew', leases: [lease] })
+      const released = await lessor.propose({ kind: 'release', lease })
+      Object.assign(globalThis, { lessor, events, lease: await granted() })
+      return [renewed, released]
+    }, here.url)
+    expect(first).toMatchObject([{ ttls: [5_000] }, { kind: 'done' }])
+    await here.clock.advance(20_000)
+    const later = await page.evaluate(async () => {
+      const { lessor, lease } = globalThis as unknown as { lessor: Lessor; lease: number }
+      return lessor.propose({ kind: 'renew', leases: [lease] })
+    })
+    expect(later).toMatchObject({ ttls: [-1] })
+    const events = () => page.evaluate(() => (globalThis as unknown as { events: string[] }).events)
+    await expect.poll(events).toEqual(['granted', 'released', 'granted', 'lapsed'])
+    expect(wrong).toEqual([])
+  })
 
   test('shows who holds what and who waits, and follows what happens without a reload', async () => {
     await using here = await world()

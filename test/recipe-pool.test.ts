@@ -1,6 +1,11 @@
 import { expect, test } from 'vitest'
-import { silentLessor } from '../src/testing/in-memory.ts'
+import type { Command } from '../src/kernel/command.ts'
+import type { Lease } from '../src/lease.ts'
+import { connect } from '../src/open.ts'
+import { hashOf } from '../src/server/secret.ts'
+import { type SilentLessor, silentLessor } from '../src/testing/in-memory.ts'
 import { everywhere } from './recipe-places.ts'
+import { place } from './resp-place.ts'
 
 everywhere('any so many of those that match are taken, all at once, and given back together', async ({ open }) => {
   await using owner = await open('owner')
@@ -258,4 +263,110 @@ test('what an offer needs of the policy goes with it, and an operator’s rules 
   await kept.release()
   await clock.advance(1_000)
   expect(await rules()).toContainEqual(['m/c', 2, 5_000])
+})
+
+test('a member is for one alone again when it is offered so, though its last owner shared it out and died', async () => {
+  const { clock, log, lessor, leases: dying } = silentLessor({ holder: 'dying' })
+  await using next = silentLessor({ clock, log, holder: 'next' }).leases
+  await dying.pool('gpu').offer('0', { units: 4, ttl: '1s' })
+  lessor.end(new Error('killed'))
+  await clock.advance(5_000)
+  await next.pool('gpu').offer('0')
+  await using first = await next.pool('gpu').take(1, { wait: 0 })
+  expect(await next.pool('gpu').tryTake()).toBeUndefined()
+  expect(first.held).toBe(true)
+})
+
+test('what was offered while one had lost its place is among what it waits for when it is back', async () => {
+  const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
+  await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
+  await owner.pool('p').offer('a', { ttl: '1h' })
+  await using _taken = await owner.pool('p').take(1, { ttl: '1h' })
+  const waiting = leases.pool('p').take(1, { ttl: '2s', wait: '1h' })
+  await clock.advance(100)
+  lessor.stopAnswering()
+  await clock.advance(10_000)
+  expect((await owner.query('p')).pending).toEqual([])
+  await owner.pool('p').offer('b', { ttl: '1h' })
+  await clock.advance(1_000)
+  lessor.answer()
+  await clock.advance(10_000)
+  expect((await owner.query('p')).pending).toEqual([])
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/b'])
+  await leases[Symbol.asyncDispose]()
+})
+
+test('what somebody else has written among the members is none, and keeps nobody from taking', async () => {
+  await using leases = silentLessor().leases
+  await leases.pool('p').offer('a')
+  await leases.open({ entries: { 'pool/p/note': 'hello', 'pool/p/null': 'null', 'pool/p/no': '{"labels":{},"units":0}' } })
+  expect((await leases.pool('p').members()).map(({ member }) => member)).toEqual(['a'])
+  await using lease = await leases.pool('p').take()
+  expect(lease.resources).toEqual(['p/a'])
+})
+
+/** What is asked of this lessor by a command of that kind waits until `first` is done, once. */
+function before(lessor: SilentLessor, kind: Command['kind'], first: () => Promise<unknown>): void {
+  const propose = lessor.propose.bind(lessor)
+  lessor.propose = async (command, options) => {
+    if (command.kind === kind) {
+      lessor.propose = propose
+      await first()
+    }
+    return propose(command, options)
+  }
+}
+
+test('a member that is withdrawn just as one takes is passed over', async () => {
+  const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
+  await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
+  const shared = await owner.pool('p').offer('a', { units: 4 })
+  await using _other = await owner.pool('p').offer('b')
+  before(lessor, 'acquire', async () => {
+    await shared.release()
+    await clock.advance(2_000)
+  })
+  const lease = await leases.pool('p').take(1, { wait: 0 })
+  expect(lease.resources).toEqual(['p/b'])
+  await expect(leases.pool('p').take(1, { ttl: '900h' })).rejects.toMatchObject({ code: 'INVALID' })
+  await leases[Symbol.asyncDispose]()
+})
+
+test('who takes a member over from one that withdraws it finds its capacity, whichever is first', async () => {
+  const { clock, log, lessor, leases: old } = silentLessor({ holder: 'old' })
+  const { lessor: way, leases: young } = silentLessor({ clock, log, holder: 'young' })
+  const capacity = async () => (await young.read({ kind: 'resource', resource: 'p/a' }, { consistent: true })).value.capacity
+  const first = await old.pool('p').offer('a', { units: 4 })
+  before(way, 'acquire', async () => {
+    await first.release()
+    await clock.advance(2_000)
+  })
+  const second = await young.pool('p').offer('a', { units: 4 })
+  expect(await capacity()).toBe(4)
+  await second.release()
+  await clock.advance(2_000)
+  expect(await capacity()).toBe(1)
+
+  const third = await old.pool('p').offer('a', { units: 4 })
+  let fourth: Lease | undefined
+  before(lessor, 'policy', async () => {
+    fourth = await young.pool('p').offer('a', { units: 4 })
+  })
+  await third.release()
+  await clock.advance(2_000)
+  expect(fourth?.held).toBe(true)
+  expect(await capacity()).toBe(4)
+  await Promise.all([old, young].map(each => each[Symbol.asyncDispose]()))
+})
+
+test('a member of its own is offered with a key that may not read', async () => {
+  await using here = await place()
+  const allow = [{ verb: 'register', prefix: 'pool/p' }] as const
+  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashOf('owner'), allow })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await using owner = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'owner' })
+  await using offer = await owner.pool('p').offer('a')
+  expect(offer.held).toBe(true)
+  await expect(owner.pool('p').offer('b', { units: 4 })).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })

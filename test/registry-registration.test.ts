@@ -1,5 +1,6 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, expect, test } from 'vitest'
+import { LeaseError } from '../src/errors.ts'
 import { connect } from '../src/open.ts'
 import type { RegistrationEvent } from '../src/recipe/registry.ts'
 import { hashOf } from '../src/server/secret.ts'
@@ -81,6 +82,74 @@ describe('a registration', () => {
     const before = puts()
     await me.update({ status: 'maintenance' })
     expect(puts()).toBe(before + 1)
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('writes again what nobody knows to be written, and resolves when it is', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const me = await leases.registry.register({ service: 's', address, ttl: '1h' })
+    const propose = lessor.propose.bind(lessor)
+    lessor.propose = async (command, options) => {
+      if (command.kind === 'put') throw new LeaseError('LIMIT', 'not now')
+      return propose(command, options)
+    }
+    const change = { capabilities: ['plan'], status: 'warning' } as const
+    for (let i = 0; i < 2; i++) await expect(me.update(change)).rejects.toMatchObject({ code: 'LIMIT' })
+    lessor.propose = propose
+    await me.update(change)
+    await clock.advance(1_000)
+    expect(await leases.registry.discover({}).list()).toMatchObject([change])
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('is listed with the last status that it said, though an earlier one had to be sent again', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const me = await leases.registry.register({ service: 's', address, ttl: '1h' })
+    const propose = lessor.propose.bind(lessor)
+    let broken = false
+    lessor.propose = async (command, options) => {
+      if (broken || command.kind !== 'put') return propose(command, options)
+      broken = true
+      throw new LeaseError('UNKNOWN', 'the connection broke')
+    }
+    const written = Promise.all([me.update({ status: 'critical', tags: ['old'] }), me.update({ status: 'passing', tags: ['new'] })])
+    await clock.advance(5_000)
+    await written
+    expect(await leases.registry.discover({}).list()).toMatchObject([{ status: 'passing', tags: ['new'] }])
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('that changed while it was coming back is listed as it says now', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const me = await leases.registry.register({ service: 's', address, ttl: '2s' })
+    lessor.stopAnswering()
+    await clock.advance(4_000)
+    lessor.answer()
+    await clock.settle()
+    for (let i = 0; i < 3_000 && me.registered; i++) await clock.advance(1)
+    lessor.proposals.length = 0
+    for (let i = 0; i < 3_000 && !lessor.proposals.some(({ kind }) => kind === 'acquire'); i++) {
+      lessor.stopAnswering()
+      await clock.advance(1)
+    }
+    expect(me.registered).toBe(false)
+    await me.update({ capabilities: ['plan'] })
+    lessor.answer()
+    await clock.advance(1_000)
+    expect(await leases.registry.discover({}).list()).toMatchObject([{ capabilities: ['plan'] }])
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('whose machine slept is renewed as soon as it is awake, however long its ttl is', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    await leases.registry.register({ service: 's', address, ttl: '8h' })
+    await clock.advance(60_000)
+    lessor.proposals.length = 0
+    await clock.advance(60_000)
+    expect(lessor.proposals).toEqual([])
+    clock.sleepMachine(3_600_000)
+    await clock.advance(1_000)
+    expect(lessor.proposals).toMatchObject([{ kind: 'renew' }])
     await leases[Symbol.asyncDispose]()
   })
 

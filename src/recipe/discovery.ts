@@ -1,7 +1,8 @@
 /**
  * Finding others: a cache of all that is registered, kept by one watch for a whole process, and asked by filter.
  *
- * Not promised: that whoever is picked still lives; that takes a call to find out. Promised: what is listed was so `age` ms ago at the latest,
+ * Not promised: that whoever is picked still lives; that takes a call to find out; nor, where the watch has a connection of its own (`http://`), that
+ * `age` knows of that one's silent death before the watch does. Promised: what is listed was so `age` ms ago at the latest,
  * changes come in their order, and when nobody can be reached the cache goes on with what it knows and says how old that is.
  */
 import { type Clock, pause } from '../clock.ts'

@@ -48,60 +48,79 @@ export class Pool {
 
   /** The member is in the pool for as long as the returned lease is held. */
   async offer(member: string, { labels = {}, units = 1, ttl }: { labels?: Labels; units?: number; ttl?: Duration } = {}): Promise<Lease> {
-    // Before it is seen: whoever takes it must find its capacity in force.
-    const undo = units === 1 ? undefined : await this.#resize(member, units)
+    let undo: Undo | undefined
+    let offer: Lease | undefined
     try {
-      const offer = await this.#leases.open({
+      // Before it is seen: whoever takes it must find its capacity in force. And after: one who has just withdrawn it may have taken that away.
+      undo = await this.#fit(member, units)
+      offer = await this.#leases.open({
         entries: { [this.#key(member)]: written({ labels, units }) },
         ...(ttl !== undefined && { ttl }),
       })
-      const { id, signal } = offer // and not the handle: an offer that is forgotten must be collected
-      if (undo !== undefined) signal.addEventListener('abort', () => void undo(id), { once: true })
-      return offer
+      undo = (await this.#fit(member, units)) ?? undo
     } catch (error) {
-      await undo?.(0)
+      await offer?.release().catch(() => {}) // it lapses by itself
+      await undo?.(offer?.id ?? 0)
       throw error
     }
+    const { id, signal } = offer // and not the handle: an offer that is forgotten must be collected
+    const gone = undo
+    if (gone !== undefined) signal.addEventListener('abort', () => void gone(id), { once: true })
+    return offer
   }
 
-  /** Its capacity, beside whatever rules an operator has set there. What this returns takes it away again, unless somebody has changed the rules. */
-  async #resize(member: string, capacity: number): Promise<(offer: number) => Promise<void>> {
+  /**
+   * Its capacity, beside whatever rules an operator has set there; also where one who shared it out has died: who takes all of ours must be alone
+   * on it. What this returns takes it away again, unless somebody has changed the rules.
+   */
+  async #fit(member: string, capacity: number): Promise<Undo | undefined> {
     const { clock, lessor } = this.#leases
     const prefix = `${this.#name}/${member}`
+    const now = await lessor.read({ kind: 'resource', resource: prefix }, { consistent: true }).catch(error => {
+      // Whose key may not read can offer what usually needs no rule.
+      if (error instanceof LeaseError && error.code === 'FORBIDDEN' && capacity === 1) return undefined
+      throw error
+    })
+    if (now === undefined || now.value.capacity === capacity) return undefined
     const rulesNow = async () => {
       const { value } = await lessor.read({ kind: 'policies' }, { consistent: true })
       return value.find(policy => policy.prefix === prefix)?.rules
     }
     const before = await rulesNow()
-    const rules = { ...before, capacity }
-    await this.#leases.policy(prefix, rules)
+    await this.#leases.policy(prefix, { ...before, capacity })
     const others = JSON.stringify(await rulesNow())
     return async offer => {
       try {
-        const offeredBy = async () => {
-          const { value } = await lessor.read({ kind: 'entries', prefix: this.#key(member) }, { consistent: true })
-          return value.find(({ key }) => key === this.#key(member))?.lease
-        }
         // Its release is on its way.
-        let by = await offeredBy()
-        for (let wait = RETRY / 16; by === offer && wait < 8 * RETRY; wait *= 2) {
+        let by = await this.#offerOf(member)
+        for (let wait = RETRY / 16; by?.lease === offer && wait < 8 * RETRY; wait *= 2) {
           await pause(clock, wait)
-          by = await offeredBy()
+          by = await this.#offerOf(member)
         }
         if (by !== undefined || JSON.stringify(await rulesNow()) !== others) return
         await lessor.propose({ kind: 'policy', prefix, ...(before !== undefined && { rules: before }) })
+        // Whoever has offered it while we looked needs its own.
+        const next = await this.#offerOf(member)
+        if (next !== undefined) await this.#fit(member, next.units)
       } catch {
         // The lessor is gone or closed: the rule stays until the member is offered again, and does no harm to a name that nobody offers.
       }
     }
   }
 
+  async #offerOf(member: string): Promise<(Offered & { readonly lease: number }) | undefined> {
+    const { value } = await this.#leases.lessor.read({ kind: 'entries', prefix: this.#key(member) }, { consistent: true })
+    const entry = value.find(({ key }) => key === this.#key(member))
+    const offered = entry && read(entry.value)
+    return offered && { ...offered, lease: entry.lease }
+  }
+
   /** Other labels for a member that `offer` has offered. */
   async relabel(offer: Lease, member: string, labels: Labels): Promise<void> {
-    const { value } = await this.#leases.read({ kind: 'entries', prefix: this.#key(member) }, { consistent: true })
-    const entry = value.find(({ key }) => key === this.#key(member))
-    if (entry === undefined) throw new LeaseError('NOT_FOUND', `${member} is not offered in the pool ${this.#name}`, { facts: { member } })
-    await offer.put(this.#key(member), written({ labels, units: read(entry.value).units }))
+    const offered = await this.#offerOf(member)
+    if (offered === undefined)
+      throw new LeaseError('NOT_FOUND', `${member} is not offered in the pool ${this.#name}`, { facts: { member } })
+    await offer.put(this.#key(member), written({ labels, units: offered.units }))
   }
 
   /** Those that match, taken or not. */
@@ -117,9 +136,10 @@ export class Pool {
       { consistent: true, ...(signal !== undefined && { signal }) },
     )
     const members = value
-      .map(({ key, value }) => {
+      .flatMap(({ key, value }) => {
         const member = key.slice(this.#key('').length)
-        return { member, resource: `${this.#name}/${member}`, ...read(value) }
+        const offered = read(value)
+        return offered === undefined ? [] : [{ member, resource: `${this.#name}/${member}`, ...offered }]
       })
       .filter(({ labels }) => wanted.every(([name, value]) => labels[name] === value))
     return { revision, members }
@@ -142,44 +162,52 @@ export class Pool {
       const { revision, members } = await this.#offered(match, asked.signal)
       return { revision, members: members.filter(member => units === undefined || member.units >= units) }
     }
-    let { revision, members } = await fitting()
-    if (members.length < count && asked.wait !== undefined && asked.wait !== false && asked.wait !== 0) {
-      const limit = asked.wait === true ? Number.POSITIVE_INFINITY : milliseconds(asked.wait, 'wait')
-      const enough = async () => {
-        const offered = await fitting()
-        revision = offered.revision
-        members = offered.members
-        return members.length >= count
-      }
-      await this.#whenOffered(revision, enough, limit, asked.signal)
-      if (limit < Number.POSITIVE_INFINITY) asked.wait = Math.max(1, Math.round(limit - (clock.now() - began)))
-    }
-    if (members.length < count)
-      throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${members.length} members that match, ${count} were asked for`, {
-        facts: { pool: this.#name, members: members.length, count },
-      })
+    const waits = asked.wait !== undefined && asked.wait !== false && asked.wait !== 0
+    const limit = asked.wait === true ? Number.POSITIVE_INFINITY : milliseconds(asked.wait || 0, 'wait')
     const unitsOf = (member: Member) => units ?? member.units
-    const done = new AbortController()
-    let following: Following | undefined
-    try {
-      return await this.#leases.acquire(
-        members.map(({ resource }) => resource),
-        {
-          ...asked,
-          any: count,
-          units: Object.fromEntries(members.map(member => [member.resource, unitsOf(member)])),
-          ...(expect !== undefined && { labels: { expect: String(milliseconds(expect, 'expect')) } }),
-          onQueued: lease => {
-            following ??= this.#follow(revision, done.signal, async waiting => {
-              const wants = (await fitting()).members.map(member => ({ resource: member.resource, units: unitsOf(member) }))
-              await this.#leases.widen(waiting, wants)
-            })
-            following.lease = lease
+    for (;;) {
+      let { revision, members } = await fitting()
+      if (members.length < count && waits) {
+        const enough = async () => {
+          ;({ revision, members } = await fitting())
+          return members.length >= count
+        }
+        await this.#whenOffered(revision, enough, Math.max(0, limit - (clock.now() - began)), asked.signal)
+      }
+      if (waits && limit < Number.POSITIVE_INFINITY) asked.wait = Math.max(1, Math.round(limit - (clock.now() - began)))
+      if (members.length < count)
+        throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${members.length} members that match, ${count} were asked for`, {
+          facts: { pool: this.#name, members: members.length, count },
+        })
+      let following = new AbortController()
+      try {
+        return await this.#leases.acquire(
+          members.map(({ resource }) => resource),
+          {
+            ...asked,
+            any: count,
+            units: Object.fromEntries(members.map(member => [member.resource, unitsOf(member)])),
+            ...(expect !== undefined && { labels: { expect: String(milliseconds(expect, 'expect')) } }),
+            // Again when its place was lost: whatever was offered since then is not among what it asked for anew.
+            onQueued: lease => {
+              following.abort()
+              following = new AbortController()
+              const widen = async () => {
+                const offered = await fitting()
+                const wants = offered.members.map(member => ({ resource: member.resource, units: unitsOf(member) }))
+                if (await this.#leases.widen(lease, wants)) revision = offered.revision
+              }
+              void this.#follow(revision, following.signal, widen)
+            },
           },
-        },
-      )
-    } finally {
-      done.abort()
+        )
+      } catch (error) {
+        // A member that was withdrawn since we looked has no units to give any more: then it is not asked for.
+        if (!(error instanceof LeaseError && error.code === 'INVALID')) throw error
+        if (JSON.stringify((await fitting()).members) === JSON.stringify(members)) throw error
+      } finally {
+        following.abort()
+      }
     }
   }
 
@@ -209,22 +237,18 @@ export class Pool {
   }
 
   /** Whatever is offered from `after` on is offered to whoever waits as well. */
-  #follow(after: number, signal: AbortSignal, widen: (lease: number) => Promise<void>): Following {
-    const following: Following = { lease: 0 }
-    void (async () => {
-      while (!signal.aborted) {
-        try {
-          for await (const [event] of this.#leases.lessor.watch(`pool/${this.#name}`, { after, types: ['put'], signal })) {
-            await widen(following.lease)
-            after = event!.revision
-          }
-        } catch (error) {
-          if (isRefusal(error)) return // it goes on waiting for what it waits for
+  async #follow(after: number, signal: AbortSignal, widen: () => Promise<void>): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        for await (const [event] of this.#leases.lessor.watch(`pool/${this.#name}`, { after, types: ['put'], signal })) {
+          await widen()
+          after = event!.revision
         }
-        if (!signal.aborted) await pause(this.#leases.clock, RETRY, signal).catch(() => {})
+      } catch (error) {
+        if (isRefusal(error)) return // it goes on waiting for what it waits for
       }
-    })()
-    return following
+      if (!signal.aborted) await pause(this.#leases.clock, RETRY, signal).catch(() => {})
+    }
   }
 
   /** Undefined when fewer are free. */
@@ -238,16 +262,14 @@ export class Pool {
   }
 }
 
+/** For an offer that has ended. */
+type Undo = (offer: number) => Promise<void>
+
 type Writable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** Asked again it would be refused again. */
 function isRefusal(error: unknown): boolean {
   return error instanceof LeaseError && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN'
-}
-
-/** The wait that is followed for: another when its place was lost. */
-interface Following {
-  lease: number
 }
 
 interface Offered {
@@ -259,7 +281,12 @@ function written(offered: Offered): string {
   return JSON.stringify(offered)
 }
 
-function read(value: string): Offered {
-  const { labels, units } = JSON.parse(value) as Offered
-  return { labels, units }
+/** Undefined for what is no offer: whoever else writes there must not keep all from taking. */
+function read(value: string): Offered | undefined {
+  try {
+    const { labels, units } = JSON.parse(value) as Offered
+    return typeof labels === 'object' && labels !== null && Number.isSafeInteger(units) && units > 0 ? { labels, units } : undefined
+  } catch {
+    return undefined
+  }
 }

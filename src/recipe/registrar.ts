@@ -19,6 +19,8 @@ const BATCH = 10_000
 const SPREAD = 10_000
 /** Whoever is due within so many ms comes back in the same turn. */
 const TOGETHER = 100
+/** How often it is looked whether the machine slept: its timers stood still, and those who went by them may not be listed any more. */
+const LOOK = 1_000
 const FAREWELL = 5_000
 const GOODBYE = 1_000
 
@@ -28,6 +30,8 @@ export class Registrar implements AsyncDisposable, Keeper {
   readonly #registered = new Set<Registered>()
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
+  /** By how much the uptime was ahead of the monotonic clock. */
+  #slept = Number.POSITIVE_INFINITY
   #closed = false
   /** Who is entering, and what is given back because nobody wants it any more. */
   readonly #underWay = new Set<Promise<unknown>>()
@@ -88,8 +92,19 @@ export class Registrar implements AsyncDisposable, Keeper {
     if (this.#closed || at >= this.#armedFor) return
     this.#cancel?.()
     this.#armedFor = at
+    this.#wait()
+  }
+
+  /** Never throws: it runs off a timer. */
+  #wait(): void {
     const { clock } = this.#asking
-    this.#cancel = clock.after(Math.max(0, at - clock.now()), () => this.#beat())
+    const now = clock.now()
+    const slept = clock.uptime() - now
+    const woken = slept - this.#slept > LOOK
+    this.#slept = slept
+    if (woken) for (const registered of this.#registered) registered.next = Math.min(registered.next, now)
+    if (woken || this.#armedFor <= now) this.#cancel = clock.after(0, () => this.#beat())
+    else this.#cancel = clock.after(Math.min(LOOK, this.#armedFor - now), () => this.#wait())
   }
 
   /** Whoever would be due soon comes along: one message instead of two. Never throws: it runs off a timer. */

@@ -67,8 +67,28 @@ const LOAD_EVERY = 1_000
 interface Listing {
   registration: Registration
   state: State
-  /** The state that the log has. */
-  written: State
+  /** What of both was sent to the log last; undefined when that failed: nobody knows what it has. */
+  listed: Registration | undefined
+  written: State | undefined
+  readonly entries: Line
+  readonly states: Line
+}
+
+/** One write at a time, each with what is said by then: one that is sent again must not come after a newer one. */
+class Line {
+  #last: Promise<void> = Promise.resolve()
+  #next: Promise<void> | undefined
+
+  write(write: () => Promise<void>): Promise<void> {
+    this.#next ??= this.#last
+      .catch(() => {}) // told to whoever asked for it
+      .then(() => {
+        this.#next = undefined
+        this.#last = write()
+        return this.#last
+      })
+    return this.#next
+  }
 }
 
 /** One or more registrations on one lease. */
@@ -103,7 +123,8 @@ export class Registered implements AsyncDisposable {
     this.#onEvent = options.onEvent
     this.#listings = inputs.map(({ status, load, instance = asking.holder.replaceAll('/', '-'), ...rest }) => {
       const state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) })
-      return { registration: registrationOf({ ...rest, instance }), state, written: stateOf({}) }
+      const registration = registrationOf({ ...rest, instance })
+      return { registration, state, listed: undefined, written: undefined, entries: new Line(), states: new Line() }
     })
     if (inputs.length === 0) throw new LeaseError('INVALID', 'there is nothing to register')
   }
@@ -131,7 +152,7 @@ export class Registered implements AsyncDisposable {
     const { clock, holder } = this.#asking
     const sent = clock.now()
     const listings = [...this.#listings]
-    const states = listings.map(({ state }) => state)
+    const said = listings.map(({ registration, state }) => ({ registration, state }))
     const command: Acquire = {
       kind: 'acquire',
       holder,
@@ -150,10 +171,14 @@ export class Registered implements AsyncDisposable {
     this.#incarnation ??= outcome.incarnation
     if (this.#over.signal.aborted) return this.#keeper.abandon(outcome)
     this.#lease = outcome.lease
-    for (const [i, listing] of listings.entries()) listing.written = states[i]!
     this.answered(sent, outcome.ttl)
-    // What changed while it was under way.
-    for (const listing of listings) if (!equal(listing.state, listing.written)) void this.#writeState(listing).catch(() => {})
+    for (const [i, listing] of listings.entries()) {
+      listing.listed = said[i]!.registration
+      listing.written = said[i]!.state
+      // What changed while it was under way.
+      this.#writeEntry(listing).catch(() => {})
+      this.#writeState(listing).catch(() => {})
+    }
   }
 
   /** A renewal sent then was answered. */
@@ -234,7 +259,7 @@ export class Registered implements AsyncDisposable {
       if (service !== undefined && listing.registration.service !== service) continue
       if (Object.keys(rest).length > 0) writes.push(this.#writeRegistration(listing, rest))
       listing.state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) }, listing.state)
-      if (listing.state.status !== listing.written.status) writes.push(this.#writeState(listing))
+      if (listing.state.status !== listing.written?.status) writes.push(this.#writeState(listing))
       else if (listing.state.load !== listing.written.load) writes.push(this.#writeLoad())
     }
     await Promise.all(writes)
@@ -253,16 +278,33 @@ export class Registered implements AsyncDisposable {
       ...(address !== undefined && { addresses: [address] }),
       ...after,
     })
-    const entry = entryOf(next)
-    const same = entry.value === entryOf(listing.registration).value
     listing.registration = next
-    if (!same) await this.#put(entry)
+    await this.#writeEntry(listing)
   }
 
-  async #writeState(listing: Listing): Promise<void> {
-    const { state } = listing
-    await this.#put(stateEntryOf(listing.registration, state))
-    listing.written = state
+  #writeEntry(listing: Listing): Promise<void> {
+    return listing.entries.write(async () => {
+      const { registration, listed } = listing
+      const entry = entryOf(registration)
+      if (listed !== undefined && entryOf(listed).value === entry.value) return
+      listing.listed = registration
+      await this.#put(entry).catch(error => {
+        listing.listed = undefined
+        throw error
+      })
+    })
+  }
+
+  #writeState(listing: Listing): Promise<void> {
+    return listing.states.write(async () => {
+      const { registration, state, written } = listing
+      if (written !== undefined && equal(written, state)) return
+      listing.written = state
+      await this.#put(stateEntryOf(registration, state)).catch(error => {
+        listing.written = undefined
+        throw error
+      })
+    })
   }
 
   /** One write for all loads that changed within a second. */
@@ -277,7 +319,7 @@ export class Registered implements AsyncDisposable {
     await (wait > 0 ? pause(clock, wait, this.#over.signal).catch(() => {}) : undefined)
     this.#loadPending = undefined
     this.#loadWritten = clock.now()
-    const changed = this.#listings.filter(({ state, written }) => state.load !== written.load)
+    const changed = this.#listings.filter(({ state, written }) => state.load !== written?.load)
     if (!this.#over.signal.aborted) await Promise.all(changed.map(listing => this.#writeState(listing)))
   }
 
