@@ -428,10 +428,12 @@ export class Referee {
     this.#fences.clear()
     this.#scopes.clear()
     this.#unclaimed.clear()
+    this.#breaks.clear() // of some, the announcement is lost
     this.#raisedAt = Number.POSITIVE_INFINITY
     this.#waiters.forget()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
     for (const { index, bytes } of this.#entries) this.#apply(index, bytes, false)
+    this.#beliefs.lose(this.#state.nextToken)
   }
 
   get length(): number {
