@@ -12,7 +12,8 @@ export class Beliefs {
   readonly #violate: (invariant: string, message: string) => void
   readonly #byResource = new Map<string, Set<Belief>>()
   /** The resources themselves: each remembers the highest token it was shown, and turns away any below. */
-  readonly #registers = new Map<string, { readonly token: number; readonly who: string; lost: boolean }>()
+  readonly #registers = new Map<string, { readonly token: number; readonly who: string }>()
+  readonly #lost: { readonly from: number; readonly to: number }[] = []
   /** Leases whose holders were overruled by force: the one named exception to S1. */
   readonly forced = new Set<number>()
   /** The most that each prefix ever allowed: what was granted before a shrink is held on. */
@@ -62,20 +63,24 @@ export class Beliefs {
     }
   }
 
-  /** The log has forgotten all tokens from here on. What they were shown to remembers: whoever was before them may hold again, and is turned away. */
-  lose(from: number): void {
-    for (const shown of this.#registers.values()) if (shown.token >= from) shown.lost = true
+  /** The log has forgotten these tokens. A resource they were shown to remembers: whoever came before them may hold again, and is turned away. */
+  lose(from: number, to: number): void {
+    this.#lost.push({ from, to })
+  }
+
+  #isLost(token: number): boolean {
+    return this.#lost.some(({ from, to }) => from <= token && token < to)
   }
 
   /** S2: whoever holds it by right gets through; a late one may try, and does not, once a newer token was shown. Whether it got through. */
   writes(belief: Belief, resource: string, token: number): boolean {
     const last = this.#registers.get(resource)
     if (last !== undefined && token < last.token) {
-      if (belief.holds() && !this.forced.has(belief.lease) && !last.lost)
+      if (belief.holds() && !this.forced.has(belief.lease) && !this.#isLost(last.token))
         this.#violate('S2', `${belief.who} holds ${resource} with token ${token} and is turned away: ${last.who} has shown ${last.token}`)
       return false
     }
-    this.#registers.set(resource, { token, who: belief.who, lost: false })
+    this.#registers.set(resource, { token, who: belief.who })
     return true
   }
 }

@@ -417,6 +417,7 @@ export class Referee {
     this.losses++
     this.mourning = true
     this.#entries.splice(this.#entries.length - count, count)
+    const { nextToken } = this.#state
     this.#state = found()
     this.#revisions = []
     this.#place.clear()
@@ -433,7 +434,7 @@ export class Referee {
     this.#waiters.forget()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
     for (const { index, bytes } of this.#entries) this.#apply(index, bytes, false)
-    this.#beliefs.lose(this.#state.nextToken)
+    this.#beliefs.lose(this.#state.nextToken, nextToken)
   }
 
   get length(): number {
