@@ -10,6 +10,8 @@ import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
 
+export { MOST_WANTS } from './kernel/command.ts'
+
 export interface ProposeOptions {
   /** Asking again with the same operation has one effect and one answer, within the window that docs/guarantees.md states. */
   readonly op?: Operation

@@ -370,3 +370,16 @@ test('a member of its own is offered with a key that may not read', async () => 
   expect(offer.held).toBe(true)
   await expect(owner.pool('p').offer('b', { units: 4 })).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })
+
+test('a pool has more members than one can ask for at once: all of them are taken, free ones first', async () => {
+  const { leases } = silentLessor()
+  const pool = leases.pool('gpu')
+  await Promise.all(Array.from({ length: 300 }, (_, i) => pool.offer(`${i}`)))
+  const taken: Lease[] = []
+  for (let i = 0; i < 300; i++) taken.push(await pool.take(1, { wait: 0 }))
+  expect(new Set(taken.flatMap(({ resources }) => resources)).size).toBe(300)
+  await expect(pool.take(1, { wait: 0 })).rejects.toMatchObject({ code: 'HELD' })
+  const waiting = pool.take(2, { wait: '10s' })
+  for (const lease of taken) await lease.release()
+  expect((await waiting).resources).toHaveLength(2)
+})

@@ -12,6 +12,7 @@ import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
+import { MOST_WANTS } from '../lessor.ts'
 
 /** Between two tries to follow what is offered, while the lessor does not answer. */
 const RETRY = 500
@@ -151,7 +152,7 @@ export class Pool {
 
   /**
    * Any `count` of those that match, all at once. Its `resources` say which. Where fewer are offered, a `wait` also waits for members; without one
-   * that is `NOT_FOUND`.
+   * that is `NOT_FOUND`. Of more than 256 it asks for so many at a time, for free ones first.
    */
   async take(count = 1, options: TakeOptions = {}): Promise<Lease> {
     const { units, match = {}, expect, ...rest } = options
@@ -179,17 +180,19 @@ export class Pool {
         throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${members.length} members that match, ${count} were asked for`, {
           facts: { pool: this.#name, members: members.length, count },
         })
+      const chosen = members.length <= MOST_WANTS ? members : await this.#some(members, unitsOf, asked.signal)
       let following = new AbortController()
       try {
         return await this.#leases.acquire(
-          members.map(({ resource }) => resource),
+          chosen.map(({ resource }) => resource),
           {
             ...asked,
             any: count,
-            units: Object.fromEntries(members.map(member => [member.resource, unitsOf(member)])),
+            units: Object.fromEntries(chosen.map(member => [member.resource, unitsOf(member)])),
             ...(expect !== undefined && { labels: { expect: String(milliseconds(expect, 'expect')) } }),
             // Again when its place was lost: whatever was offered since then is not among what it asked for anew.
             onQueued: lease => {
+              if (chosen !== members) return // it waits for as many as one can
               following.abort()
               following = new AbortController()
               const widen = async () => {
@@ -209,6 +212,19 @@ export class Pool {
         following.abort()
       }
     }
+  }
+
+  /** As many as one can ask for at once: those that are free, and of all others any. */
+  async #some(members: readonly Member[], unitsOf: (member: Member) => number, signal?: AbortSignal): Promise<readonly Member[]> {
+    const { clock, lessor } = this.#leases
+    const { value } = await lessor.read(
+      { kind: 'resources', prefix: this.#name },
+      { consistent: true, ...(signal !== undefined && { signal }) },
+    )
+    const used = new Map(value.map(({ resource, grants, queue }) => [resource, queue.length > 0 ? Number.POSITIVE_INFINITY : sum(grants)]))
+    const rank = (member: Member) => ((used.get(member.resource) ?? 0) + unitsOf(member) <= member.units ? 0 : 1) + clock.random()
+    const ranked = members.map(member => ({ member, rank: rank(member) })).sort((a, b) => a.rank - b.rank)
+    return ranked.slice(0, MOST_WANTS).map(({ member }) => member)
   }
 
   /** Resolves when there are enough; throws `WAITED` when that took too long. */
@@ -264,6 +280,10 @@ export class Pool {
 
 /** For an offer that has ended. */
 type Undo = (offer: number) => Promise<void>
+
+function sum(grants: readonly { readonly units: number }[]): number {
+  return grants.reduce((total, { units }) => total + units, 0)
+}
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] }
 
