@@ -11,6 +11,7 @@ import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
 
 export { MOST_WANTS } from './kernel/command.ts'
+export { ELSEWHERE } from './kernel/event.ts'
 
 export interface ProposeOptions {
   /** Asking again with the same operation has one effect and one answer, within the window that docs/guarantees.md states. */

@@ -2,6 +2,7 @@
 import { LeaseError } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import type { Belief } from '../lease.ts'
+import { ELSEWHERE } from '../lessor.ts'
 import { type Asked, namesOf } from './asked.ts'
 import type { Beliefs } from './beliefs.ts'
 import { publish } from './channels.ts'
@@ -189,7 +190,7 @@ export class Hearing {
   #withdrawn(belief: Belief, cause: string): void {
     const waiter = this.#beliefs.waiters.get(belief.id)
     if (waiter === undefined) return
-    if (cause === 'granted elsewhere') return // one of the queues it stood in; the grant is told beside it
+    if (cause === ELSEWHERE) return // one of the queues it stood in; the grant is told beside it
     if (cause === 'lapsed') return waiter.settle(undefined)
     this.#beliefs.forget(belief)
     const error = new LeaseError('GONE', `the place in the queue for ${namesOf(waiter.asked).join(', ')} was taken away: ${cause}`, {

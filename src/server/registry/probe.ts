@@ -8,7 +8,7 @@ import { request as httpRequest } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import { request as httpsRequest } from 'node:https'
 import { connect, isIP } from 'node:net'
-import { type Clock, systemClock } from '../../clock.ts'
+import { afterReading, type Clock, systemClock } from '../../clock.ts'
 import type { CheckResult } from '../../recipe/registry/entry.ts'
 import type { ProbeRules } from './probe-rule.ts'
 
@@ -38,9 +38,7 @@ const resolveAll = async (host: string) => (await lookup(host, { all: true, verb
 export async function probe(url: string, options: ProbeOptions): Promise<CheckResult> {
   const { clock = systemClock, timeout } = options
   const over = new AbortController()
-  // We may have stood still ourselves: what waits in the socket is read before anyone is judged.
-  const late = () => clock.soon(() => clock.soon(() => over.abort(new Error(`no answer within ${timeout} ms`))))
-  const cancel = clock.after(timeout, late, { ref: true })
+  const cancel = afterReading(clock, timeout, () => over.abort(new Error(`no answer within ${timeout} ms`)), { ref: true })
   try {
     const place = await Promise.race([placeOf(url, options), aborted(over.signal)])
     if (typeof place === 'string') return { status: 'critical', reason: place }
