@@ -144,6 +144,17 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal, options?: 
   })
 }
 
+/** The answer, unless nobody wants it any more: then the signal's reason, at once. */
+export function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return answer
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason)
+    signal.addEventListener('abort', abort)
+    if (signal.aborted) abort()
+    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
+}
+
 /**
  * As `after`, for one who gives up waiting. When this process has stood still, the timer is overdue and fires before what waits in the sockets is
  * read: an answer that is there comes first.

@@ -1,6 +1,6 @@
 /** One visit of a command to the place where leases live: settings read, opened, signals heard, closed again whatever happens. */
 import type { Command } from 'commander'
-import { type Clock, systemClock } from '../clock.ts'
+import { type Clock, systemClock, unlessAborted } from '../clock.ts'
 import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
 import { open } from '../open.ts'
@@ -78,19 +78,11 @@ async function connected(settings: Settings): Promise<Leases> {
 
 /** What is being opened when a signal comes is not waited for: nothing was asked there yet. */
 async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal): Promise<Leases> {
-  let abort = () => {}
-  const ended = new Promise<never>((_, reject) => {
-    abort = () => reject(signal.reason)
-    signal.addEventListener('abort', abort)
-    if (signal.aborted) abort()
-  })
   try {
-    return await Promise.race([opening, ended])
+    return await unlessAborted(opening, signal)
   } catch (error) {
     opening.then(leases => leases[Symbol.asyncDispose]()).catch(() => {})
     throw error
-  } finally {
-    signal.removeEventListener('abort', abort)
   }
 }
 

@@ -1,4 +1,4 @@
-import { pause } from '../clock.ts'
+import { pause, unlessAborted } from '../clock.ts'
 import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -221,15 +221,6 @@ export class Registrar implements AsyncDisposable, Keeper {
     const end = this.#asking.clock.now() + GOODBYE
     while (this.#underWay.size > 0) await this.#asking.within(end - this.#asking.clock.now(), Promise.allSettled(this.#underWay))
   }
-}
-
-function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return answer
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason)
-    signal.addEventListener('abort', abort)
-    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
-  })
 }
 
 function closed(): LeaseError {

@@ -8,6 +8,7 @@ import { readFile, rm } from 'node:fs/promises'
 import type { Server as HttpServer } from 'node:http'
 import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:tls'
+import { afterReading } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Door, DoorContext } from './door.ts'
 import { takeSocketPath } from './port-path.ts'
@@ -148,9 +149,7 @@ export class Port {
     socket.setKeepAlive(true, KEEP_ALIVE)
     // Someone may always hang up in the middle: that is the connection's end, and nobody else's business.
     socket.on('error', () => {})
-    let said = false
-    // We may have stood still ourselves: overdue timers fire before what waits in sockets is read. Read first, then judge.
-    const late = clock.after(limits.headerTime, () => clock.soon(() => clock.soon(() => said || socket.destroy())))
+    const late = afterReading(clock, limits.headerTime, () => socket.destroy())
     socket.once('close', () => {
       late()
       this.#sockets.delete(socket)
@@ -164,7 +163,6 @@ export class Port {
       first = first === undefined ? chunk : Buffer.concat([first, chunk])
       const wire = wireOf(first)
       if (wire === undefined) return
-      said = true
       late()
       socket.off('data', tellApart)
       socket.off('end', gone)
