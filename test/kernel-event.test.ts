@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { applyBatch } from '../src/kernel/batch.ts'
 import type { Event } from '../src/kernel/event.ts'
-import { FROZEN, found, type Lease, type State, SUSPECT } from '../src/kernel/state.ts'
+import { FROZEN, found, type Lease, RULES, type State, SUSPECT } from '../src/kernel/state.ts'
 import { Stream } from './kernel/stream.ts'
 import { World } from './kernel/world.ts'
 
@@ -86,7 +86,7 @@ test(`whoever follows one name alone knows who holds it, with which token, who w
     for (let i = 1; i <= LENGTH; i++) {
       const events: Event[] = []
       const { index: applied, trailA, trailB } = state
-      const header = { proposer: 5, seq: i, applied, trail: [trailA, trailB] as const, wall: 1_000 }
+      const header = { proposer: 5, seq: i, applied, trail: [trailA, trailB] as const, wall: 1_000, rules: RULES }
       applyBatch(state, applied + 1, { ...header, proposals: [stream.next(state)] }, { events, timer() {} })
       for (const event of events) mirror.hear(event)
       expect(mirror.all, `seed ${seed}, command ${i}`).toEqual(truth(state))

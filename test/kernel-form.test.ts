@@ -6,6 +6,7 @@ import type { Command } from '../src/kernel/command.ts'
 import { malformed } from '../src/kernel/form.ts'
 import { badName } from '../src/kernel/name.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
+import { RULES } from '../src/kernel/state.ts'
 import { World } from './kernel/world.ts'
 
 /** A world with something to be wrong about: lease 1 holds x, lease 2 waits for it, lease 3 registers, key 1 exists. */
@@ -95,7 +96,7 @@ const numbered: readonly (readonly [what: string, command: (n: unknown) => objec
   ["a recipient's incarnation", incarnation => ({ kind: 'transfer', lease: 1, to: 'b', incarnation }), [0, 4]],
   ['after', after => ({ kind: 'break', resource: 'x', after }), [2 ** 52]],
   ['a token', token => ({ kind: 'fence', resource: 'x', token }), [0, 2, 2 ** 52]],
-  ['rules', rules => ({ kind: 'upgrade', rules }), [0, 1, 3]],
+  ['rules', rules => ({ kind: 'upgrade', rules }), [0, 1, RULES, RULES + 2]],
   ['quiet', quiet => ({ kind: 'generation', lease: 0, token: 0, revision: 0, quiet }), [2 ** 52]],
   ...['ttlMin', 'ttlMax', 'capacity', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'quota', 'waiters', 'aging', 'leases'].map(
     rule => [`the rule ${rule}`, (n: unknown) => ({ kind: 'policy', prefix: 'p', rules: { [rule]: n } }), [2 ** 52]] as const,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { agedOf, QUIET, SLOTS } from '../src/kernel/state.ts'
+import { agedOf, QUIET, RULES, SLOTS } from '../src/kernel/state.ts'
 import { World } from './kernel/world.ts'
 
 const generation = { kind: 'generation', lease: 100, token: 200, revision: 300, quiet: 5_000 } as const
@@ -112,8 +112,9 @@ describe('after a log lost entries', () => {
 test('the rules version is raised one by one, by an administrator', () => {
   const world = new World()
   const key = world.key('k', 'acquire:')
-  world.refused(world.do({ kind: 'upgrade', rules: 2 }, { key }), 'FORBIDDEN')
-  for (const rules of [0, 1, 3, Number.NaN]) world.refused(world.do({ kind: 'upgrade', rules }), 'INVALID', /version 1/)
-  expect(world.do({ kind: 'upgrade', rules: 2 })).toMatchObject({ kind: 'done' })
-  expect(world.state.rules).toBe(2)
+  world.refused(world.do({ kind: 'upgrade', rules: RULES + 1 }, { key }), 'FORBIDDEN')
+  for (const rules of [0, RULES, RULES + 2, Number.NaN])
+    world.refused(world.do({ kind: 'upgrade', rules }), 'INVALID', new RegExp(`version ${RULES}`))
+  expect(world.do({ kind: 'upgrade', rules: RULES + 1 })).toMatchObject({ kind: 'done' })
+  expect(world.state.rules).toBe(RULES + 1)
 })

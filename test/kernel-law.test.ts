@@ -9,7 +9,7 @@ import type { Event } from '../src/kernel/event.ts'
 import { malformed } from '../src/kernel/form.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { StateLoader, saveState, stateHash } from '../src/kernel/snapshot.ts'
-import { found, type State } from '../src/kernel/state.ts'
+import { found, RULES, type State } from '../src/kernel/state.ts'
 import { check } from './kernel/invariant.ts'
 import { random, Stream, type StreamOptions } from './kernel/stream.ts'
 import { reload } from './kernel/world.ts'
@@ -29,7 +29,15 @@ class Log {
 
   entry(proposals: readonly Proposal[]): Batch {
     const { index, trailA, trailB } = this.state
-    return { proposer: 5, seq: ++this.#seq, applied: index, trail: [trailA, trailB], wall: 1_000, proposals }
+    return {
+      proposer: 5,
+      seq: ++this.#seq,
+      applied: index,
+      trail: [trailA, trailB],
+      wall: 1_000,
+      rules: index === 0 ? RULES : 1,
+      proposals,
+    }
   }
 
   apply(batch: Batch): readonly Outcome[] {

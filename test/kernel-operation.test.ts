@@ -6,7 +6,7 @@ import { digestOf, operationNamed } from '../src/kernel/digest.ts'
 import { malformedAsker } from '../src/kernel/form.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { stateHash } from '../src/kernel/snapshot.ts'
-import { SLOTS } from '../src/kernel/state.ts'
+import { RULES, SLOTS } from '../src/kernel/state.ts'
 import { random } from './kernel/stream.ts'
 import { reload, World, wants } from './kernel/world.ts'
 
@@ -264,7 +264,7 @@ describe('an entry of the log', () => {
   test('must be the next one', () => {
     const world = new World({ empty: true })
     world.entry([])
-    const batch = { proposer: 1, seq: 9, applied: 0, trail: [0, 0], wall: 0, proposals: [] } as const
+    const batch = { proposer: 1, seq: 9, applied: 0, trail: [0, 0], wall: 0, rules: RULES, proposals: [] } as const
     for (const index of [0, 1, 3]) expect(() => applyBatch(world.state, index, batch, world.effects)).toThrow(/cannot follow/)
   })
 

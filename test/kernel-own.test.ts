@@ -8,7 +8,7 @@ import { applyBatch, type Batch, decodeBatch, encodeBatch } from '../src/kernel/
 import type { Command } from '../src/kernel/command.ts'
 import { malformed } from '../src/kernel/form.ts'
 import { StateLoader, saveState, stateHash } from '../src/kernel/snapshot.ts'
-import type { State } from '../src/kernel/state.ts'
+import { RULES, type State } from '../src/kernel/state.ts'
 import { Stream } from './kernel/stream.ts'
 import { World } from './kernel/world.ts'
 
@@ -134,6 +134,7 @@ test.each(Object.entries(COMMANDS))(
             applied: index,
             trail: [trailA, trailB],
             wall: 1_000,
+            rules: RULES,
             proposals: [{ command, key, ...(op && { op }) }],
           }
           const [own, read] = [batch, decodeBatch(encodeBatch(batch))].map(as => {

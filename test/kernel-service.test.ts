@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { decayed } from '../src/kernel/flap.ts'
 import { SWEEP } from '../src/kernel/service.ts'
+import { RULES } from '../src/kernel/state.ts'
 import { reload, World } from './kernel/world.ts'
 
 const SUSPECT = 2
@@ -409,6 +410,6 @@ test('every rule of a policy passes the form that clients are held to, and comes
   }
   const command = { kind: 'policy' as const, prefix: 'services', rules }
   expect(malformed(command)).toBeUndefined()
-  const batch = { proposer: 1, seq: 1, applied: 0, trail: [0, 0] as const, wall: 0, proposals: [{ command, key: 0 }] }
+  const batch = { proposer: 1, seq: 1, applied: 0, trail: [0, 0] as const, wall: 0, rules: RULES, proposals: [{ command, key: 0 }] }
   expect(decodeBatch(encodeBatch(batch))).toEqual(batch)
 })

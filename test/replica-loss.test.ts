@@ -425,7 +425,7 @@ describe('entries that cannot be understood', () => {
         })
       },
       'UNSUPPORTED',
-      /rules version 2/,
+      new RegExp(`rules version ${RULES + 1}`),
     ],
     ['a future format', rig => rig.inject(Uint8Array.of(0x4c, 9, 1, 2, 3)), 'UNSUPPORTED', /newer version of leasehold/],
     [

@@ -14,12 +14,15 @@ import { readProposal, writeProposal } from './encode.ts'
 import { EVENT_TYPES } from './event.ts'
 import type { Outcome } from './outcome.ts'
 import { invalid, refuse } from './refuse.ts'
-import { foundAt, type State } from './state.ts'
+import { foundAt, RULES, type State } from './state.ts'
 
 export const WINDOW = 8_192
 
 const MAGIC = 0x4c
-const FORMAT = 1
+/** The record may found a log: it names the rules that the log then begins with. */
+const FOUNDING = 2
+/** Any other record. A log that begins with one has rules of version 1, the only ones there were. */
+const FOLLOWING = 1
 
 export interface Header {
   /** A number that no two proposers share. */
@@ -30,11 +33,16 @@ export interface Header {
   readonly applied: number
   readonly trail: readonly [number, number]
   readonly wall: number
+  /** The rules that the log begins with, should this be its first record. */
+  readonly rules: number
 }
 
 export interface Batch extends Header {
   readonly proposals: readonly Proposal[]
 }
+
+/** What a proposer makes: only a test writes as older builds did, and says so by `rules`. */
+type Unfounded<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 'rules'>>
 
 /** Encodes proposals as they come, so that nothing is left to do when the log is ready for the next entry. */
 export class BatchWriter {
@@ -62,10 +70,13 @@ export class BatchWriter {
   }
 
   /** The entry, and the batch that decoding it would give; the writer is empty again. */
-  take(header: Header): { readonly bytes: Uint8Array; readonly batch: Batch } {
+  take({ rules: founding = RULES, ...header }: Unfounded<Header>): { readonly bytes: Uint8Array; readonly batch: Batch } {
     const to = new Writer(this.#body.length + 64)
     to.byte(MAGIC)
-    to.byte(FORMAT)
+    // Older builds read FOLLOWING only: no more records than necessary may be FOUNDING.
+    const rules = header.applied === 0 ? founding : 1
+    to.byte(rules > 1 ? FOUNDING : FOLLOWING)
+    if (rules > 1) to.uint(rules)
     to.uint(header.proposer)
     to.uint(header.seq)
     to.uint(header.applied)
@@ -74,14 +85,14 @@ export class BatchWriter {
     to.uint(header.wall)
     to.uint(this.#proposals.length)
     to.raw(this.#body.view())
-    const batch = { ...header, proposals: this.#proposals }
+    const batch = { ...header, rules, proposals: this.#proposals }
     this.#body = new Writer(Math.min(Math.max(4_096, this.#body.length), 1 << 20))
     this.#proposals = []
     return { bytes: to.sealed(), batch }
   }
 }
 
-export function encodeBatch({ proposals, ...header }: Batch): Uint8Array {
+export function encodeBatch({ proposals, ...header }: Unfounded<Batch>): Uint8Array {
   const writer = new BatchWriter()
   for (const proposal of proposals) writer.add(proposal)
   return writer.take(header).bytes
@@ -89,10 +100,15 @@ export function encodeBatch({ proposals, ...header }: Batch): Uint8Array {
 
 /** Throws Damaged or FromTheFuture. */
 export function decodeBatch(bytes: Uint8Array): Batch {
-  if (bytes[0] === MAGIC && bytes[1]! > FORMAT) throw new FromTheFuture(`an entry of format ${bytes[1]}`)
+  if (bytes[0] === MAGIC && bytes[1]! > FOUNDING) throw new FromTheFuture(`an entry of format ${bytes[1]}`)
   const from = Reader.unseal(bytes)
-  if (from.byte() !== MAGIC || from.byte() !== FORMAT) throw new FromTheFuture('an entry of a format not known here')
+  const magic = from.byte()
+  const format = from.byte()
+  if (magic !== MAGIC || (format !== FOLLOWING && format !== FOUNDING)) throw new FromTheFuture('an entry of a format not known here')
+  const rules = format === FOUNDING ? from.uint() : 1
+  if (rules > RULES) throw new FromTheFuture(`rules of version ${rules}`)
   const header = {
+    rules,
     proposer: from.uint(),
     seq: from.uint(),
     applied: from.uint(),
@@ -112,7 +128,7 @@ export type Applied =
 /** Applies the entry at `index`, which must be the next one. `each` is called after every command with what it did. */
 export function applyBatch(state: State, index: number, batch: Batch, effects: Effects, each?: (outcome: Outcome) => void): Applied {
   if (index !== state.index + 1) throw new Error(`entry ${index} cannot follow ${state.index}`)
-  if (index === 1) foundAt(state, batch.wall)
+  if (index === 1) foundAt(state, batch.wall, batch.rules)
   state.index = index
   forget(state)
   const known = state.proposers.get(batch.proposer)

@@ -9,11 +9,13 @@ import type { CreateKey, PolicyRules, Want } from './command.ts'
 import { Freed } from './freed.ts'
 import { PrefixTree } from './tree.ts'
 
-/** The rules this code knows. A state above it must not be touched. */
-export const RULES = 1
-
-/** The rules that every log begins with, whoever reads it: a command raises them. (Begun with those of its reader, one log would be two.) */
-const FIRST_RULES = 1
+/**
+ * The newest rules this code knows. A state above it must not be touched.
+ *
+ * A rule that decides differently than before does so only where `state.rules` has reached its version: records that were decided under older rules
+ * must be replayed as they were decided. Version 2 corrects mistakes of version 1.
+ */
+export const RULES = 2
 
 /** Where the clocks of the year 2128 begin. */
 const ORIGIN_LIMIT = 5e14
@@ -241,9 +243,9 @@ export interface State {
 }
 
 /** Before the first entry. */
-export function found(wall = 0): State {
+export function found(wall = 0, rules = RULES): State {
   const state: State = {
-    rules: FIRST_RULES,
+    rules,
     index: 0,
     revision: 0,
     origin: 0,
@@ -285,15 +287,17 @@ export function found(wall = 0): State {
     freed: new Freed(),
     saving: undefined,
   }
-  foundAt(state, wall)
+  foundAt(state, wall, rules)
   return state
 }
 
 /**
  * The first entry founds the log: counters start from the wall time it carries, a hundred numbers for each millisecond, so that tokens, ids
- * and revisions still grow when an engine forgot everything and the log begins again.
+ * and revisions still grow when an engine forgot everything and the log begins again. The log begins with the rules of its founder, not with those of
+ * its reader: otherwise one log would have two states.
  */
-export function foundAt(state: State, wall: number): void {
+export function foundAt(state: State, wall: number, rules: number): void {
+  state.rules = rules
   // A clock that is wrong by centuries must not leave too little room above: the number of a timer is to be a safe integer, too.
   const origin = Math.min(Math.max(0, Math.floor(wall)) * 100, ORIGIN_LIMIT)
   state.origin = origin

@@ -206,6 +206,9 @@ export class Replica implements Lessor {
       await this.#submit({ command: { kind: 'run', owned: this.#owned } })
       if (this.#owned) this.#keeper.ownRunBegan()
     }
+    // An owner is the log's only reader, so no older build can be left behind. On a shared log the operator raises the rules.
+    if (this.#owned)
+      for (let rules = this.#state.rules + 1; rules <= RULES; rules++) await this.#submit({ command: { kind: 'upgrade', rules } })
     if (survivor !== undefined) await this.#submit({ command: { kind: 'generation', ...survivor } })
     // Only now may anything be said to be due: before, a renewal may have been among what was lost.
     this.#keeper.caughtUp()

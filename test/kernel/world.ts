@@ -8,7 +8,7 @@ import type { Effects } from '../../src/kernel/effects.ts'
 import type { Event } from '../../src/kernel/event.ts'
 import type { Granted, Outcome, Queued, RefusalCode, Refused } from '../../src/kernel/outcome.ts'
 import { StateLoader, saveState, stateHash } from '../../src/kernel/snapshot.ts'
-import { findLease, found, type Lease, type Slot, type State, timerId, timerOf } from '../../src/kernel/state.ts'
+import { findLease, found, type Lease, RULES, type Slot, type State, timerId, timerOf } from '../../src/kernel/state.ts'
 import { check } from './invariant.ts'
 
 /** Wants as tests write them: `'a'`, `'a:3'` for three units, `'a~'` for shared. */
@@ -169,6 +169,7 @@ export class World {
         applied: this.state.index,
         trail: [this.state.trailA, this.state.trailB],
         wall: 0,
+        rules: RULES,
         proposals: commands.map(command => ({ command, key, ...(op !== undefined && { op }) })),
         ...header,
       },

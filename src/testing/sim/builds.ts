@@ -20,10 +20,19 @@ export interface Build {
 
 export const PRESENT: Build = { rules: RULES, Replica, applyBatch }
 
-/** What the next version decides otherwise: tokens go on in steps of the version. Whoever does not know it has other tokens soon. */
+/** Versions up to the present one count tokens in steps of one. */
+const BEFORE = RULES - 1
+
+/** What the next version decides otherwise: tokens go on in steps of two. A replica that does not know it has other tokens soon. */
 const NEXT = [
   { file: 'kernel/state.js', find: `export const RULES = ${RULES};`, put: `export const RULES = ${RULES + 1};` },
-  { file: 'kernel/queue.js', find: 'token: state.nextToken++', put: 'token: (state.nextToken += state.rules) - state.rules' },
+  // In a fleet that is being upgraded, a log begins with the rules that every build knows.
+  { file: 'kernel/batch.js', find: 'rules: founding = RULES', put: 'rules: founding = RULES - 1' },
+  {
+    file: 'kernel/queue.js',
+    find: 'token: state.nextToken++',
+    put: `token: (state.nextToken += state.rules - ${BEFORE}) - (state.rules - ${BEFORE})`,
+  },
 ]
 
 let next: Promise<Build> | undefined

@@ -478,9 +478,9 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a log begins with the rules of whoever reads it',
-    file: 'kernel/state.js',
-    find: 'rules: FIRST_RULES,',
-    put: 'rules: RULES,',
+    file: 'kernel/batch.js',
+    find: 'foundAt(state, batch.wall, batch.rules)',
+    put: 'foundAt(state, batch.wall, RULES)',
     expected: ['S22'],
     profiles: ['rolling'],
   },
