@@ -379,6 +379,15 @@ judged(
       c.now = 1
       c.due(waiter)
     },
+    'the delay of a break goes on over a loss of later records': c => {
+      const lease = c.acquire('a', 'x')
+      c.do({ kind: 'break', resource: 'x', after: 400 })
+      c.now = 300
+      c.acquire('b', 'y')
+      c.lose(1)
+      c.now = 400
+      c.due(lease, BREAK)
+    },
   },
   {
     'a millisecond too soon': c => {
@@ -396,6 +405,15 @@ judged(
     'broken before the delay is over': c => {
       const lease = c.acquire('a', 'x')
       c.do({ kind: 'break', resource: 'x', after: 400 })
+      c.now = 390
+      c.due(lease, BREAK)
+    },
+    'broken before the delay is over, after a loss of later records': c => {
+      const lease = c.acquire('a', 'x')
+      c.do({ kind: 'break', resource: 'x', after: 400 })
+      c.now = 300
+      c.acquire('b', 'y')
+      c.lose(1)
       c.now = 390
       c.due(lease, BREAK)
     },

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { BUGS, plant } from '../src/testing/sim/planted.ts'
+import { BUGS } from '../src/testing/sim/planted.ts'
+import { plant } from '../src/testing/sim/planted-search.ts'
 import { MIX, PROFILES, runSeed } from '../src/testing/sim/run.ts'
 
 const MINUTE = 60_000

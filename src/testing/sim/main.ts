@@ -1,6 +1,7 @@
-/** `npm run sim -- --seeds N [--seed S] [--planted] [--json]` */
+/** `npm run sim -- --seeds N [--seed S] [--planted [--record FILE]] [--json]` */
+import { writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { findPlanted } from './planted.ts'
+import { findPlanted, placesSource } from './planted-search.ts'
 import { PROFILES, type ProfileName, runSeed, type SeedResult } from './run.ts'
 
 const values = asked()
@@ -18,6 +19,7 @@ function asked() {
     profile: { type: 'string' },
     planted: { type: 'boolean', default: false },
     only: { type: 'string' },
+    record: { type: 'string' },
     json: { type: 'boolean', default: false },
     trace: { type: 'boolean', default: false },
     first: { type: 'boolean', default: false },
@@ -102,6 +104,7 @@ async function simulate(): Promise<number> {
 async function planted(): Promise<number> {
   const results = await findPlanted({ only: values.only, say })
   const found = results.filter(result => result.found !== undefined)
+  if (values.record !== undefined) writeFileSync(values.record, placesSource(results))
   say(`${found.length} passed, ${results.length - found.length} failed`)
   if (values.json)
     report({

@@ -299,7 +299,9 @@ export class Client implements Door {
 
   #arrives(host: Host, command: Command, key: number): void {
     if (key !== 0) return // it may have been revoked, and then the renewal keeps nothing alive
-    if (command.kind !== 'renew' || command.waiting === true || !host.machine.alive || host.machine.stalledSince === undefined) return
+    // A server whose log is not open yet answers UNAVAILABLE: such a renewal keeps nothing alive either.
+    if (host.replica === undefined || host.machine.stalledSince === undefined) return
+    if (command.kind !== 'renew' || command.waiting === true) return
     for (const lease of command.leases) host.arrivedWhileStalled.set(lease, this.#site.world.now)
   }
 

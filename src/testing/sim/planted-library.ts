@@ -11,7 +11,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'else if (belief.renewed({ ...sent, ...reading }, ttl))',
     expected: ['S1', 'S16', 'L3'],
     profiles,
-    seen: { profile: 'library', seed: 5 },
   },
   {
     name: 'the library gives up its margin on the wrong side',
@@ -20,7 +19,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'return this.term + this.term * 0.15',
     expected: ['S1', 'S16', 'L3'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library asks only the clock that slept too',
@@ -29,7 +27,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'return ran',
     expected: ['S1', 'S16', 'S23'],
     profiles,
-    seen: { profile: 'library', seed: 2 },
   },
   {
     name: 'a lease that was waited for is believed from the news of its grant (redlock 296)',
@@ -39,7 +36,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
         // It came`,
     expected: ['S1', 'S16', 'L3'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library is told of no loss until an answer comes (npm etcd3)',
@@ -48,7 +44,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'if (false)',
     expected: ['L3'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library believes again in what it has lost when a late answer comes',
@@ -57,7 +52,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: ")\n            return false;\n        if (this.stage === 'ended')\n            this.stage = 'held';",
     expected: ['S1', 'S16'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library releases first and stops believing later',
@@ -66,7 +60,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: '',
     expected: ['S1', 'S16'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'the library goes on believing in what it has passed on',
@@ -75,7 +68,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: '',
     expected: ['S1', 'S16'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'a leader gives up the seat while its work goes on (kubernetes 139991)',
@@ -84,7 +76,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: '        this.#successor = successor;\n        void this.lease.release();\n        const to',
     expected: ['S16'],
     profiles,
-    seen: { profile: 'library', seed: 2 },
   },
   {
     name: 'a leader goes on without asking the clock (client-go)',
@@ -93,7 +84,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'return true;',
     expected: ['S16', 'S1'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'a write does not wait for those who read',
@@ -102,7 +92,6 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: "{ recall: true, mode: 'shared', ...",
     expected: ['S23'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
   {
     name: 'a value is kept without a lease',
@@ -111,6 +100,5 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'if (true)',
     expected: ['S23'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
   },
 ]

@@ -5,17 +5,9 @@
  * The code under test carries no switches. A mistake is one piece of text replaced in the copy; text that is not there exactly once is
  * itself a failure, so a mistake cannot quietly stop being planted.
  */
-import { spawn } from 'node:child_process'
-import { cpSync, existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
-import { systemClock } from '../../clock.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
 import { WIRE_BUGS } from './planted-wire.ts'
-import { replaceOnce } from './replace-once.ts'
-import { PROFILES, type ProfileName } from './run.ts'
+import type { ProfileName } from './run.ts'
 
 export interface Planted {
   readonly name: string
@@ -25,8 +17,6 @@ export interface Planted {
   /** The invariants that name it rightly. */
   readonly expected: readonly string[]
   readonly profiles?: readonly ProfileName[]
-  /** Where it was seen, for what shows itself only now and then: looked at first. As the code changes it may have moved elsewhere. */
-  readonly seen?: { readonly profile: ProfileName; readonly seed: number }
 }
 
 export const BUGS: readonly Planted[] = [
@@ -60,7 +50,6 @@ export const BUGS: readonly Planted[] = [
     put: "cause: 'parent', stopped: true",
     expected: ['S1'],
     profiles: ['embedded', 'owned'],
-    seen: { profile: 'embedded', seed: 4 },
   },
   {
     name: 'entries outlive their lease',
@@ -154,7 +143,6 @@ export const BUGS: readonly Planted[] = [
     put: 'if (running === undefined ||',
     expected: ['S4', 'S1'],
     profiles: ['restless', 'owned'],
-    seen: { profile: 'restless', seed: 3 },
   },
   {
     name: 'marks add up instead of replacing each other',
@@ -171,7 +159,6 @@ export const BUGS: readonly Planted[] = [
     put: '',
     expected: ['S4', 'S1'],
     profiles: ['owned', 'restless'],
-    seen: { profile: 'restless', seed: 3 },
   },
   {
     name: 'a new run ages what the last one had renewed',
@@ -199,7 +186,6 @@ export const BUGS: readonly Planted[] = [
     put: 'if (false)',
     expected: ['S1'],
     profiles: ['owned', 'servers', 'embedded'],
-    seen: { profile: 'owned', seed: 8 },
   },
   {
     name: 'a new generation begins below what survivors saw',
@@ -216,7 +202,6 @@ export const BUGS: readonly Planted[] = [
     put: 'if (true)',
     expected: ['S22', 'S8', 'S24', 'S6', 'S9'],
     profiles: ['restless', 'embedded'],
-    seen: { profile: 'embedded', seed: 2 },
   },
   {
     name: 'a watch that resumes skips a revision (etcd 17529)',
@@ -271,7 +256,6 @@ export const BUGS: readonly Planted[] = [
     find: 'const stopped = command.stopped === true &&',
     put: 'const stopped = true ||',
     expected: ['S1', 'S2'],
-    seen: { profile: 'restless', seed: 1 },
   },
   {
     name: 'a waiter whose key was revoked is granted',
@@ -301,7 +285,6 @@ export const BUGS: readonly Planted[] = [
     put: 'state.elapsed + priority * (',
     expected: ['S14'],
     profiles: ['servers', 'embedded'],
-    seen: { profile: 'servers', seed: 3 },
   },
   {
     name: 'a wait is refused for a cycle that is none',
@@ -317,7 +300,6 @@ export const BUGS: readonly Planted[] = [
     put: 'const path = undefined;',
     expected: ['L1'],
     profiles: ['calm', 'embedded', 'moving'],
-    seen: { profile: 'calm', seed: 7 },
   },
   {
     name: 'a process that was replaced registers over its successor (Curator 604)',
@@ -326,7 +308,6 @@ export const BUGS: readonly Planted[] = [
     put: 'if (false)',
     expected: ['S18'],
     profiles: ['restless', 'moving'],
-    seen: { profile: 'moving', seed: 3 },
   },
   {
     name: 'a process that was replaced takes off what its successor registered',
@@ -341,7 +322,6 @@ export const BUGS: readonly Planted[] = [
     find: 'there.lease.rare.entries.delete(key);',
     put: '',
     expected: ['S18', 'S8'],
-    seen: { profile: 'embedded', seed: 2 },
   },
   {
     name: 'a register accepts an older token after a newer one',
@@ -349,7 +329,6 @@ export const BUGS: readonly Planted[] = [
     find: 'highest !== undefined && token < highest',
     put: 'false',
     expected: ['S2'],
-    seen: { profile: 'moving', seed: 4 },
   },
   {
     name: 'a proposer is forgotten while its entries may still arrive',
@@ -365,7 +344,6 @@ export const BUGS: readonly Planted[] = [
     put: '',
     expected: ['S4', 'S1'],
     profiles: ['servers', 'embedded'],
-    seen: { profile: 'servers', seed: 1 },
   },
   // The replica and its time
   {
@@ -390,7 +368,6 @@ export const BUGS: readonly Planted[] = [
     put: 'const running = [].filter(',
     expected: ['S5'],
     profiles: ['restless'],
-    seen: { profile: 'restless', seed: 2 },
   },
   {
     name: 'an owner does not mark what it found',
@@ -399,7 +376,6 @@ export const BUGS: readonly Planted[] = [
     put: "if (false) this.#propose({ kind: 'aged-together'",
     expected: ['S5'],
     profiles: ['owned'],
-    seen: { profile: 'owned', seed: 2 },
   },
   {
     name: 'an owner renews in memory what it is about to end',
@@ -408,7 +384,6 @@ export const BUGS: readonly Planted[] = [
     put: '!lease.confirmed',
     expected: ['S4', 'S1'],
     profiles: ['owned', 'moving'],
-    seen: { profile: 'moving', seed: 14 },
   },
   {
     name: 'the first renewal after a restart is only in memory',
@@ -417,7 +392,6 @@ export const BUGS: readonly Planted[] = [
     put: 'false',
     expected: ['S4', 'S1'],
     profiles: ['owned', 'moving'],
-    seen: { profile: 'owned', seed: 8 },
   },
   {
     name: "the age of an entry counts although its lease was renewed in the owner's memory",
@@ -434,7 +408,6 @@ export const BUGS: readonly Planted[] = [
     put: 'more = 0;',
     expected: ['S19'],
     profiles: ['owned'],
-    seen: { profile: 'owned', seed: 19 },
   },
   {
     name: 'the wall clock decides',
@@ -507,7 +480,6 @@ export const BUGS: readonly Planted[] = [
     put: 'flight.lost = ',
     expected: ['S12'],
     profiles: ['embedded'],
-    seen: { profile: 'embedded', seed: 11 },
   },
   {
     name: 'two processes own one store',
@@ -524,7 +496,6 @@ export const BUGS: readonly Planted[] = [
     find: 'now: sent.now + valid, uptime: sent.uptime + valid',
     put: 'now: this.#clock.now() + valid, uptime: this.#clock.uptime() + valid',
     expected: ['S1'],
-    seen: { profile: 'embedded', seed: 5 },
   },
   {
     name: 'the margin is on the wrong side',
@@ -540,7 +511,6 @@ export const BUGS: readonly Planted[] = [
     put: '',
     expected: ['S1'],
     profiles: ['embedded', 'servers'],
-    seen: { profile: 'servers', seed: 4 },
   },
   {
     name: 'a waiter believes from the news of its grant (redlock 296)',
@@ -556,7 +526,6 @@ export const BUGS: readonly Planted[] = [
     put: 'held.believe(held.mark(0), ttl);',
     expected: ['S1'],
     profiles: ['servers', 'embedded'],
-    seen: { profile: 'servers', seed: 4 },
   },
   {
     name: 'the seat is released while the work goes on (kubernetes 139991)',
@@ -582,124 +551,3 @@ export const BUGS: readonly Planted[] = [
   ...LIBRARY_BUGS,
   ...WIRE_BUGS,
 ]
-
-export interface PlantedResult {
-  readonly name: string
-  readonly seconds: number
-  readonly expected: readonly string[]
-  readonly found: { readonly invariant: string; readonly seed: number; readonly profile: string } | undefined
-  readonly instead: string
-}
-
-/** Where a mistake of the kernel, the replica or the store shows itself, unless it is said otherwise. */
-const EVERYWHERE = PROFILES.filter(profile => profile !== 'resp' && profile !== 'http' && profile !== 'rolling')
-const SEEDS = 60
-const SECONDS = 90
-
-/** Plants each bug and looks for it, two at a time. */
-export async function findPlanted({
-  only,
-  say,
-}: {
-  readonly only: string | undefined
-  readonly say: (line: string) => void
-}): Promise<PlantedResult[]> {
-  const wanted = BUGS.filter(({ name }) => only === undefined || name.includes(only))
-  const results: PlantedResult[] = []
-  const next = wanted.values()
-  const work = async () => {
-    for (const bug of next) {
-      const result = await find(bug)
-      results.push(result)
-      const { name, seconds, found, expected, instead } = result
-      if (found !== undefined) say(`found  ${name}: ${found.invariant} at seed ${found.seed} of ${found.profile} (${seconds.toFixed(1)} s)`)
-      else say(`MISSED ${name}: expected ${expected.join(' or ')}${instead === '' ? '' : `, saw ${instead}`} (${seconds.toFixed(1)} s)`)
-    }
-  }
-  await Promise.all([work(), work()])
-  return results
-}
-
-async function find(bug: Planted): Promise<PlantedResult> {
-  const began = systemClock.now()
-  const folder = mkdtempSync(join(tmpdir(), 'leasehold-planted-'))
-  let instead = ''
-  try {
-    plant(bug, folder)
-    const main = join(folder, 'dist/testing/sim/main.js')
-    const left = () => SECONDS - (systemClock.now() - began) / 1_000
-    for (const { profile, from, seeds } of places(bug)) {
-      if (left() <= 0) break
-      const seen = await runUntilViolation(main, { profile, from, seeds, seconds: Math.max(1, left()) })
-      if (seen === undefined) continue
-      const seconds = (systemClock.now() - began) / 1_000
-      if (bug.expected.includes(seen.invariant)) return { ...bug, seconds, found: { ...seen, profile }, instead: '' }
-      instead = seen.message
-    }
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
-  return { ...bug, seconds: (systemClock.now() - began) / 1_000, found: undefined, instead }
-}
-
-/** Where to look: where it was seen, then a few seeds of each profile in turn, since a mistake hides from some and not from others. */
-function* places({ profiles = EVERYWHERE, seen }: Planted): Generator<{ profile: ProfileName; from: number; seeds: number }> {
-  if (seen !== undefined) yield { profile: seen.profile, from: seen.seed, seeds: 1 }
-  for (let from = 1; from <= SEEDS; from += 4) for (const profile of profiles) yield { profile, from, seeds: 4 }
-}
-
-/** Puts a copy of the build with this one mistake into `folder`. */
-export function plant({ file, find: text, put }: Planted, folder: string, built = fileURLToPath(new URL('../..', import.meta.url))): void {
-  cpSync(built, join(folder, 'dist'), { recursive: true, filter: path => !/\.(map|d\.ts)$/.test(path) })
-  writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
-  // A server needs its dependencies, wherever it stands.
-  const modules = join(built, '../node_modules')
-  if (existsSync(modules)) symlinkSync(modules, join(folder, 'node_modules'))
-  replaceOnce(join(folder, 'dist', file), text, put)
-}
-
-interface Seen {
-  readonly seed: number
-  readonly invariant: string
-  readonly message: string
-}
-
-function runUntilViolation(
-  main: string,
-  { profile, from, seeds, seconds }: { readonly profile: string; readonly from: number; readonly seeds: number; readonly seconds: number },
-): Promise<Seen | undefined> {
-  return new Promise(resolve => {
-    const args = [
-      '--min-semi-space-size=32',
-      '--max-semi-space-size=64',
-      main,
-      '--json',
-      '--first',
-      '--seeds',
-      String(seeds),
-      '--from',
-      String(from),
-      '--profile',
-      profile,
-    ]
-    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
-    const stop = systemClock.after(seconds * 1_000, () => child.kill('SIGKILL'), { ref: true })
-    let last = ''
-    let trouble = ''
-    createInterface({ input: child.stdout }).on('line', line => {
-      last = line
-    })
-    child.stderr.on('data', data => {
-      trouble = `${trouble}${data}`.slice(0, 2_000)
-    })
-    child.on('close', () => {
-      stop()
-      if (last.startsWith('{')) return resolve((JSON.parse(last) as { readonly found: readonly Seen[] }).found[0])
-      resolve(
-        trouble === ''
-          ? undefined
-          : { seed: from, invariant: 'CRASH', message: trouble.split('\n').find(line => /Error/.test(line)) ?? trouble },
-      )
-    })
-  })
-}

@@ -20,6 +20,13 @@ export const RHO = 0.005
 /** Until a holder has renewed once, its term is at most this. */
 const FIRST_TERM = 30_000
 
+/** A record of the log, with the true time at which it was appended. */
+interface Recorded {
+  readonly bytes: Uint8Array
+  readonly index: number
+  readonly at: number
+}
+
 interface Ended {
   readonly at: number
   readonly index: number
@@ -59,7 +66,7 @@ export class Referee {
   readonly #waiters: Waiters
   readonly #beliefs: Beliefs
   #state = found()
-  readonly #entries: { readonly bytes: Uint8Array; readonly index: number }[] = []
+  readonly #entries: Recorded[] = []
   /** What watchers must see, in order. */
   #revisions: { readonly revision: number; readonly events: readonly Event[] }[] = []
   readonly #place = new Map<number, number>()
@@ -121,11 +128,12 @@ export class Referee {
 
   observe(position: Position, bytes: Uint8Array, sentAt: number): void {
     this.#sentAt = sentAt
-    this.#entries.push({ bytes, index: position.index })
-    this.#apply(position.index, bytes, true)
+    const entry = { bytes, index: position.index, at: this.#world.now }
+    this.#entries.push(entry)
+    this.#apply(entry, true)
   }
 
-  #apply(index: number, bytes: Uint8Array, judge: boolean): void {
+  #apply({ index, bytes, at: appendedAt }: Recorded, judge: boolean): void {
     const batch = decodeBatch(bytes)
     const state = this.#state
     const events: Event[] = []
@@ -136,7 +144,7 @@ export class Referee {
       if (this.#isAgain(proposal, outcome) && events.length === 0) return // an answer of the past, judged then
       this.#waiters.follow(state, proposal.command, outcome)
       if (judge) this.#judgeCommand(proposal, outcome, events)
-      this.#follow(proposal.command, outcome, events)
+      this.#follow(proposal.command, outcome, events, appendedAt)
       if (events.length > 0) {
         if (state.revision !== before.revision + 1 && index > 1 && proposal.command.kind !== 'generation')
           this.#world.violate('S13', `revision ${state.revision} follows ${before.revision}`)
@@ -183,7 +191,7 @@ export class Referee {
   }
 
   /** What later judgements rest on; also of entries that were judged before. */
-  #follow(command: Command, outcome: Outcome, events: readonly Event[]): void {
+  #follow(command: Command, outcome: Outcome, events: readonly Event[], appendedAt: number): void {
     for (const { type, key, lease } of events) {
       if (key === undefined) continue
       const holder = findLease(this.#state, lease)?.holder
@@ -207,17 +215,17 @@ export class Referee {
     if (command.kind === 'policy') this.#beliefs.allows(command.prefix, command.rules?.capacity ?? 1)
     if (command.kind === 'unkey') this.#scopes.delete(command.id)
     if (command.kind === 'upgrade') this.#raisedAt = this.#state.index
-    if (command.kind === 'break' && (command.after ?? 0) > 0) this.#announceBreak(command.resource, command.after!)
+    if (command.kind === 'break' && (command.after ?? 0) > 0) this.#announceBreak(command.resource, command.after!, appendedAt)
   }
 
-  #announceBreak(resource: string, after: number): void {
-    const { now } = this.#world
+  /** `at`: when the announcement came to stand in the log. After a loss the log is replayed, and its delays are not to begin again. */
+  #announceBreak(resource: string, after: number, at: number): void {
     for (const { lease } of this.#state.resources.get(resource)?.grants ?? []) {
       if (lease.status === FROZEN) continue
       const known = this.#breaks.get(lease.id)
       this.#breaks.set(lease.id, {
-        soonest: Math.min(known?.soonest ?? Number.POSITIVE_INFINITY, now + after / (1 + RHO)),
-        latest: Math.min(known?.latest ?? Number.POSITIVE_INFINITY, now + after * (1 + RHO)),
+        soonest: Math.min(known?.soonest ?? Number.POSITIVE_INFINITY, at + after / (1 + RHO)),
+        latest: Math.min(known?.latest ?? Number.POSITIVE_INFINITY, at + after * (1 + RHO)),
       })
     }
   }
@@ -429,11 +437,11 @@ export class Referee {
     this.#fences.clear()
     this.#scopes.clear()
     this.#unclaimed.clear()
-    this.#breaks.clear() // of some, the announcement is lost
+    this.#breaks.clear() // some announcements are lost; replaying brings back the others
     this.#raisedAt = Number.POSITIVE_INFINITY
     this.#waiters.forget()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
-    for (const { index, bytes } of this.#entries) this.#apply(index, bytes, false)
+    for (const entry of this.#entries) this.#apply(entry, false)
     this.#beliefs.lose(this.#state.nextToken, nextToken)
   }
 
