@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { BUGS } from '../src/testing/sim/planted.ts'
+import { PLACES } from '../src/testing/sim/planted-places.ts'
 import { plant } from '../src/testing/sim/planted-search.ts'
 import { MIX, PROFILES, runSeed } from '../src/testing/sim/run.ts'
 
@@ -126,4 +127,9 @@ test('a mistake that cannot be planted any more is itself a failure', () => {
 test('the names of mistakes tell them apart', () => {
   expect(new Set(BUGS.map(({ name }) => name)).size).toBe(BUGS.length)
   expect(BUGS.length).toBeGreaterThanOrEqual(25)
+})
+
+test('every place of a planted mistake belongs to one', () => {
+  const names = new Set(BUGS.map(({ name }) => name))
+  expect(Object.keys(PLACES).filter(name => !names.has(name))).toEqual([])
 })

@@ -67,7 +67,8 @@ export function placesSource(results: readonly PlantedResult[]): string {
   for (const { name, found } of results) if (found !== undefined) places.set(name, found)
   const lines = BUGS.flatMap(({ name }) => {
     const place = places.get(name)
-    return place === undefined ? [] : [`  ${JSON.stringify(name)}: { profile: '${place.profile}', seed: ${place.seed} },`]
+    const quoted = name.includes("'") ? JSON.stringify(name) : `'${name}'`
+    return place === undefined ? [] : [`  ${quoted}: { profile: '${place.profile}', seed: ${place.seed} },`]
   })
   return `/** Where each planted mistake was found last. Written by \`npm run sim -- --planted --record FILE\`. */
 import type { ProfileName } from './run.ts'
