@@ -5,6 +5,7 @@
  * in either direction. What stays critical for as long as its registration says is ended.
  */
 import { execFile } from 'node:child_process'
+import { setMaxListeners } from 'node:events'
 import type { Clock } from '../../clock.ts'
 import type { Lessor } from '../../lessor.ts'
 import { type Check, type CheckResult, keyOf } from '../../recipe/registry/entry.ts'
@@ -62,14 +63,16 @@ export class Checks implements AsyncDisposable {
   readonly #subjects = new Map<string, Subject>()
   readonly #unlisten: () => void
   readonly #waiting: (() => void)[] = []
+  readonly #closing = new AbortController()
   #underWay = 0
-  #closed = false
   /** For metrics and tests. */
   readonly seen = { probes: 0, written: 0, ended: 0 }
 
   private constructor(options: ChecksOptions) {
     const { lessor, catalog, clock } = options
     this.#options = options
+    // One for each probe under way; Node warns of more than ten.
+    setMaxListeners(AT_ONCE, this.#closing.signal)
     this.#shares = new Shares({ lessor, clock, name: 'checks', id: `checks:${clock.bits().toString(36)}` })
     this.#unlisten = catalog.directory.listen((_, before, after) => this.#heard(before, after))
     for (const instance of catalog.directory.list()) this.#heard(undefined, instance)
@@ -83,6 +86,15 @@ export class Checks implements AsyncDisposable {
   /** How many instances there are to check, by whomever. */
   get size(): number {
     return this.#subjects.size
+  }
+
+  /** Slots in use: probes and commands that have not settled. */
+  get underWay(): number {
+    return this.#underWay
+  }
+
+  get #closed(): boolean {
+    return this.#closing.signal.aborted
   }
 
   #heard(before: Instance | undefined, after: Instance | undefined): void {
@@ -118,14 +130,10 @@ export class Checks implements AsyncDisposable {
     const ours = () => this.#shares.has(partOf(key, this.#shares.parts))
     try {
       if (!ours()) return
-      await this.#turn()
-      try {
-        // Asked again: it may have become another server's while this one waited for its turn.
-        if (ours()) await this.#weigh(subject, await this.#look(subject))
-      } finally {
-        this.#underWay--
-        this.#waiting.shift()?.()
-      }
+      // Asked again within: it may have become another server's while this one waited for its turn.
+      const result = await this.#inTurn(async () => (ours() && !this.#closed ? this.#look(subject) : undefined))
+      // Without a slot: while the store does not answer, other targets are still looked at.
+      if (result !== undefined && !this.#closed) await this.#weigh(subject, result)
     } catch (error) {
       this.#options.log.debug({ error: String(error) }, 'a check could not be written down')
     } finally {
@@ -133,17 +141,26 @@ export class Checks implements AsyncDisposable {
     }
   }
 
-  async #turn(): Promise<void> {
-    while (this.#underWay >= AT_ONCE) await new Promise<void>(resolve => this.#waiting.push(resolve))
-    this.#underWay++
+  /** With one of the slots. A free slot goes to the first in line, before anyone who comes later. */
+  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#underWay < AT_ONCE) this.#underWay++
+    else await new Promise<void>(resolve => this.#waiting.push(resolve))
+    try {
+      return await work()
+    } finally {
+      const next = this.#waiting.shift()
+      if (next === undefined) this.#underWay--
+      else next()
+    }
   }
 
   #look({ instance, check }: Subject): Promise<CheckResult> {
     const { rules, own, clock, look = probe } = this.#options
     this.seen.probes++
     const command = this.#commandOf(instance)
-    if (command !== undefined) return runCommand(command)
-    return look(check!.url, { rules, own, clock, timeout: Math.min(check!.timeout ?? TIMEOUT, TIMEOUT) })
+    const { signal } = this.#closing
+    if (command !== undefined) return runCommand(command, signal)
+    return look(check!.url, { rules, own, clock, signal, timeout: Math.min(check!.timeout ?? TIMEOUT, TIMEOUT) })
   }
 
   /** Changes its mind only when so many in a row say the same. */
@@ -187,7 +204,7 @@ export class Checks implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closed = true
+    this.#closing.abort()
     this.#unlisten()
     for (const { cancel } of this.#subjects.values()) cancel?.()
     this.#subjects.clear()
@@ -203,18 +220,27 @@ function partOf(key: string, parts: number): number {
 }
 
 /** No shell, nothing of our environment, bounded in time and output; its words are shown to nobody. */
-function runCommand([file = '', ...args]: readonly string[]): Promise<CheckResult> {
+function runCommand([file = '', ...args]: readonly string[], signal: AbortSignal): Promise<CheckResult> {
   return new Promise(resolve => {
-    execFile(
+    const stop = () => {
+      child.kill('SIGKILL')
+      // What the command started may hold its output open: it is not waited for.
+      child.stdout?.destroy()
+      child.stderr?.destroy()
+    }
+    const child = execFile(
       file,
       args,
       { env: {}, shell: false, timeout: TIMEOUT, killSignal: 'SIGKILL', maxBuffer: COMMAND_OUTPUT, windowsHide: true },
       error => {
+        signal.removeEventListener('abort', stop)
         if (error === null) return resolve({ status: 'passing' })
         const { code, killed } = error as { code?: number | string; killed?: boolean }
         if (killed === true) return resolve({ status: 'critical', reason: `the command took longer than ${TIMEOUT} ms, or said too much` })
         resolve({ status: code === 1 ? 'warning' : 'critical', reason: `the command ended with ${String(code)}` })
       },
-    ).stdin?.end()
+    )
+    child.stdin?.end()
+    signal.addEventListener('abort', stop, { once: true })
   })
 }
