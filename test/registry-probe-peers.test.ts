@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync } from 'node:fs'
-import { createServer as createHttp2, type Http2Server } from 'node:http2'
+import { createServer as createHttp2, type Http2Server, type OutgoingHttpHeaders } from 'node:http2'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -130,14 +130,11 @@ describe('a probe settles within its timeout and closes its connection, when the
 
   const OK = Buffer.from([0, 0, 0, 0, 2, 8, 1])
   test.each([
-    ['answers gRPC without trailers', (stream: Stream) => void (stream.respond({ ':status': 200 }), stream.end(OK))],
-    ['answers gRPC with HTTP 500', (stream: Stream) => void (stream.respond({ ':status': 500, 'grpc-status': '0' }), stream.end(OK))],
-    ['answers gRPC with headers alone', (stream: Stream) => void stream.respond({ ':status': 200 }, { endStream: true })],
-    ['never ends its gRPC message', (stream: Stream) => void (stream.respond({ ':status': 200 }), stream.write(OK))],
-    [
-      'sends a gRPC message without end',
-      (stream: Stream) => void (stream.respond({ ':status': 200 }), stream.write(Buffer.alloc(100_000))),
-    ],
+    ['answers gRPC without trailers', (stream: Stream) => stream.respond({ ':status': 200 }).end(OK)],
+    ['answers gRPC with HTTP 500', (stream: Stream) => stream.respond({ ':status': 500, 'grpc-status': '0' }).end(OK)],
+    ['answers gRPC with headers alone', (stream: Stream) => stream.respond({ ':status': 200 }, { endStream: true })],
+    ['never ends its gRPC message', (stream: Stream) => stream.respond({ ':status': 200 }).write(OK)],
+    ['sends a gRPC message without end', (stream: Stream) => stream.respond({ ':status': 200 }).write(Buffer.alloc(100_000))],
     ['refuses the gRPC stream', (stream: Stream) => stream.close(7)],
     ['ends the gRPC session', (stream: Stream) => stream.session?.destroy()],
     ['says goodbye to gRPC', (stream: Stream) => stream.session?.goaway(0)],
@@ -146,7 +143,18 @@ describe('a probe settles within its timeout and closes its connection, when the
     server.on('session', session => session.on('error', () => {}))
     server.on('stream', stream => {
       stream.on('error', () => {})
-      answer(stream as unknown as Stream)
+      answer({
+        ...{
+          session: stream.session,
+          write: bytes => stream.write(bytes),
+          end: bytes => stream.end(bytes),
+          close: code => stream.close(code),
+        },
+        respond(headers, options) {
+          stream.respond(headers, options)
+          return this
+        },
+      })
     })
     await using peer = await listening(server)
     const result = await probe(`grpc://127.0.0.1:${peer.port}`, { rules: LOCAL, timeout: TIMEOUT })
@@ -156,8 +164,8 @@ describe('a probe settles within its timeout and closes its connection, when the
 })
 
 interface Stream {
-  readonly session?: { destroy(): void; goaway(code: number): void }
-  respond(headers: object, options?: object): void
+  readonly session: { destroy(): void; goaway(code: number): void } | undefined
+  respond(headers: OutgoingHttpHeaders, options?: object): Stream
   write(bytes: Buffer): void
   end(bytes: Buffer): void
   close(code: number): void
