@@ -104,6 +104,13 @@ export function partsOf(
 
 /** Checks everything there is to be checked about what somebody wants to register. Throws `INVALID`, naming the field and what is expected. */
 export function registrationOf(input: RegistrationInput): Registration {
+  const registration = formed(input)
+  for (const address of registration.addresses) mustNameHost(address)
+  if (registration.check !== undefined) mustNameHost(registration.check.url)
+  return registration
+}
+
+function formed(input: RegistrationInput): Registration {
   closed(input, INPUT, 'a registration')
   const { service, instance, address, addresses = address === undefined ? [] : [address] } = input
   if (address !== undefined && input.addresses !== undefined) throw invalid('give address or addresses, not both')
@@ -166,7 +173,8 @@ export function readRegistration(key: string, value: string): Registration | und
   try {
     const read: unknown = JSON.parse(value)
     if (!isObject(read)) return undefined
-    return registrationOf(Object.assign(read as Partial<Registration>, { service: parts.service, instance: parts.instance }))
+    // What is refused today may stand in the log since an earlier version: it stays listed.
+    return formed(Object.assign(read as Partial<Registration>, { service: parts.service, instance: parts.instance }))
   } catch {
     return undefined
   }
@@ -252,6 +260,15 @@ function addressOf(address: unknown): string {
   if (scheme === undefined && port === undefined) throw wrong('has neither a scheme nor a port')
   if (port !== undefined && (Number(port) < 1 || Number(port) > 65_535)) throw wrong('has a port that is none')
   return address
+}
+
+/** A host that no resolver could look up, and no name server could tell, is a mistake; it is told to who makes it, not found out by who asks. */
+function mustNameHost(address: string): void {
+  const host = /^(?:[a-z][a-z0-9+.-]*:\/\/)?([^:/?#[\]]+)/i.exec(address)?.[1]?.replace(/\.$/, '')
+  if (host === undefined) return // an IPv6 address
+  const labels = host.split('.')
+  if (utf8Length(host) > 253 || labels.some(label => label === '' || utf8Length(label) > 63))
+    throw invalid(`the host of the address ${show(address)} is none: parts between dots have 1 to 63 bytes, and all of it at most 253`)
 }
 
 function metadataOf(metadata: unknown): Json {
