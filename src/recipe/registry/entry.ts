@@ -30,9 +30,18 @@ const MOST_LOAD = 1e9
 export const STATUSES = ['passing', 'warning', 'critical', 'draining', 'maintenance'] as const
 export type Status = (typeof STATUSES)[number]
 
-/** What others see: `suspect` has missed a renewal and is in its grace, `suppressed` has come and gone too often. */
-export type InstanceStatus = Status | 'suspect' | 'suppressed'
-export const INSTANCE_STATUSES: readonly InstanceStatus[] = [...STATUSES, 'suspect', 'suppressed']
+/**
+ * What others see: `unknown` asked for a check that has not been made yet, `suspect` has missed a renewal and is in its grace, `suppressed` has
+ * come and gone too often.
+ */
+export type InstanceStatus = Status | 'unknown' | 'suspect' | 'suppressed'
+export const INSTANCE_STATUSES: readonly InstanceStatus[] = [...STATUSES, 'unknown', 'suspect', 'suppressed']
+
+/** The reason of one that has no result yet. */
+export const UNCHECKED = 'not checked yet'
+
+/** Each server that makes health checks has an entry under this prefix, for as long as it lives. */
+export const CHECKERS = 'leasehold/checks/servers'
 
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json }
 

@@ -1,15 +1,16 @@
 /**
  * Health checks that this server makes, for instances that ask for them: each by one server of all that stand on the store.
  *
- * What a check finds is an entry on the instance's own lease, written when it changes and not before. It takes several in a row to change one's mind,
- * in either direction. What stays critical for as long as its registration says is ended.
+ * What a check finds is an entry on the instance's own lease, written when it changes and not before. The first result counts at once: until then the
+ * instance is `unknown`, and not picked. After that it takes several in a row to change it, in either direction. What stays critical for as long as its registration says is ended.
  */
 import { execFile } from 'node:child_process'
 import { setMaxListeners } from 'node:events'
 import type { Clock } from '../../clock.ts'
 import type { Lessor } from '../../lessor.ts'
-import { type Check, type CheckResult, keyOf } from '../../recipe/registry/entry.ts'
-import type { Instance } from '../../recipe/registry/match.ts'
+import type { Known } from '../../recipe/registry/directory.ts'
+import { type Check, type CheckResult, keyOf, UNCHECKED } from '../../recipe/registry/entry.ts'
+import { type Instance, wantedBy } from '../../recipe/registry/match.ts'
 import type { Log } from '../door.ts'
 import type { Catalog } from './catalog.ts'
 import { probe } from './probe.ts'
@@ -32,28 +33,32 @@ const INTERVAL = 10_000
 const TIMEOUT = 5_000
 const FALL = 3
 const RISE = 2
+/** The first look at a newcomer comes within this time. */
+const FIRST = 1_000
 /** Probes under way at once: a thousand dead targets must not hold up the living. */
 const AT_ONCE = 64
 const COMMAND_OUTPUT = 4_096
 
 class Subject {
+  readonly slot: Known
   instance: Instance
   readonly check: Check | undefined
-  /** What is written. */
-  status: CheckResult['status'] | undefined
-  reason = ''
+  /** What this server wrote last, for as long as it has not come back by the watch. */
+  written: (CheckResult & { readonly revision: number }) | undefined
+  /** Whether it was ever found well. Until then one good look is enough: it is starting, and not unsteady. */
+  proven: boolean
   /** In a row, of the kind that `leaning` says. */
   row = 0
   leaning: CheckResult['status'] | undefined
   criticalSince: number | undefined
   cancel: (() => void) | undefined
 
-  constructor(instance: Instance) {
-    this.instance = instance
-    this.check = instance.check
-    // Another server may have found it ill before us: that is not forgotten for one good look.
-    if (instance.reason !== '') this.status = instance.status === 'warning' ? 'warning' : 'critical'
-    this.reason = instance.reason
+  constructor(slot: Known) {
+    this.slot = slot
+    this.instance = slot.instance
+    this.check = slot.instance.check
+    // Another server may have judged it before us: that is not forgotten for one good look, nor for one bad one.
+    this.proven = isResult(slot.result)
   }
 }
 
@@ -74,8 +79,8 @@ export class Checks implements AsyncDisposable {
     // One for each probe under way; Node warns of more than ten.
     setMaxListeners(AT_ONCE, this.#closing.signal)
     this.#shares = new Shares({ lessor, clock, name: 'checks', id: `checks:${clock.bits().toString(36)}` })
-    this.#unlisten = catalog.directory.listen((_, before, after) => this.#heard(before, after))
-    for (const instance of catalog.directory.list()) this.#heard(undefined, instance)
+    this.#unlisten = catalog.directory.listen((slot, before, after) => this.#heard(slot, before, after))
+    for (const slot of catalog.directory.search(wantedBy({}))) this.#heard(slot, undefined, slot.instance)
   }
 
   static async open(options: ChecksOptions): Promise<Checks> {
@@ -97,7 +102,7 @@ export class Checks implements AsyncDisposable {
     return this.#closing.signal.aborted
   }
 
-  #heard(before: Instance | undefined, after: Instance | undefined): void {
+  #heard(slot: Known, before: Instance | undefined, after: Instance | undefined): void {
     const { service, instance } = (after ?? before)!
     const key = `${service}/${instance}`
     const known = this.#subjects.get(key)
@@ -109,10 +114,15 @@ export class Checks implements AsyncDisposable {
     known?.cancel?.()
     this.#subjects.delete(key)
     if (!wanted || this.#closed) return
-    const subject = new Subject(after)
+    const subject = new Subject(slot)
     this.#subjects.set(key, subject)
     // Spread over the interval: those who register together are not probed together for ever.
-    this.#plan(key, subject, this.#options.clock.random())
+    this.#plan(key, subject, { share: this.#options.clock.random(), soon: true })
+  }
+
+  /** What is written in the log about it, as far as this server knows. */
+  #resultOf({ slot, written }: Subject): CheckResult | undefined {
+    return written !== undefined && written.revision > this.#options.catalog.directory.revision ? written : slot.result
   }
 
   #commandOf({ service }: Instance): readonly string[] | undefined {
@@ -120,25 +130,37 @@ export class Checks implements AsyncDisposable {
     return Object.hasOwn(commands, service) ? commands[service] : undefined
   }
 
-  #plan(key: string, subject: Subject, share = 0.9 + this.#options.clock.random() / 5): void {
+  /** `soon`: without a result it is not used, so it does not wait a whole interval for its first. */
+  #plan(key: string, subject: Subject, { share = 0.9 + this.#options.clock.random() / 5, soon = false } = {}): void {
     if (this.#closed || this.#subjects.get(key) !== subject) return
     const { interval = INTERVAL } = subject.check ?? {}
-    subject.cancel = this.#options.clock.after(interval * share, () => void this.#run(key, subject))
+    const wait = soon && this.#resultOf(subject) === undefined ? Math.min(interval, FIRST) : interval
+    subject.cancel = this.#options.clock.after(wait * share, () => void this.#run(key, subject))
   }
 
   async #run(key: string, subject: Subject): Promise<void> {
     const ours = () => this.#shares.has(partOf(key, this.#shares.parts))
+    let looked = false
     try {
       if (!ours()) return
+      await this.#begin(subject)
       // Asked again within: it may have become another server's while this one waited for its turn.
       const result = await this.#inTurn(async () => (ours() && !this.#closed ? this.#look(subject) : undefined))
+      looked = result !== undefined
       // Without a slot: while the store does not answer, other targets are still looked at.
       if (result !== undefined && !this.#closed) await this.#weigh(subject, result)
     } catch (error) {
       this.#options.log.debug({ error: String(error) }, 'a check could not be written down')
     } finally {
-      this.#plan(key, subject)
+      // Not this server's, and without a result: its owner may be gone, and the next one is to look soon.
+      this.#plan(key, subject, { soon: !looked })
     }
+  }
+
+  /** Who registers does not know of a command in this server's configuration, so nobody else can tell that it is not checked yet. */
+  async #begin(subject: Subject): Promise<void> {
+    if (subject.check === undefined && this.#resultOf(subject) === undefined)
+      await this.#write(subject, { status: 'critical', reason: UNCHECKED })
   }
 
   /** With one of the slots. A free slot goes to the first in line, before anyone who comes later. */
@@ -163,25 +185,28 @@ export class Checks implements AsyncDisposable {
     return look(check!.url, { rules, own, clock, signal, timeout: Math.min(check!.timeout ?? TIMEOUT, TIMEOUT) })
   }
 
-  /** Changes its mind only when so many in a row say the same. */
-  async #weigh(subject: Subject, { status, reason = '' }: CheckResult): Promise<void> {
+  /** The first result counts at once. After that it takes so many in a row that say the same. */
+  async #weigh(subject: Subject, result: CheckResult): Promise<void> {
     const { clock } = this.#options
-    const { fall = FALL, rise = RISE } = subject.check ?? {}
+    const { fall = FALL, rise = RISE, endAfter } = subject.check ?? {}
+    const { status, reason = '' } = result
     subject.row = subject.leaning === status ? subject.row + 1 : 1
     subject.leaning = status
-    const needed = status === 'passing' ? rise : fall
-    // The first look decides at once for the better: nobody waits twice an interval to be used.
-    const settled = subject.row >= needed || (subject.status === undefined && status === 'passing')
-    if (settled && (status !== subject.status || (status !== 'passing' && reason !== subject.reason)))
-      await this.#write(subject, status, reason)
-    if (subject.status !== 'critical') subject.criticalSince = undefined
-    else subject.criticalSince ??= clock.now()
-    const { endAfter } = subject.check ?? {}
+    const enough = subject.row >= (status !== 'passing' ? fall : subject.proven ? rise : 1)
+    const before = this.#resultOf(subject)
+    if (enough || !isResult(before)) {
+      if (status === 'passing') subject.proven = true
+      if (before?.status !== status || (status !== 'passing' && reason !== (before?.reason ?? '')))
+        if (await this.#write(subject, { status, reason })) this.seen.written++
+    }
+    if (this.#resultOf(subject)?.status !== 'critical') subject.criticalSince = undefined
+    else if (status === 'critical' && enough) subject.criticalSince ??= clock.now()
     if (endAfter !== undefined && subject.criticalSince !== undefined && clock.now() - subject.criticalSince >= endAfter)
       await this.#end(subject)
   }
 
-  async #write(subject: Subject, status: CheckResult['status'], reason: string): Promise<void> {
+  /** False when it has left, or was replaced. */
+  async #write(subject: Subject, { status, reason = '' }: CheckResult): Promise<boolean> {
     const { instance } = subject
     const { generation, lease } = instance
     const value = JSON.stringify({ status, ...(reason !== '' && { reason }) })
@@ -192,10 +217,9 @@ export class Checks implements AsyncDisposable {
       value,
       ...(generation > 0 && { generation }),
     })
-    if (outcome.kind !== 'done') return // it has left, or was replaced
-    this.seen.written++
-    subject.status = status
-    subject.reason = reason
+    if (outcome.kind !== 'done') return false
+    subject.written = { status, reason, revision: outcome.revision }
+    return true
   }
 
   async #end({ instance }: Subject): Promise<void> {
@@ -210,6 +234,11 @@ export class Checks implements AsyncDisposable {
     this.#subjects.clear()
     await this.#shares[Symbol.asyncDispose]()
   }
+}
+
+/** Not what stands there only until there is one. */
+function isResult(result: CheckResult | undefined): boolean {
+  return result !== undefined && result.reason !== UNCHECKED
 }
 
 /** Which part of the work it belongs to: the same on every server. */

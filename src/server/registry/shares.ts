@@ -11,7 +11,7 @@ import type { Lessor } from '../../lessor.ts'
 export interface SharesOptions {
   readonly lessor: Lessor
   readonly clock: Clock
-  /** The name of the work: `leasehold/NAME/parts/3`, `leasehold/NAME/servers/ID`. */
+  /** The name of the work: `leasehold/NAME/parts/3`, `leasehold/NAME/servers/ID` (for checks: `CHECKERS` of recipe/registry/entry.ts). */
   readonly name: string
   /** This server, by a name that nobody else has. */
   readonly id: string
