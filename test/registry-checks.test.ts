@@ -226,6 +226,55 @@ test('nothing is probed that did not ask for it, or has left', async () => {
   expect(checks.size).toBe(0)
 })
 
+test('a service with more dead targets than there are slots does not hold up the checks of another', async () => {
+  await using here = await world()
+  const pending: (() => void)[] = []
+  const looked: string[] = []
+  const look = (url: string) => {
+    looked.push(url)
+    return new Promise<CheckResult>(resolve => pending.push(() => resolve({ status: 'critical', reason: 'no answer' })))
+  }
+  await using checks = await checksOf(here, { look })
+  const entries = (service: string, i: number) => [
+    { key: `services/${service}/${i}`, value: JSON.stringify({ addresses: [], check: { url: `tcp://${service}:${i}`, interval: 100 } }) },
+  ]
+  const put = (service: string, i: number) =>
+    here.lessor.propose({ kind: 'acquire', holder: `${service}${i}`, ttl: 3_600_000, wants: [], entries: entries(service, i) })
+  for (let i = 1; i <= 300; i++) await put('dead', i)
+  await pass(here, 5_000)
+  expect([looked.length, checks.underWay]).toEqual([64, 64])
+  await put('other', 1)
+  await pass(here, 2_000)
+  for (let i = 0; i < 2; i++) {
+    pending.shift()!()
+    for (let n = 0; n < 10; n++) await turn()
+  }
+  expect(looked.slice(64), 'at the latest with the second slot that comes free').toContain('tcp://other:1')
+  expect(checks.underWay).toBe(64)
+})
+
+test('a server that stops does not wait for a store that does not answer', async () => {
+  const clock = new ManualClock()
+  const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+  let silent = false
+  const lessor = new Proxy(replica as Lessor, {
+    get(target, name) {
+      if (silent && name === 'propose') return () => new Promise(() => {})
+      const value = Reflect.get(target, name, target)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+  const checks = await checksOf({ lessor, clock }, { look: async () => ({ status: 'passing' }) })
+  await pass({ clock }, 2_000)
+  silent = true
+  let closed = false
+  const closing = checks[Symbol.asyncDispose]().then(() => (closed = true))
+  await pass({ clock }, 1_500)
+  expect(closed).toBe(true)
+  await closing
+  await replica[Symbol.asyncDispose]()
+})
+
 test('a command of the configuration is run without a shell and without our environment', async () => {
   await using here = await world()
   process.env.LEASEHOLD_CANARY = 'x'

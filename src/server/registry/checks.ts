@@ -67,7 +67,8 @@ export class Checks implements AsyncDisposable {
   readonly #shares: Shares
   readonly #subjects = new Map<string, Subject>()
   readonly #unlisten: () => void
-  readonly #waiting: (() => void)[] = []
+  /** Who waits for a slot, by service. */
+  readonly #waiting = new Map<string, (() => void)[]>()
   readonly #closing = new AbortController()
   #underWay = 0
   /** For metrics and tests. */
@@ -145,7 +146,7 @@ export class Checks implements AsyncDisposable {
       if (!ours()) return
       await this.#begin(subject)
       // Asked again within: it may have become another server's while this one waited for its turn.
-      const result = await this.#inTurn(async () => (ours() && !this.#closed ? this.#look(subject) : undefined))
+      const result = await this.#inTurn(subject.instance.service, async () => (ours() && !this.#closed ? this.#look(subject) : undefined))
       looked = result !== undefined
       // Without a slot: while the store does not answer, other targets are still looked at.
       if (result !== undefined && !this.#closed) await this.#weigh(subject, result)
@@ -163,17 +164,34 @@ export class Checks implements AsyncDisposable {
       await this.#write(subject, { status: 'critical', reason: UNCHECKED })
   }
 
-  /** With one of the slots. A free slot goes to the first in line, before anyone who comes later. */
-  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+  /** With one of the slots. */
+  async #inTurn<T>(service: string, work: () => Promise<T>): Promise<T> {
     if (this.#underWay < AT_ONCE) this.#underWay++
-    else await new Promise<void>(resolve => this.#waiting.push(resolve))
+    else
+      await new Promise<void>(resolve => {
+        const line = this.#waiting.get(service)
+        if (line === undefined) this.#waiting.set(service, [resolve])
+        else line.push(resolve)
+      })
     try {
       return await work()
     } finally {
-      const next = this.#waiting.shift()
-      if (next === undefined) this.#underWay--
-      else next()
+      this.#passSlot()
     }
+  }
+
+  /** To the services in turn: one with a thousand dead targets does not hold up another's. Within a service, who came first. */
+  #passSlot(): void {
+    const [first] = this.#waiting
+    if (first === undefined) {
+      this.#underWay--
+      return
+    }
+    const [service, line] = first
+    const next = line.shift()!
+    this.#waiting.delete(service)
+    if (line.length > 0) this.#waiting.set(service, line)
+    next()
   }
 
   #look({ instance, check }: Subject): Promise<CheckResult> {
