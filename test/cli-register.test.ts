@@ -71,6 +71,26 @@ test('its command sees its own lease, and no token or resource of a lease around
   expect([bad.code, bad.stderr]).toEqual([64, expect.not.stringMatching(/exit code/i)])
 })
 
+test('a check that no server makes is said to be none, and one that is made says by how many', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const words = ['register', 'planner', '--address', 'tcp://127.0.0.1:9', '--check', 'tcp://127.0.0.1:9', '--instance']
+  const alone = here.start([...words, 'a', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+  await alone.printed(/up/)
+  await eventually('it is said', async () => /planner: unchecked: no server makes health checks/.test(alone.stderr()))
+  expect(await here.json('discover', 'planner')).toMatchObject([{ instance: 'a', status: 'unknown', reason: 'not checked yet' }])
+  expect((await here.run(['discover', 'planner', '--pick'])).code, 'and it is not picked').toBe(1)
+  alone.process.kill('SIGTERM')
+  await alone.finished
+  const server = here.start(['serve', '--listen', '127.0.0.1:0', '--check-allow', '127.0.0.1:*'])
+  await server.printed(/health checks of/)
+  await eventually('it makes checks', async () => (await here.json('ls', 'leasehold/checks')).length > 0)
+  const checked = here.start([...words, 'b', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+  await checked.printed(/up/)
+  expect(checked.stderr()).toMatch(/planner: health checks are made by 1 server/)
+  expect(checked.stderr()).not.toMatch(/unchecked/)
+  await eventually('it is found dead', async () => (await here.json('discover', 'planner', '--status', 'critical')).length === 1)
+})
+
 test('a server answers names and datagrams where it is asked to, and refuses to tell them to everyone', { timeout: SLOW }, async () => {
   await using here = new Place()
   const server = here.start([

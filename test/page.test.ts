@@ -204,23 +204,25 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
       ['passing', 'warning', 'warning'],
       ['critical', 'passing', 'critical'],
       ['passing', 'passing', 'passing'],
+      ['passing', '', 'unknown'],
     ]
     for (const [i, [state, check]] of said.entries()) {
       const key = `services/pay/${i}`
       const registered = (await here.lessor.propose(
         acquire(`pay-${i}`, [], {
           entries: [
-            { key, value: JSON.stringify({ service: 'pay', instance: String(i), addresses: [`http://10.0.0.${i}:80`] }) },
+            { key, value: JSON.stringify({ addresses: [`http://10.0.0.${i}:80`], check: { url: 'tcp://10.0.0.7:80' } }) },
             { key: `${key}/state`, value: JSON.stringify({ status: state, load: 3 }) },
           ],
         }),
       )) as { lease: number }
-      await here.lessor.propose({ kind: 'put', lease: registered.lease, key: `${key}/check`, value: JSON.stringify({ status: check }) })
+      if (check !== '')
+        await here.lessor.propose({ kind: 'put', lease: registered.lease, key: `${key}/check`, value: JSON.stringify({ status: check }) })
     }
     const { json } = await here.ask('GET', '/v1/services/pay')
     expect(json.instances.map(({ status }: { status: string }) => status)).toEqual(said.map(([, , shown]) => shown))
     await using tab = await visit(here)
-    await tab.page.locator('#agents tbody tr').nth(5).waitFor()
+    await tab.page.locator('#agents tbody tr').nth(6).waitFor()
     expect(await tab.page.locator('#agents tbody td:nth-child(5)').allInnerTexts()).toEqual(said.map(([, , shown]) => shown))
     // And goes on saying it when an event tells of the change.
     const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services/pay/5' })

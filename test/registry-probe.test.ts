@@ -128,6 +128,28 @@ describe('a probe', () => {
     },
   )
 
+  test.each([
+    ['tcp://127.0.0.1:80', 80],
+    ['tcp://[::1]:80', 80],
+    ['tcp://127.0.0.1:443', 443],
+    ['tcp://127.0.0.1:21', 21],
+    ['tcp://127.0.0.1:080', 80],
+    ['grpc://127.0.0.1:80', 80],
+    ['grpc://127.0.0.1:80/my.Service', 80],
+    ['grpc://127.0.0.1', 50_051],
+    ['http://127.0.0.1:80', 80],
+    ['http://127.0.0.1:443/', 443],
+    ['http://127.0.0.1', 80],
+    ['https://127.0.0.1:443', 443],
+    ['https://127.0.0.1:80/?q', 80],
+    ['https://127.0.0.1', 443],
+  ])('%s goes to port %i', async (url, port) => {
+    const ports: number[] = []
+    const own = (_: string, at: number) => ports.push(at) > 0
+    expect(await look(url, { own })).toMatchObject({ reason: 'not probed: it is this server itself' })
+    expect(ports).toEqual([port])
+  })
+
   test('of this server itself is not made', async () => {
     const own = (address: string, port: number) => address === '127.0.0.1' && port === 7420
     expect(await look('http://127.0.0.1:7420/v1/revoke', { own })).toMatchObject({ reason: 'not probed: it is this server itself' })

@@ -95,8 +95,37 @@ test.each([
   'beat 1 load=1 load=2',
   'beat 9007199254740993',
   'beet 1',
+  'beat 1 status=passing=critical',
+  'beat 1 load=1 status=',
+  `beat 1 key=1 seq=1 mac=${'a'.repeat(64)} status=critical`,
+  `beat 1 key=1 seq=1 mac=${'a'.repeat(64)} load=7`,
+  `beat 1 key=1 mac=${'a'.repeat(64)} seq=1`,
+  `beat 1 key=1 seq=1 mac=${'a'.repeat(64)} mac=${'a'.repeat(64)}`,
+  `beat 1 mac=${'a'.repeat(64)} key=1 seq=1`,
+  `beat 1 key=1 seq=1 mac=${'a'.repeat(64)}zz`,
+  `beat 1 key=1 key=2 seq=1 mac=${'a'.repeat(64)}`,
+  `beat 1 key=1 seq=1 seq=2 mac=${'a'.repeat(64)}`,
+  'beat 1 key=x seq=1',
+  'beat 1 key=1 seq=-1',
+  'beat 1  load=1',
 ])('"%s" is no heartbeat', text => {
   expect(readBeat(text)).toBeUndefined()
+})
+
+test('what is appended to a signed heartbeat is not obeyed: the whole datagram is dropped', async () => {
+  await using here = await world()
+  await using udp = await opened(here)
+  const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
+  const headers = { Authorization: `Bearer ${secret}` }
+  const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, headers)
+  const good = signed(secret, `beat ${json.lease} key=1 seq=1`)
+  for (const word of ['status=critical', 'load=9', `mac=${'0'.repeat(64)}`]) await send(udp, `${good} ${word}`)
+  expect(udp.seen).toMatchObject({ beats: 0, dropped: 3, renewed: 0 })
+  await send(udp, `${good}\n`)
+  expect(udp.seen).toMatchObject({ beats: 1, renewed: 1 })
+  const admin = await here.key('admin', [{ verb: 'admin', prefix: '' }])
+  const shown = await here.ask('GET', '/v1/services/worker/a?consistent=true', undefined, { Authorization: `Bearer ${admin}` })
+  expect(shown.json).toMatchObject({ status: 'passing', load: 0 })
 })
 
 test('one whose entry is nonsense keeps nobody else from being renewed', async () => {

@@ -21,7 +21,7 @@ export function discover(program: Command): void {
     .option('--any <name>', 'who can do this or another that is named; may be repeated', list)
     .option('--tag <name>', 'who has this tag; may be repeated: all of them', list)
     .option('--zone <zone>', 'where we are: nearest come first')
-    .option('--status <status>', 'passing, warning, critical, draining, maintenance, suspect, suppressed; may be repeated', list)
+    .option('--status <status>', 'passing, warning, critical, draining, maintenance, unknown, suspect, suppressed; may be repeated', list)
     .option('--pick', 'one of them, as a client would choose: its address alone')
     .action(async (service: string | undefined, options: Options, self: Command) => {
       await visit(self, async ({ leases, out }) => {

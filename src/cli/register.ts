@@ -39,7 +39,10 @@ export function register(program: Command): void {
     .option('--weight <n>', 'its share of what is picked by weight')
     .option('--generation <n>', 'a newer one takes the name over from an older one')
     .option('--metadata <json>', 'anything, kept as it is')
-    .option('--check <url>', 'have the server probe http(s)://, tcp:// or grpc://, where it is allowed')
+    .option(
+      '--check <url>',
+      'have a server probe http(s)://, tcp:// or grpc://, where it is allowed; unknown, and not picked, until it did',
+    )
     .option('--ttl <duration>', 'how long it is listed without a heartbeat', '30s')
     .option('--drain <duration>', 'how long it is listed as draining before the command is told to stop', '0s')
     .option('--wait <duration>', 'how long to wait for a name that another has', '0s')
@@ -60,6 +63,12 @@ export function register(program: Command): void {
           },
         })
         signal.throwIfAborted()
+        if (options.check !== undefined) {
+          // Where there is none, the registration says so itself.
+          const { length } = await leases.registry.checkers().catch(() => [])
+          if (length > 0)
+            out.note(`${service}: health checks are made by ${length} ${length === 1 ? 'server' : 'servers'}`, { checkers: length })
+        }
         const env = {
           LEASEHOLD_SERVICE: service,
           LEASEHOLD_LEASE: String(registered.lease),

@@ -186,10 +186,11 @@ function takeAgents() {
 }
 
 /** As the server has it: its own will first, then what is known to be wrong, then what is feared. */
-function statusOf({ state, check, suspect, suppressed }) {
+function statusOf({ said, state, check, suspect, suppressed }) {
   const own = String(state.status ?? 'passing')
   if (own === 'maintenance' || own === 'draining') return own
   if (own === 'critical' || check.status === 'critical') return 'critical'
+  if (said.check !== undefined && check.status === undefined) return 'unknown'
   if (suspect) return 'suspect'
   if (suppressed) return 'suppressed'
   return check.status === 'warning' ? 'warning' : own

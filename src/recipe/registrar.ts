@@ -12,6 +12,10 @@ import {
   type RegisterOptions,
   refusalOf,
 } from './registration.ts'
+import { CHECKERS } from './registry/entry.ts'
+
+const UNCHECKED =
+  'no server makes health checks: it is listed as unknown, and not picked, until one does. Start one with leasehold serve --check-allow, or register without a check'
 
 /** Renewals in one command. */
 const BATCH = 10_000
@@ -76,7 +80,19 @@ export class Registrar implements AsyncDisposable, Keeper {
     for (const before of [...this.#registered]) before.replacedBy(registered)
     this.#registered.add(registered)
     this.#arm(registered.next)
+    if (registered.registrations.some(({ check }) => check !== undefined)) this.#tellUnchecked(registered).catch(() => {})
     return registered
+  }
+
+  async checkers(): Promise<readonly string[]> {
+    const { value } = await this.#asking.lessor.read({ kind: 'entries', prefix: CHECKERS })
+    return value.map(({ key }) => key.slice(CHECKERS.length + 1))
+  }
+
+  /** A check that nobody makes would keep it from being used, in silence. What cannot be read is not told. */
+  async #tellUnchecked(registered: Registered): Promise<void> {
+    if ((await this.checkers()).length > 0 || registered.signal.aborted) return
+    registered.tell('unchecked', new LeaseError('UNAVAILABLE', UNCHECKED))
   }
 
   forget(registered: Registered): void {

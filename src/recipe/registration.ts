@@ -31,8 +31,11 @@ export interface RegisterOptions {
 export type RegisterInput = Omit<RegistrationInput, 'instance'> & { readonly instance?: string } & Partial<State>
 
 export interface RegistrationEvent {
-  /** `unreachable`: renewals are not answered. `lapsed`: it was not listed any more. `registered`: again. `ended`: for good, see `reason`. */
-  readonly type: 'unreachable' | 'reached' | 'lapsed' | 'registered' | 'ended'
+  /**
+   * `unreachable`: renewals are not answered. `lapsed`: it was not listed any more. `registered`: again. `ended`: for good, see `reason`. `unchecked`: it asks
+   * for a health check and no server makes any, so it stays `unknown`.
+   */
+  readonly type: 'unreachable' | 'reached' | 'lapsed' | 'registered' | 'ended' | 'unchecked'
   readonly services: readonly string[]
   readonly lease: number
   readonly reason?: LeaseError
@@ -213,6 +216,9 @@ export class Registered implements AsyncDisposable {
     const event = { type, services: this.#listings.map(({ registration }) => registration.service), lease: this.#lease }
     const message: RegistrationEvent = reason === undefined ? event : { ...event, reason }
     if (told.hasSubscribers) told.publish(message)
+    // Nobody else would say it, and nothing else fails.
+    if (type === 'unchecked' && this.#onEvent === undefined)
+      process.emitWarning(`${event.services.join(', ')}: ${reason?.message}`, { type: 'LeaseholdWarning', code: 'LEASEHOLD_UNCHECKED' })
     try {
       this.#onEvent?.(message)
     } catch (error) {

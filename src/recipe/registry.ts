@@ -53,6 +53,14 @@ export class Registry implements AsyncDisposable {
     return value
   }
 
+  /**
+   * The servers that make health checks now (`leasehold serve --check-allow`). While there is none, an instance that asks for a check stays
+   * `unknown`, and is not picked.
+   */
+  checkers(): Promise<readonly string[]> {
+    return this.#registrar.checkers()
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#feed?.close()
     await this.#registrar[Symbol.asyncDispose]()

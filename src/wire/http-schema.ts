@@ -143,7 +143,10 @@ export const Register = closed({
   zone: optional(text('From the outside in: eu/fra/rack-7.')),
   generation,
   check: optional(
-    Type.Unsafe<string | object>({ type: ['string', 'object'], description: 'A probe made by the server where its operator allows it.' }),
+    Type.Unsafe<string | object>({
+      type: ['string', 'object'],
+      description: 'A probe made by a server where its operator allows it. Until its first result the instance is unknown, and not picked.',
+    }),
   ),
   ttl: optional(duration("How long it is listed unless a heartbeat comes; '30s' when left out.")),
   grace: optional(duration('How long it is then still listed, as suspect; half a ttl when left out.')),
@@ -371,7 +374,7 @@ const Instance = answer({
   generation: whole(),
   check: optional(Check),
   status: Type.Enum([...INSTANCE_STATUSES]),
-  reason: Type.String({ description: 'Why a check says so, when it does.' }),
+  reason: Type.String({ description: 'Why a check says so, when it does; or that none has been made yet.' }),
   load: Type.Number(),
   lease: id,
   holder: name,
@@ -394,7 +397,10 @@ export const Services = answer({
   revision,
 })
 const limited = optional(yes('It is renewed, but how it is came above the rate and was not written: say it again with the next heartbeat.'))
-export const Registered = answer({ lease: id, ttl: whole(), expiresAt: Type.String({ format: 'date-time' }), revision, limited })
+const checkers = optional(
+  whole('Where a check was asked for: servers that make health checks now. While there is none, it stays unknown, and is not picked.'),
+)
+export const Registered = answer({ lease: id, ttl: whole(), expiresAt: Type.String({ format: 'date-time' }), revision, limited, checkers })
 export const Beaten = answer({
   renewed: Type.Array(answer({ service: name, instance: name, lease: id, ttl: whole(), limited })),
   gone: Type.Array(answer({ service: name, instance: name }), { description: 'Listed no more: register again.' }),

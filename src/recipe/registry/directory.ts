@@ -14,6 +14,7 @@ import {
   readState,
   SERVICES,
   type State,
+  UNCHECKED,
   UNKNOWN_STATE,
 } from './entry.ts'
 import { type Filter, type Instance, inOrder, matches, type Wanted, wantedBy } from './match.ts'
@@ -66,14 +67,19 @@ export class Known {
     return this.registration === undefined && this.state === undefined && this.check === undefined
   }
 
+  /** What a check found, if it was this registration's. What hangs on another lease is of a predecessor. */
+  get result(): CheckResult | undefined {
+    return this.check?.lease === this.lease ? this.check.value : undefined
+  }
+
   /** Works out what others see now. */
   refresh(): Instance | undefined {
     const { registration, lease, holder, revision } = this
     this.#instance = undefined
     if (registration === undefined) return undefined
-    // What hangs on another lease is of a predecessor.
     const state = this.state?.lease === lease ? this.state.value : UNKNOWN_STATE
-    const check = this.check?.lease === lease ? this.check.value : undefined
+    const check = this.result
+    const unchecked = registration.check !== undefined && check === undefined
     const { service, instance, addresses, capabilities, tags, metadata, weight, zone, generation } = registration
     // Field by field: to spread a registration costs several times as much.
     this.#instance = {
@@ -88,8 +94,8 @@ export class Known {
       generation,
       check: registration.check,
       address: addresses[0] ?? '',
-      status: this.#status(state, check),
-      reason: check?.reason ?? '',
+      status: this.#status(state, check, unchecked),
+      reason: unchecked ? UNCHECKED : (check?.reason ?? ''),
       load: state.load,
       lease,
       holder,
@@ -99,9 +105,11 @@ export class Known {
   }
 
   /** Its own will first, then what is known to be wrong, then what is feared. */
-  #status({ status }: State, check: CheckResult | undefined): InstanceStatus {
+  #status({ status }: State, check: CheckResult | undefined, unchecked: boolean): InstanceStatus {
     if (status === 'maintenance' || status === 'draining') return status
     if (status === 'critical' || check?.status === 'critical') return 'critical'
+    // It asked to be looked at before it is used, and may be dead on arrival.
+    if (unchecked) return 'unknown'
     if (this.suspect) return 'suspect'
     if (this.suppressed) return 'suppressed'
     return status === 'warning' || check?.status === 'warning' ? 'warning' : 'passing'

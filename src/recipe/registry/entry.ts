@@ -30,9 +30,18 @@ const MOST_LOAD = 1e9
 export const STATUSES = ['passing', 'warning', 'critical', 'draining', 'maintenance'] as const
 export type Status = (typeof STATUSES)[number]
 
-/** What others see: `suspect` has missed a renewal and is in its grace, `suppressed` has come and gone too often. */
-export type InstanceStatus = Status | 'suspect' | 'suppressed'
-export const INSTANCE_STATUSES: readonly InstanceStatus[] = [...STATUSES, 'suspect', 'suppressed']
+/**
+ * What others see: `unknown` asked for a check that has not been made yet, `suspect` has missed a renewal and is in its grace, `suppressed` has
+ * come and gone too often.
+ */
+export type InstanceStatus = Status | 'unknown' | 'suspect' | 'suppressed'
+export const INSTANCE_STATUSES: readonly InstanceStatus[] = [...STATUSES, 'unknown', 'suspect', 'suppressed']
+
+/** The reason of one that has no result yet. */
+export const UNCHECKED = 'not checked yet'
+
+/** Each server that makes health checks has an entry under this prefix, for as long as it lives. */
+export const CHECKERS = 'leasehold/checks/servers'
 
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json }
 
@@ -104,6 +113,13 @@ export function partsOf(
 
 /** Checks everything there is to be checked about what somebody wants to register. Throws `INVALID`, naming the field and what is expected. */
 export function registrationOf(input: RegistrationInput): Registration {
+  const registration = formed(input)
+  for (const address of registration.addresses) mustNameHost(address)
+  if (registration.check !== undefined) mustNameHost(registration.check.url)
+  return registration
+}
+
+function formed(input: RegistrationInput): Registration {
   closed(input, INPUT, 'a registration')
   const { service, instance, address, addresses = address === undefined ? [] : [address] } = input
   if (address !== undefined && input.addresses !== undefined) throw invalid('give address or addresses, not both')
@@ -166,7 +182,8 @@ export function readRegistration(key: string, value: string): Registration | und
   try {
     const read: unknown = JSON.parse(value)
     if (!isObject(read)) return undefined
-    return registrationOf(Object.assign(read as Partial<Registration>, { service: parts.service, instance: parts.instance }))
+    // What is refused today may stand in the log since an earlier version: it stays listed.
+    return formed(Object.assign(read as Partial<Registration>, { service: parts.service, instance: parts.instance }))
   } catch {
     return undefined
   }
@@ -252,6 +269,15 @@ function addressOf(address: unknown): string {
   if (scheme === undefined && port === undefined) throw wrong('has neither a scheme nor a port')
   if (port !== undefined && (Number(port) < 1 || Number(port) > 65_535)) throw wrong('has a port that is none')
   return address
+}
+
+/** A host that no resolver could look up, and no name server could tell, is a mistake; it is told to who makes it, not found out by who asks. */
+function mustNameHost(address: string): void {
+  const host = /^(?:[a-z][a-z0-9+.-]*:\/\/)?([^:/?#[\]]+)/i.exec(address)?.[1]?.replace(/\.$/, '')
+  if (host === undefined) return // an IPv6 address
+  const labels = host.split('.')
+  if (utf8Length(host) > 253 || labels.some(label => label === '' || utf8Length(label) > 63))
+    throw invalid(`the host of the address ${show(address)} is none: parts between dots have 1 to 63 bytes, and all of it at most 253`)
 }
 
 function metadataOf(metadata: unknown): Json {

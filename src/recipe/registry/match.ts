@@ -7,7 +7,7 @@ export interface Instance extends Registration {
   /** The first of its addresses, or empty. */
   readonly address: string
   readonly status: InstanceStatus
-  /** Why a check says so, when it does. */
+  /** Why a check says so, when it does; or that none has been made yet. */
   readonly reason: string
   readonly load: number
   readonly lease: number
@@ -97,7 +97,8 @@ export function inOrder(zone: string, instances: Instance[]): Instance[] {
 
 /**
  * Whom to prefer, smaller first; undefined: never picked. One in its grace is picked when nobody else is left, and one that flaps only
- * when not even such a one is: a bad answer may be better than none, and one that was told to leave is none.
+ * when not even such a one is: a bad answer may be better than none, and one that was told to leave is none. One that asked for a check
+ * is not picked before its first result.
  */
 export function tierOf(status: InstanceStatus): number | undefined {
   if (status === 'passing' || status === 'warning') return 0

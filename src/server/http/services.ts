@@ -4,7 +4,7 @@ import { inUtc } from '../../clock.ts'
 import { milliseconds } from '../../duration.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { Directory } from '../../recipe/registry/directory.ts'
-import { type InstanceStatus, keyOf, registrationOf } from '../../recipe/registry/entry.ts'
+import { CHECKERS, type InstanceStatus, keyOf, registrationOf } from '../../recipe/registry/entry.ts'
 import type { Filter, Instance } from '../../recipe/registry/match.ts'
 import * as schema from '../../wire/http-schema.ts'
 import { Catalog } from '../registry/catalog.ts'
@@ -43,7 +43,14 @@ async function put(call: Call<schema.Static<typeof schema.Register>>): Promise<A
     grace: optionalMs(grace, 'grace') ?? Math.floor(ms / 2),
     ...(op !== undefined && { op }),
   })
-  return json(created ? 201 : 200, { ...kept, expiresAt: inUtc(call.clock.wall() + kept.ttl) }, kept.revision)
+  const checkers = registration.check === undefined ? {} : { checkers: await checkersOf(call) }
+  return json(created ? 201 : 200, { ...kept, expiresAt: inUtc(call.clock.wall() + kept.ttl), ...checkers }, kept.revision)
+}
+
+/** How many servers make health checks now. */
+async function checkersOf({ desk }: Call): Promise<number> {
+  const { value } = await desk.lessor.read({ kind: 'entries', prefix: CHECKERS })
+  return value.length
 }
 
 async function beat(call: Call<schema.Static<typeof schema.Heartbeat>>): Promise<Answer> {

@@ -32,6 +32,8 @@ export interface Reply {
   readonly answers?: readonly Resource[]
   readonly authority?: readonly Resource[]
   readonly additional?: readonly Resource[]
+  /** Nothing is said here; the asker is told to come back over TCP. */
+  readonly truncated?: boolean
 }
 
 const HEADER = 12
@@ -80,7 +82,10 @@ function payloadIn(bytes: Buffer, at: number): number | undefined {
   return bytes[at] === 0 && bytes.readUInt16BE(at + 1) === TYPE.OPT ? Math.max(512, bytes.readUInt16BE(at + 3)) : undefined
 }
 
-/** The answer in at most `most` bytes; what does not fit is left out, and the asker told to come back over TCP. */
+/**
+ * The answer in at most `most` bytes. One that does not fit is left out altogether, and the asker told to come back over TCP: it will ask again anyway, and
+ * half an answer is only more to send to an address that may be forged.
+ */
 export function writeReply(question: Question, reply: Reply, most: number): Buffer {
   const name = nameOf(question.asked)
   const opt = question.payload === undefined ? undefined : Buffer.from([0, 0, TYPE.OPT, 4, 208, 0, 0, 0, 0, 0, 0])
@@ -88,22 +93,15 @@ export function writeReply(question: Question, reply: Reply, most: number): Buff
   const asked = Buffer.alloc(4)
   asked.writeUInt16BE(question.type, 0)
   asked.writeUInt16BE(question.class, 2)
-  const parts = [head, name, asked]
-  let size = HEADER + name.length + 4 + (opt?.length ?? 0)
-  const counts = [0, 0, 0]
-  let truncated = false
-  for (const [section, resources] of [reply.answers, reply.authority, reply.additional].entries())
-    for (const resource of resources ?? []) {
-      const bytes = record(resource)
-      if (truncated || size + bytes.length > most) {
-        // What is merely additional may be missing without a word.
-        truncated ||= section < 2
-        continue
-      }
-      size += bytes.length
-      parts.push(bytes)
-      counts[section]!++
-    }
+  const room = most - HEADER - name.length - 4 - (opt?.length ?? 0)
+  const sections = [reply.answers ?? [], reply.authority ?? [], reply.additional ?? []].map(section => section.map(record))
+  const size = (section: readonly Buffer[]) => section.reduce((sum, { length }) => sum + length, 0)
+  const needed = size(sections[0]!) + size(sections[1]!)
+  const truncated = reply.truncated === true || needed > room
+  // What is merely additional may be missing without a word.
+  const kept = truncated ? [] : needed + size(sections[2]!) > room ? sections.slice(0, 2) : sections
+  const counts = [0, 1, 2].map(section => kept[section]?.length ?? 0)
+  const parts = [head, name, asked, ...kept.flat()]
   if (opt !== undefined) {
     parts.push(opt)
     counts[2]!++
@@ -135,7 +133,14 @@ function record({ name, type, ttl, data }: Resource): Buffer {
   return Buffer.concat([owner, rest, data])
 }
 
+/** Throws for what is no name. A wrong length byte would make the whole message unreadable; callers see to it that names fit. */
 function nameOf(labels: readonly Buffer[]): Buffer {
+  let length = 1
+  for (const label of labels) {
+    if (label.length === 0 || label.length > 63) throw new RangeError(`a label of ${label.length} bytes is none`)
+    length += label.length + 1
+  }
+  if (length > 255) throw new RangeError(`a name of ${length} bytes is none`)
   return Buffer.concat([...labels.flatMap(label => [Buffer.from([label.length]), label]), Buffer.from([0])])
 }
 

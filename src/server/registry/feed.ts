@@ -1,4 +1,5 @@
 /** Lists in the words of those who already balance load: Prometheus and Envoy. Pure. */
+import { isIP } from 'node:net'
 import type { Instance } from '../../recipe/registry/match.ts'
 import { tierOf } from '../../recipe/registry/match.ts'
 import { targetOf } from './target.ts'
@@ -34,12 +35,15 @@ function health({ status }: Instance): string {
   return status === 'passing' || status === 'warning' ? 'HEALTHY' : 'DEGRADED'
 }
 
-/** Envoy's endpoints of one cluster, by zone. A weight of 0, which Envoy does not know, leaves an instance out. */
+/**
+ * Envoy's endpoints of one cluster, by zone. A weight of 0, which Envoy does not know, leaves an instance out. So does a host that is a name: Envoy takes
+ * addresses alone here, and would refuse the whole cluster for one name.
+ */
 export function clusterLoadAssignment(service: string, instances: readonly Instance[]): object {
   const zones = new Map<string, object[]>()
   for (const instance of instances) {
     const target = targetOf(instance.address)
-    if (target === undefined || instance.weight === 0) continue
+    if (target === undefined || isIP(target.host) === 0 || instance.weight === 0) continue
     const listed = zones.get(instance.zone) ?? []
     zones.set(instance.zone, listed)
     listed.push({

@@ -66,16 +66,28 @@ export class ProbeRules {
     return this.#rules.length === 0
   }
 
+  /**
+   * Undefined, or why `host` is not even resolved: no rule could allow any address of it. A rule that names addresses may allow those of any name.
+   * A registration chooses the name, and to ask for it already tells the name's owner something and costs this server something.
+   */
+  refusalOfName(host: string, port: number): string | undefined {
+    const able = this.#rules.some(rule => covers(rule, port) && (rule.addresses !== undefined || rule.host?.test(host)))
+    return able ? undefined : `no rule allows ${host} port ${port}`
+  }
+
   /** Undefined, or why a probe of `host` at the address that it resolved to is not made. */
   refusal(host: string, address: string, port: number): string | undefined {
     const plain = plainAddress(address)
     const family = isIPv4(plain) ? 'ipv4' : 'ipv6'
-    const named = (rule: Rule) => rule.ports[0] <= port && port <= rule.ports[1]
-    if (this.#rules.some(rule => named(rule) && rule.addresses?.check(plain, family))) return undefined
+    if (this.#rules.some(rule => covers(rule, port) && rule.addresses?.check(plain, family))) return undefined
     if (special.check(plain, family)) return `${plain} is not a public address, and no rule allows it`
-    if (this.#rules.some(rule => named(rule) && rule.host?.test(host))) return undefined
+    if (this.#rules.some(rule => covers(rule, port) && rule.host?.test(host))) return undefined
     return `no rule allows ${host} port ${port}`
   }
+}
+
+function covers({ ports: [low, high] }: Rule, port: number): boolean {
+  return low <= port && port <= high
 }
 
 /** An IPv4 address in the clothes of an IPv6 one (mapped, translated, 6to4) is what it is underneath. */

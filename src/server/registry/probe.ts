@@ -3,14 +3,14 @@
  *
  * The address is resolved once, every answer is checked, and the connection goes to what was checked: a name cannot change its mind in between.
  */
-import { lookup } from 'node:dns/promises'
 import { request as httpRequest } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import { request as httpsRequest } from 'node:https'
 import { connect, isIP } from 'node:net'
-import { afterReading, type Clock, systemClock } from '../../clock.ts'
+import { afterReading, type Clock, systemClock, unlessAborted } from '../../clock.ts'
 import type { CheckResult } from '../../recipe/registry/entry.ts'
 import type { ProbeRules } from './probe-rule.ts'
+import { type Resolve, resolver } from './resolve.ts'
 
 export interface ProbeOptions {
   readonly rules: ProbeRules
@@ -18,12 +18,17 @@ export interface ProbeOptions {
   readonly own?: (address: string, port: number) => boolean
   readonly timeout: number
   readonly clock?: Clock
-  readonly resolve?: (host: string) => Promise<readonly string[]>
+  readonly resolve?: Resolve
+  /** Ends it at once: the server stops. */
+  readonly signal?: AbortSignal
 }
 
 const MOST_READ = 4_096
+/** Informational answers (1xx) before the real one. Some servers send one or two; more are no answer. */
+const MOST_INTERIM = 8
 const AGENT = 'leasehold-check'
 const PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443, 'tcp:': 0, 'grpc:': 50_051 }
+const resolveAll = resolver()
 
 interface Place {
   readonly scheme: string
@@ -33,49 +38,55 @@ interface Place {
   readonly path: string
 }
 
-const resolveAll = async (host: string) => (await lookup(host, { all: true, verbatim: true })).map(({ address }) => address)
-
 export async function probe(url: string, options: ProbeOptions): Promise<CheckResult> {
-  const { clock = systemClock, timeout } = options
+  const { clock = systemClock, timeout, signal } = options
   const over = new AbortController()
-  const cancel = afterReading(clock, timeout, () => over.abort(new Error(`no answer within ${timeout} ms`)), { ref: true })
+  const stop = () => over.abort()
+  const cancel = afterReading(clock, timeout, stop, { ref: true })
+  signal?.addEventListener('abort', stop, { once: true })
   try {
-    const place = await Promise.race([placeOf(url, options), aborted(over.signal)])
-    if (typeof place === 'string') return { status: 'critical', reason: place }
-    const look = place.scheme === 'tcp:' ? tcp : place.scheme === 'grpc:' ? grpc : http
-    const result = await look(place, over.signal)
-    over.signal.throwIfAborted()
-    return result
+    if (signal?.aborted) stop()
+    // The wait ends here, whatever becomes of the lookup or the connection: a library may forget to tell that a peer left (Node's HTTP client does, after 101).
+    return await unlessAborted(look(url, options, over.signal), over.signal)
   } catch (error) {
+    if (signal?.aborted) return { status: 'critical', reason: 'the server that checks it is stopping' }
     if (over.signal.aborted) return { status: 'critical', reason: `no answer within ${timeout} ms` }
     // What the system says about a connection; never a word of what the target sent.
     const { code, message } = error as NodeJS.ErrnoException
     return { status: 'critical', reason: (code ?? message).slice(0, 128) }
   } finally {
     cancel()
+    signal?.removeEventListener('abort', stop)
+    // Closes what is still open.
     over.abort()
   }
 }
 
-function aborted(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason), { once: true }))
+async function look(url: string, options: ProbeOptions, over: AbortSignal): Promise<CheckResult> {
+  over.throwIfAborted()
+  const place = await placeOf(url, options, over)
+  if (typeof place === 'string') return { status: 'critical', reason: place }
+  over.throwIfAborted()
+  const ask = place.scheme === 'tcp:' ? tcp : place.scheme === 'grpc:' ? grpc : http
+  return ask(place, over)
 }
 
 /** Where exactly it goes, or why it does not. */
-async function placeOf(url: string, { rules, own = () => false, resolve = resolveAll }: ProbeOptions): Promise<Place | string> {
+async function placeOf(url: string, options: ProbeOptions, over: AbortSignal): Promise<Place | string> {
+  const { rules, own = () => false, resolve = resolveAll } = options
   const scheme = /^([a-z]+:)\/\//i.exec(url)?.[1]?.toLowerCase() ?? ''
   if (PORTS[scheme] === undefined) return 'it is no http, https, tcp or grpc address'
-  let parsed: URL
-  try {
-    // As http for every scheme: then 2130706433, 0x7f.1 and their like become the address that they are.
-    parsed = new URL(url.replace(/^[a-z]+:/i, scheme === 'https:' ? scheme : 'http:'))
-  } catch {
-    return 'its address cannot be read'
-  }
+  // Read as http for every scheme: then 2130706433, 0x7f.1 and their like become the address that they are.
+  const parsed = readAs('http:', url)
+  if (parsed === undefined) return 'its address cannot be read'
   const host = parsed.hostname.replace(/^\[|\]$/g, '').replace(/\.$/, '')
-  const port = Number(parsed.port) || PORTS[scheme]!
+  // The parser drops the port that its scheme has by default. Read as ftp, whose port is another, it keeps an explicit 80.
+  const port = Number(parsed.port || readAs('ftp:', url)?.port) || PORTS[scheme]!
   if (host === '' || port === 0 || parsed.username !== '' || parsed.password !== '') return 'its address names no host and port'
-  const addresses = isIP(host) !== 0 ? [host] : await resolve(host)
+  const literal = isIP(host) !== 0
+  const hopeless = literal ? undefined : rules.refusalOfName(host, port)
+  if (hopeless !== undefined) return `not probed: ${hopeless}`
+  const addresses = literal ? [host] : await resolve(host, over)
   if (addresses.length === 0) return `${host} has no address`
   for (const address of addresses) {
     const refused = own(address, port) ? 'it is this server itself' : rules.refusal(host, address, port)
@@ -85,11 +96,21 @@ async function placeOf(url: string, { rules, own = () => false, resolve = resolv
   return { scheme, host, address: addresses[0]!, port, path: parsed.pathname + parsed.search }
 }
 
-function tcp({ address, port }: Place, signal: AbortSignal): Promise<CheckResult> {
+function readAs(scheme: 'http:' | 'ftp:', url: string): URL | undefined {
+  try {
+    return new URL(url.replace(/^[a-z]+:/i, scheme))
+  } catch {
+    return undefined
+  }
+}
+
+// Errors are listened to with `on`, not `once`: a second one without a listener would end the server.
+
+function tcp({ address, port }: Place, over: AbortSignal): Promise<CheckResult> {
   return new Promise((resolve, reject) => {
     const socket = connect({ host: address, port })
-    signal.addEventListener('abort', () => socket.destroy(), { once: true })
-    socket.once('error', reject)
+    over.addEventListener('abort', () => socket.destroy(), { once: true })
+    socket.on('error', reject)
     socket.once('close', () => reject(new Error('it hung up')))
     socket.once('connect', () => {
       resolve({ status: 'passing' })
@@ -98,7 +119,7 @@ function tcp({ address, port }: Place, signal: AbortSignal): Promise<CheckResult
   })
 }
 
-function http({ scheme, host, address, port, path }: Place, signal: AbortSignal): Promise<CheckResult> {
+function http({ scheme, host, address, port, path }: Place, over: AbortSignal): Promise<CheckResult> {
   return new Promise((resolve, reject) => {
     const request = (scheme === 'https:' ? httpsRequest : httpRequest)({
       host: address,
@@ -106,21 +127,41 @@ function http({ scheme, host, address, port, path }: Place, signal: AbortSignal)
       path,
       method: 'GET',
       agent: false,
-      signal,
+      signal: over,
       maxHeaderSize: MOST_READ,
       headers: { Host: `${host.includes(':') ? `[${host}]` : host}:${port}`, 'User-Agent': AGENT, Connection: 'close' },
       ...(isIP(host) === 0 && { servername: host }),
     })
-    request.once('error', reject)
+    const fail = (why: string) => {
+      reject(new Error(why))
+      request.destroy()
+    }
+    let interim = 0
+    let answered = false
+    request.on('error', reject)
+    // With an answer, its own end decides: what came before the peer left is read after this.
+    request.once('close', () => answered || reject(new Error('it hung up')))
+    request.on('information', () => {
+      if (++interim > MOST_INTERIM) fail('only informational answers')
+    })
+    // Not asked for, and without a listener Node closes the connection and tells nobody.
+    request.once('upgrade', ({ statusCode }, socket) => {
+      socket.on('error', () => {})
+      socket.destroy()
+      fail(`HTTP ${statusCode}: it switched protocols, unasked`)
+    })
     request.once('response', response => {
       const { statusCode = 0 } = response
+      answered = true
       let read = 0
       response.on('error', () => {})
       response.on('data', (chunk: Buffer) => {
         read += chunk.length
-        if (read > MOST_READ) request.destroy()
+        if (read <= MOST_READ) return
+        resolve(judged(statusCode))
+        request.destroy()
       })
-      response.once('close', () => resolve(judged(statusCode)))
+      response.once('close', () => (response.complete ? resolve(judged(statusCode)) : fail('it hung up')))
     })
     request.end()
   })
@@ -135,14 +176,16 @@ function judged(status: number): CheckResult {
 const SERVING = 1
 
 /** grpc.health.v1.Health/Check over cleartext HTTP/2; the path, if there is one, is the service that is asked for. */
-function grpc({ host, address, port, path }: Place, signal: AbortSignal): Promise<CheckResult> {
+function grpc({ host, address, port, path }: Place, over: AbortSignal): Promise<CheckResult> {
   return new Promise((resolve, reject) => {
+    const asked = framedRequest(decodeURIComponent(path.slice(1)))
     const session = connectHttp2(`http://${host.includes(':') ? `[${host}]` : host}:${port}`, {
       createConnection: () => connect({ host: address, port }),
+      settings: { enablePush: false },
     })
     const end = () => session.destroy()
-    signal.addEventListener('abort', end, { once: true })
-    session.once('error', reject)
+    over.addEventListener('abort', end, { once: true })
+    session.on('error', reject)
     session.once('close', () => reject(new Error('it hung up')))
     const stream = session.request({
       ':method': 'POST',
@@ -153,11 +196,17 @@ function grpc({ host, address, port, path }: Place, signal: AbortSignal): Promis
     })
     const chunks: Buffer[] = []
     let read = 0
+    let interim = 0
+    let status: number | undefined
     let code: string | undefined
     const note = (headers: Readonly<Record<string, unknown>>) => {
+      status ??= headers[':status'] as number | undefined
       if (headers['grpc-status'] !== undefined) code = String(headers['grpc-status'])
     }
-    stream.once('error', reject)
+    stream.on('error', reject)
+    stream.on('headers', () => {
+      if (++interim > MOST_INTERIM) end()
+    })
     stream.on('response', note)
     stream.on('trailers', note)
     stream.on('data', (chunk: Buffer) => {
@@ -165,11 +214,14 @@ function grpc({ host, address, port, path }: Place, signal: AbortSignal): Promis
       if (read > MOST_READ) end()
       else chunks.push(chunk)
     })
-    stream.once('end', () => {
-      resolve(healthOf(Buffer.concat(chunks), code))
+    // After trailers, if there are any.
+    stream.once('close', () => {
+      resolve(
+        status === 200 ? healthOf(Buffer.concat(chunks), code) : { status: 'critical', reason: `HTTP ${status ?? 'without an answer'}` },
+      )
       end()
     })
-    stream.end(framedRequest(decodeURIComponent(path.slice(1))))
+    stream.end(asked)
   })
 }
 
@@ -184,7 +236,8 @@ function framedRequest(service: string): Buffer {
 
 /** HealthCheckResponse { ServingStatus status = 1 }. */
 function healthOf(bytes: Buffer, code: string | undefined): CheckResult {
-  if (code !== undefined && code !== '0') return { status: 'critical', reason: `gRPC status ${/^\d{1,2}$/.test(code) ? code : 'unknown'}` }
+  // A call without a status did not end as gRPC says that calls end.
+  if (code !== '0') return { status: 'critical', reason: `gRPC status ${/^\d{1,2}$/.test(code ?? '') ? code : 'unknown'}` }
   const status = bytes.length >= 7 && bytes[0] === 0 && bytes[5] === 0x08 ? bytes[6] : 0
   return status === SERVING ? { status: 'passing' } : { status: 'critical', reason: 'gRPC health: not serving' }
 }

@@ -111,7 +111,8 @@ export async function deregister({ desk, caller }: Asker, names: Omit<Beat, 'sta
 
 /** The entry of exactly this key. */
 async function entryAt(desk: Desk, key: string): Promise<EntryView | undefined> {
-  const { value } = await desk.lessor.read({ kind: 'entries', prefix: key })
+  // The first under a key is the key's own: what hangs below it, which may be much, is not read.
+  const { value } = await desk.lessor.read({ kind: 'entries', prefix: key, limit: 1 })
   return value.find(entry => entry.key === key)
 }
 

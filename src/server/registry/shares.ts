@@ -4,14 +4,14 @@
  *
  * Each server also lists itself; a fair share is the parts over the servers that are listed. Who has more gives back, who has less takes what is free.
  */
-import type { Clock } from '../../clock.ts'
+import { type Clock, pause } from '../../clock.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { Lessor } from '../../lessor.ts'
 
 export interface SharesOptions {
   readonly lessor: Lessor
   readonly clock: Clock
-  /** The name of the work: `leasehold/NAME/parts/3`, `leasehold/NAME/servers/ID`. */
+  /** The name of the work: `leasehold/NAME/parts/3`, `leasehold/NAME/servers/ID` (for checks: `CHECKERS` of recipe/registry/entry.ts). */
   readonly name: string
   /** This server, by a name that nobody else has. */
   readonly id: string
@@ -27,6 +27,8 @@ interface Held {
 
 /** The margin for clocks that run at different rates. */
 const BELIEVED = 0.99
+/** For giving back what is held, at the end. */
+const GOODBYE = 1_000
 
 export class Shares implements AsyncDisposable {
   readonly #options: Required<SharesOptions>
@@ -115,6 +117,14 @@ export class Shares implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true
     this.#cancel?.()
+    // While the store does not answer, a server that stops does not wait for it: what it held lapses by itself.
+    const { clock } = this.#options
+    const late = new AbortController()
+    await Promise.race([this.#leave(), pause(clock, GOODBYE, late.signal, { ref: true })])
+    late.abort()
+  }
+
+  async #leave(): Promise<void> {
     await this.#working
     const all = [...this.#held.values(), ...(this.#listed === undefined ? [] : [this.#listed])]
     this.#held.clear()

@@ -4,7 +4,8 @@
  *   beat LEASE [status=passing] [load=3]
  *   beat LEASE [status=…] [load=…] key=ID seq=N mac=HEX       once there are keys
  *
- * `mac` is the HMAC-SHA256, in hex, of everything before it (without the space), under the SHA-256 of the key's secret. `seq` grows with each of a lease's
+ * `mac` is the HMAC-SHA256, in hex, of everything before it (without the space), under the SHA-256 of the key's secret. It is the last word: a datagram
+ * with anything after it is dropped, and so is one that says a word twice. `seq` grows with each of a lease's
  * heartbeats: one that was heard before counts for nothing, or whoever overheard it could keep the dead alive.
  *
  * So that this outlives the server, and holds between servers on one store, the number is kept with the registration: the first that is ever
@@ -47,7 +48,7 @@ interface Beat {
   readonly key: number
   readonly seq: number
   readonly mac: string
-  /** What was signed. */
+  /** What was signed: all that stands before ` mac=`, which comes last. */
   readonly text: string
 }
 
@@ -85,7 +86,7 @@ const UNWRITTEN = 3
 const MARK = 'beat'
 const MARKS = /^services\/[^/]+\/[^/]+\/beat$/
 const LONGEST = 512
-/** What waits to be looked at; more is dropped, as datagrams are. */
+/** What waits to be looked at, or for the store; more is dropped, as datagrams are. */
 const MOST_WAITING = 10_000
 const MOST_REMEMBERED = 1_000_000
 
@@ -95,6 +96,8 @@ export class UdpHeartbeats implements AsyncDisposable {
   /** By key and lease: another key's must not silence this one's. */
   readonly #heard = new Map<string, Heard>()
   #waiting: Waiting[] = []
+  /** Taken from `#waiting`, and not passed on yet. */
+  #underWay = 0
   /** For metrics and tests. */
   readonly seen = { beats: 0, dropped: 0, renewed: 0 }
 
@@ -119,7 +122,7 @@ export class UdpHeartbeats implements AsyncDisposable {
   #message(bytes: Buffer): void {
     const beat = bytes.length <= LONGEST ? readBeat(bytes.toString('latin1')) : undefined
     const caller = beat === undefined ? undefined : this.#callerOf(beat)
-    if (beat === undefined || caller === undefined || this.#waiting.length >= MOST_WAITING) {
+    if (beat === undefined || caller === undefined || this.#waiting.length + this.#underWay >= MOST_WAITING) {
       this.seen.dropped++
       return
     }
@@ -146,6 +149,15 @@ export class UdpHeartbeats implements AsyncDisposable {
   async #renew(): Promise<void> {
     const waiting = this.#waiting
     this.#waiting = []
+    this.#underWay += waiting.length
+    try {
+      await this.#passOn(waiting)
+    } finally {
+      this.#underWay -= waiting.length
+    }
+  }
+
+  async #passOn(waiting: readonly Waiting[]): Promise<void> {
     const byKey = new Map<number, { readonly caller: Caller; readonly leases: number[] }>()
     const told: Promise<void>[] = []
     try {
@@ -236,29 +248,35 @@ export class UdpHeartbeats implements AsyncDisposable {
   }
 }
 
-/** Undefined for anything else. */
+const WORDS: readonly string[] = ['status', 'load', 'key', 'seq', 'mac']
+
+/** Undefined for anything else. Each word at most once, and `mac` only as the last: what follows it would be obeyed and is not signed. */
 export function readBeat(message: string): Beat | undefined {
-  const words = message.trimEnd().split(' ')
+  const said = message.trimEnd()
+  const words = said.split(' ')
   if (words.shift() !== 'beat') return undefined
   const lease = whole(words.shift())
   if (lease === undefined) return undefined
   const fields = new Map<string, string>()
   for (const word of words) {
-    const [name, value] = word.split('=', 2)
-    if (value === undefined || fields.has(name!) || !['status', 'load', 'key', 'seq', 'mac'].includes(name!)) return undefined
-    fields.set(name!, value)
+    const [, name, value] = /^([a-z]+)=([^=]+)$/.exec(word) ?? []
+    if (name === undefined || value === undefined || !WORDS.includes(name) || fields.has(name) || fields.has('mac')) return undefined
+    fields.set(name, value)
   }
   const status = fields.get('status')
   const load = fields.get('load')
+  const mac = fields.get('mac') ?? ''
+  const [key, seq] = [whole(fields.get('key') ?? '0'), whole(fields.get('seq') ?? '0')]
   if (status !== undefined && !(STATUSES as readonly string[]).includes(status)) return undefined
   if (load !== undefined && !/^\d{1,9}(\.\d{1,6})?$/.test(load)) return undefined
+  if (key === undefined || seq === undefined || (mac !== '' && !/^[0-9a-f]{1,64}$/i.test(mac))) return undefined
   return {
     lease,
     state: { ...(status !== undefined && { status: status as Status }), ...(load !== undefined && { load: Number(load) }) },
-    key: whole(fields.get('key')) ?? 0,
-    seq: whole(fields.get('seq')) ?? 0,
-    mac: fields.get('mac') ?? '',
-    text: message.slice(0, message.indexOf(' mac=')),
+    key,
+    seq,
+    mac,
+    text: mac === '' ? said : said.slice(0, -` mac=${mac}`.length),
   }
 }
 
