@@ -2,7 +2,7 @@
  * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
-import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Move, type Operation, VERBS, type Want } from './command.ts'
+import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Move, type Operation, type Run, VERBS, type Want } from './command.ts'
 import { fits, NAME_BYTES } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
@@ -108,6 +108,13 @@ const move: Check = value => {
   return moving(value) ?? (stay === true && into !== undefined ? 'into is for the log they go to, stay for the one they leave' : undefined)
 }
 
+const running = fields({ kind, owned: yesNo, 'nonce?': positive, 'secret?': someText })
+
+const run: Check = value => {
+  const { nonce, secret } = value as Run
+  return running(value) ?? (nonce === undefined && secret !== undefined ? 'secret comes with a nonce' : undefined)
+}
+
 const FORMS: Readonly<Record<Command['kind'], Check>> = {
   acquire: fields({
     kind,
@@ -134,7 +141,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   due: fields({ kind, timer: number, epoch: number }),
   aged: fields({ kind, marks: list(fields({ timer: number, epoch: number, ms: number })) }),
   'aged-together': fields({ kind, run: number, ms: number }),
-  run: fields({ kind, owned: yesNo }),
+  run,
   put: fields({ kind, lease: number, key: text, value: text, 'generation?': positive }),
   delete: fields({ kind, key: text, 'lease?': positive }),
   revoke: fields({ kind, target, 'force?': yesNo, 'by?': text }),

@@ -16,6 +16,7 @@ import { apply, understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, decodeBatch, encodeBatch } from '../kernel/batch.ts'
 import type { Generation, Move } from '../kernel/command.ts'
 import type { Effects } from '../kernel/effects.ts'
+import { carryLineage } from '../kernel/lineage.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { StateLoader, saveState } from '../kernel/snapshot.ts'
 import { found, nameFence, RULES, type State } from '../kernel/state.ts'
@@ -117,6 +118,7 @@ function takePlaceOf(target: State, backup: State): void {
   backup.proposers.clear()
   for (const [proposer, known] of target.proposers) backup.proposers.set(proposer, known)
   backup.run = { ...target.run }
+  backup.lineage = carryLineage(target.lineage, backup.lineage)
   for (const { rare } of backup.leases.values())
     for (const [slot, timer] of rare?.timers?.entries() ?? [])
       if (timer !== undefined) rare!.timers![slot] = { ...timer, run: target.run.number }

@@ -228,6 +228,16 @@ export class Desk implements AsyncDisposable {
     }
   }
 
+  /** How far the log has come, for a client to show when it comes back; undefined where that is not known. */
+  get witness(): string | undefined {
+    return this.lessor.witness
+  }
+
+  /** Whether the log contains what a client saw. The caller has been let in. */
+  async continues(witness: string): Promise<boolean> {
+    return (await this.lessor.continues?.(witness)) ?? true
+  }
+
   /** Everything, as the bytes of a backup file, for an administrator of everything. Throws `FORBIDDEN`, and `UNSUPPORTED` where none can be had. */
   backup(caller: Caller, signal: AbortSignal): AsyncIterable<Uint8Array> {
     this.gate.demand(caller, 'admin', '')
