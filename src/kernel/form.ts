@@ -100,7 +100,16 @@ const want: Check = value => {
 
 const wants = list(want, MOST_WANTS)
 
-const moving = fields({ kind, 'to?': someText, 'stay?': yesNo, 'since?': positive, 'into?': choice(['begin', 'end']) })
+/** Everyone who may read the log reads it, and so does everyone who is told where the leases went. */
+const place: Check = value => {
+  const wrong = someText(value)
+  if (wrong !== undefined) return wrong
+  const [, user = ''] = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)@/i.exec(value as string) ?? []
+  const secret = user.includes(':') || /[?&](?:password|passwd|pwd|sslpassword)=[^&]/i.test(value as string)
+  return secret ? 'has a password in it, which others would read: leave it out' : undefined
+}
+
+const moving = fields({ kind, 'to?': place, 'stay?': yesNo, 'since?': positive, 'into?': choice(['begin', 'end']) })
 
 /** One step at a time: a log has room for one of them. */
 const move: Check = value => {

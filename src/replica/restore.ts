@@ -93,6 +93,17 @@ export async function settleIn(store: Store, left: State, { clock = systemClock 
   return described(left)
 }
 
+/** Opens the store and looks, and changes nothing. Throws what would keep `settleIn` from using it. */
+export async function mustBeEmpty(store: Store): Promise<void> {
+  try {
+    const { state } = await Log.open(store)
+    const outcome = apply(state, { command: BEGIN }, silent())
+    if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  } finally {
+    await store[Symbol.asyncDispose]().catch(() => {}) // nothing was written: what cannot be closed is opened again or fails there
+  }
+}
+
 /** What `settleIn` has put there is in force, and every term begins anew. False: it was already. */
 export async function arrive(store: Store, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<boolean> {
   await using here = store
