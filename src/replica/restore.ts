@@ -100,7 +100,7 @@ export async function mustBeEmpty(store: Store): Promise<void> {
     const outcome = apply(state, { command: BEGIN }, silent())
     if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
   } finally {
-    await store[Symbol.asyncDispose]().catch(() => {}) // nothing was written: what cannot be closed is opened again or fails there
+    await Promise.resolve(store[Symbol.asyncDispose]()).catch(() => {}) // nothing was written, so nothing depends on it
   }
 }
 

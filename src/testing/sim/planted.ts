@@ -13,6 +13,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../clock.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
+import { ROLLBACK_BUGS } from './planted-rollback.ts'
 import { WIRE_BUGS } from './planted-wire.ts'
 import { replaceOnce } from './replace-once.ts'
 import { PROFILES, type ProfileName } from './run.ts'
@@ -581,6 +582,7 @@ export const BUGS: readonly Planted[] = [
   },
   ...LIBRARY_BUGS,
   ...WIRE_BUGS,
+  ...ROLLBACK_BUGS,
 ]
 
 export interface PlantedResult {
@@ -592,7 +594,7 @@ export interface PlantedResult {
 }
 
 /** Where a mistake of the kernel, the replica or the store shows itself, unless it is said otherwise. */
-const EVERYWHERE = PROFILES.filter(profile => profile !== 'resp' && profile !== 'http' && profile !== 'rolling')
+const EVERYWHERE = PROFILES.filter(profile => profile !== 'resp' && profile !== 'http' && profile !== 'rolling' && profile !== 'rollback')
 const SEEDS = 60
 const SECONDS = 90
 
