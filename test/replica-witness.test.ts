@@ -1,6 +1,6 @@
 /** What a replica tells of its log, and what it makes of that when a client shows it again. */
 import { describe, expect, test } from 'vitest'
-import { applyBatch, encodeBatch, decodeBatch } from '../src/kernel/batch.ts'
+import { applyBatch, decodeBatch, encodeBatch } from '../src/kernel/batch.ts'
 import type { Command } from '../src/kernel/command.ts'
 import { carryLineage } from '../src/kernel/lineage.ts'
 import { StateLoader, saveState, stateHash } from '../src/kernel/snapshot.ts'
@@ -203,6 +203,29 @@ describe('a replica that is shown a witness', () => {
     expect(value).toMatchObject({ quiet: false })
     expect(value.nextToken).toBeLessThan(4e14)
     expect(owner.seen.rewinds).toBe(0)
+  })
+
+  test('is quiet for the longest term that was granted in what is lost', async () => {
+    const clock = new ManualClock()
+    const log = new MemoryLog({ clock })
+    const open = () => Replica.open(new MemoryStore({ log, clock, own: { name: 'server' } }), { clock, owned: true })
+    const grant = (replica: Replica, resource: string, ttl: number) =>
+      replica.propose({ kind: 'acquire', holder: 'a', ttl, wants: [{ resource }] })
+    const first = await open()
+    await grant(first, 'short', 1_000)
+    const putBack = log.copy()
+    const long = await grant(first, 'long', 20_000)
+    if (long.kind === 'granted') await first.propose({ kind: 'renew', leases: [long.lease] })
+    const { witness } = first
+    await first[Symbol.asyncDispose]()
+    putBack()
+    await using second = await open()
+    expect(await second.continues(witness)).toBe(false)
+    await clock.advance(19_000)
+    expect(await grant(second, 'long', 1_000)).toMatchObject({ kind: 'refused', code: 'UNAVAILABLE' })
+    await clock.advance(1_500)
+    expect(await grant(second, 'long', 1_000)).toMatchObject({ kind: 'granted' })
+    expect(second.seen.rewinds).toBe(1)
   })
 
   test('of a shared log that it has not read to the end reads on before it judges', async () => {

@@ -53,7 +53,10 @@ function asOthersFindIt(url: string): string {
 /** Of a move that had begun it is not true that nothing was done. */
 function honest(error: unknown): unknown {
   if (!(error instanceof LeaseError)) return error
-  const means = { 'called-off': 'The move was begun and called off. The leases are where they were.', 'not-complete': 'The move is not complete.' }
+  const means = {
+    'called-off': 'The move was begun and called off. The leases are where they were.',
+    'not-complete': 'The move is not complete.',
+  }
   const { move } = error.facts
   if (move !== 'called-off' && move !== 'not-complete') return error
   return new CommandFailure({ ...failureOf(error), means: means[move] }, { cause: error })

@@ -178,7 +178,8 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
 
   async function serveOnce(): Promise<unknown> {
     const { store, replica, owned, url } = await blamed(settings, () => whereTheyAre(settings.url, options.shared !== true))
-    if (url !== settings.url) log.warn({ to: shown(url) }, `the leases of ${shown(settings.url)} have moved to ${shown(url)}, which is served`)
+    if (url !== settings.url)
+      log.warn({ to: shown(url) }, `the leases of ${shown(settings.url)} have moved to ${shown(url)}, which is served`)
     // When the leases move to another store, so does their server.
     await using lessor = new Following(replica, { open: there => openHere(there) })
     const path = pathOf(url)

@@ -253,8 +253,7 @@ export class Beliefs implements Iterable<Belief> {
    * else its next renewal says so. Nothing is given back: what the log knows under our numbers may not be ours.
    */
   #rewound(why: LeaseError): void {
-    for (const belief of this)
-      if (belief.stage !== 'waiting') this.lose(belief, 'rewound', why.message, { error: why, definite: true })
+    for (const belief of this) if (belief.stage !== 'waiting') this.lose(belief, 'rewound', why.message, { error: why, definite: true })
   }
 
   // Giving back

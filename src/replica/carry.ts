@@ -49,7 +49,11 @@ async function leave(old: Lessor, place: string, store: Store, clock: Clock): Pr
   } catch (error) {
     // What may have been written there is not in force, and never will be.
     await order(old, { kind: 'move', stay: true, since }).catch(cause => {
-      throw told(cause, `the leases could not be carried to ${place}, for ${String(error)}; nor be told to stay: call it off`, 'not-complete')
+      throw told(
+        cause,
+        `the leases could not be carried to ${place}, for ${String(error)}; nor be told to stay: call it off`,
+        'not-complete',
+      )
     })
     throw told(error, `the leases could not be carried to ${place}, and stay where they are`, 'called-off')
   }

@@ -526,7 +526,11 @@ export class Replica implements Lessor {
     const verdict = judge(this.#state, seen, index => this.#follower.recordAt(index))
     if (verdict === 'contained') return true
     // One after another: the first to tell of a loss makes up for all that the same loss concerns.
-    if (this.#owned && seen.signed) await (this.#recovering = this.#recovering.then(() => this.#recover(seen, verdict.lost)))
+    if (this.#owned && seen.signed) {
+      const recovered = this.#recovering.then(() => this.#recover(seen, verdict.lost))
+      this.#recovering = recovered
+      await recovered
+    }
     return false
   }
 

@@ -29,27 +29,11 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a lost run is told from the one in its place by its number alone',
-    file: 'replica/witness.js',
-    find: 'at < 0 || runs[at].nonce !== seen.nonce',
-    put: 'at < 0',
-    expected: ['S1', 'S24'],
-    profiles,
-  },
-  {
     name: 'a server that is shown what it lost grants on',
     file: 'replica/replica.js',
     find: 'if (this.#owned && seen.signed)',
     put: 'if (false)',
     expected: ['S24'],
-    profiles,
-  },
-  {
-    name: 'after the log was put back, it is quiet for as long as the copy knows of',
-    file: 'replica/witness.js',
-    find: 'quiet: Math.max(longest, quiet?.duration ?? 0)',
-    put: 'quiet: 0',
-    expected: ['S1'],
     profiles,
   },
 ]

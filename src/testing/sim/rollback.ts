@@ -280,7 +280,10 @@ class Rollback {
         if (other.met !== this.rollbacks && !healed) continue
         const both = belief.grants.find(({ resource }) => held.grants.some(grant => grant.resource === resource))
         if (both !== undefined)
-          this.world.violate('S1', `${client.name} (lease ${belief.lease}) and ${other.name} (lease ${held.lease}) both hold ${both.resource}`)
+          this.world.violate(
+            'S1',
+            `${client.name} (lease ${belief.lease}) and ${other.name} (lease ${held.lease}) both hold ${both.resource}`,
+          )
       }
   }
 }
@@ -421,4 +424,3 @@ class Watched implements Lessor {
     return this.#inner[Symbol.asyncDispose]() as Promise<void>
   }
 }
-

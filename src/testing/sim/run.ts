@@ -11,7 +11,19 @@ import { Referee, RHO } from './referee.ts'
 import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, Violation, World } from './world.ts'
 
-export const PROFILES = ['embedded', 'servers', 'owned', 'restless', 'moving', 'calm', 'library', 'resp', 'http', 'rolling', 'rollback'] as const
+export const PROFILES = [
+  'embedded',
+  'servers',
+  'owned',
+  'restless',
+  'moving',
+  'calm',
+  'library',
+  'resp',
+  'http',
+  'rolling',
+  'rollback',
+] as const
 export type ProfileName = (typeof PROFILES)[number]
 
 /**
@@ -151,9 +163,19 @@ class Scene {
   }
 
   async begin(): Promise<void> {
-    const names = { rollback: 0, embedded: 3, servers: 2, owned: 1, restless: 2, moving: 3, calm: 2, library: 3, resp: 2, http: 1, rolling: 3 }[
-      this.#profile
-    ]
+    const names = {
+      rollback: 0,
+      embedded: 3,
+      servers: 2,
+      owned: 1,
+      restless: 2,
+      moving: 3,
+      calm: 2,
+      library: 3,
+      resp: 2,
+      http: 1,
+      rolling: 3,
+    }[this.#profile]
     const alone = this.#profile === 'owned' || (this.#profile === 'http' && this.#dice.chance(0.5))
     for (let i = 0; i < names; i++) {
       const owned = alone || (this.#profile === 'moving' && i !== 1)
