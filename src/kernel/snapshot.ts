@@ -79,8 +79,9 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   })
   const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
   const sessions = sessionsOf(state)
-  yield tables(state)
-  if (hasLineage(state)) yield lineage(state)
+  // Before the first of them leaves: the state goes on afterwards.
+  const small = hasLineage(state) ? [tables(state), lineage(state)] : [tables(state)]
+  yield* small
   yield* listed(HISTORY, history, (to, [name, past]) => {
     to.text(name)
     to.list(past, item => writePast(to, item))
