@@ -50,6 +50,7 @@ export class Following implements Lessor {
   #left = new AbortController()
   #going: Promise<void> | undefined
   readonly #home: FollowingOptions['home']
+  readonly #onRewound = new Set<(why: LeaseError) => void>()
   #closed = false
   #shortest = Number.POSITIVE_INFINITY
   #cancelLook: (() => void) | undefined
@@ -185,6 +186,19 @@ export class Following implements Lessor {
     return backup.call(this.#here, options)
   }
 
+  get witness(): string | undefined {
+    return this.#here.witness
+  }
+
+  async continues(witness: string): Promise<boolean> {
+    return (await this.#here.continues?.(witness)) ?? true
+  }
+
+  onRewound(tell: (why: LeaseError) => void): () => void {
+    this.#onRewound.add(tell)
+    return () => this.#onRewound.delete(tell)
+  }
+
   // Moving
 
   #settle(): void {
@@ -194,6 +208,9 @@ export class Following implements Lessor {
     }
     if (here.signal.aborted) ended()
     else here.signal.addEventListener('abort', ended, { once: true })
+    here.onRewound?.(why => {
+      if (this.#here === here) for (const tell of [...this.#onRewound]) tell(why)
+    })
     void this.#listen(here)
     if (this.#home !== undefined && isRemote(here)) this.#mind(here, this.#home)
   }

@@ -5,6 +5,7 @@
  * is decided at the revision it carries and is durable as the profile says; a refusal was true at the log's end when it was asked for;
  * watches are ordered and whole, and a gap can only appear as `resync`.
  */
+import type { LeaseError } from './errors.ts'
 import type { Command, Operation, PolicyRules, Scope } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
@@ -233,6 +234,16 @@ export interface Lessor extends AsyncDisposable {
    * Left out where it cannot be had. Stopping early, by `signal` or by leaving the loop, leaves nothing behind.
    */
   backup?(options?: { readonly signal?: AbortSignal }): AsyncIterable<Uint8Array>
+  /** Of a replica: how far its log has come, for a client to show when it comes back. It must contain all that the client was answered. */
+  readonly witness?: string | undefined
+  /**
+   * Of a replica: whether its log contains what `witness` tells of. False: the log went back, and whoever believes by what is lost must stop. Shown a
+   * witness that the log itself has signed, an owner first begins a generation, which grants nothing for the longest term. Throws `UNAVAILABLE` while the
+   * end of the log is not known.
+   */
+  continues?(witness: string): Promise<boolean>
+  /** Of a client: tells each time the server turns out to have a log that went back. Returns what ends that. */
+  onRewound?(tell: (why: LeaseError) => void): () => void
 }
 
 /** Tells what a promise brings. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { LeaseError } from '../src/errors.ts'
 import { openHere, storeOf } from '../src/open.ts'
 import { readBackup } from '../src/replica/backup.ts'
 import { carry } from '../src/replica/carry.ts'
@@ -232,3 +233,28 @@ function broken(store: Store, other: Partial<Store>): Store {
     },
   })
 }
+
+describe('a place that cannot be used', () => {
+  test('is found out before the old log is told anything', async () => {
+    const { old, clock } = await house()
+    const { revision } = await old.read({ kind: 'summary' })
+    const missing = new LeaseError('UNSUPPORTED', 'the driver is missing')
+    const open = async (): Promise<Store> => Object.assign(new MemoryStore({ clock }), { open: () => Promise.reject(missing) })
+    await expect(carry(old, { place, open, clock })).rejects.toBe(missing)
+    expect((await old.read({ kind: 'summary' })).revision).toBe(revision)
+  })
+
+  test('is said not to be nothing when the move had begun and was called off', async () => {
+    const { to, old, clock } = await house()
+    let opened = 0
+    const open = async (): Promise<Store> => {
+      const store = new MemoryStore({ log: to.log, clock })
+      if (++opened === 1) return store
+      return Object.assign(store, { snapshot: () => Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')) })
+    }
+    const failed = await carry(old, { place, open, clock }).catch(error => error)
+    expect(failed).toMatchObject({ code: 'UNAVAILABLE', facts: { move: 'called-off' } })
+    expect(failed.message).toMatch(/stay where they are.*the disk is full/)
+    expect((await old.read({ kind: 'summary' })).value.moved).toBeUndefined()
+  })
+})

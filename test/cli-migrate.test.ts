@@ -110,3 +110,59 @@ test('neither says a password', { timeout: 60_000 }, async () => {
     expect(stdout + stderr).not.toContain('s3cret')
   }
 })
+
+test('a server that is started on the old file afterwards serves the leases where they are', { timeout: 90_000 }, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  const serve = () => here.start(['serve', '--store', from, '--listen', '127.0.0.1:0'])
+  const first = serve()
+  await first.printed(/http:\/\//)
+  const [moved] = await here.json('migrate', from, to)
+  expect(moved).toMatchObject({ to })
+  first.process.kill('SIGTERM')
+  await first.finished
+  const second = serve()
+  const [page] = await second.printed(/http:\/\/\S+/)
+  expect(second.stderr()).toContain(`have moved to ${to}`)
+  const granted = await fetch(`${page}v1/leases`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ resources: ['job'], holder: 'me', ttl: '60s' }),
+  })
+  expect(granted.status).toBe(201)
+  // Commands that name either file find it there.
+  for (const store of [from, to]) expect((await here.run(['run', 'job', '--store', store, '--no-wait', '--', 'true'])).code).toBe(75)
+  second.process.kill('SIGTERM')
+  expect((await second.finished).code).toBe(0)
+})
+
+test('a server whose leases have moved to a place that cannot be opened says where they are', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const from = `file:${here.file('from.db')}`
+  {
+    await using old = await openHere(from)
+    const { revision: since } = await old.propose({ kind: 'move' })
+    await old.propose({ kind: 'move', to: 'redis://127.0.0.1:1', since })
+  }
+  const { code, stderr } = await here.run(['serve', '--store', from, '--listen', '127.0.0.1:0'])
+  expect(code).toBe(69)
+  expect(stderr).toContain('have moved to redis://127.0.0.1:1, which cannot be opened here')
+})
+
+test.each([
+  ['that cannot be reached', 'redis://127.0.0.1:1'],
+  ['whose driver is missing', 'mysql://127.0.0.1/x'],
+])('a move to a place %s tells the old log nothing', { timeout: 60_000 }, async (_, to) => {
+  await using here = new Place()
+  const from = `file:${here.file('from.db')}`
+  expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
+  const revision = async () => {
+    await using old = await openHere(from)
+    return (await old.read({ kind: 'summary' }, { consistent: true })).revision
+  }
+  const before = await revision()
+  const refused = await here.run(['migrate', from, to])
+  expect(refused.code).not.toBe(0)
+  expect(refused.stderr).toContain('Nothing was done.')
+  expect(await revision()).toBe(before)
+})

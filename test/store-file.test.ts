@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { cp, mkdtemp, rename, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { Replica } from '../src/replica/replica.ts'
@@ -26,6 +26,17 @@ async function fixture(): Promise<StoreFixture> {
     owner: name => new FileStore({ path, own: { name } }),
     forgetOwner: () => rm(`${path}-owner`),
     loseTail: count => loseTail(path, count),
+    copy: () => copy(dirname(path)),
+  }
+}
+
+/** The whole directory, as a file system's snapshot or a backup has it. */
+async function copy(directory: string): Promise<() => Promise<void>> {
+  const aside = `${directory}-copy`
+  await cp(directory, aside, { recursive: true })
+  return async () => {
+    await rm(directory, { recursive: true })
+    await rename(aside, directory)
   }
 }
 

@@ -11,6 +11,10 @@ async function fixture(): Promise<StoreFixture> {
     owner: name => new MemoryStore({ log, own: { name } }),
     forgetOwner: async () => log.forgetOwner(),
     loseTail: async count => log.loseTail(count),
+    copy: async () => {
+      const putBack = log.copy()
+      return async () => putBack()
+    },
     [Symbol.asyncDispose]: async () => {},
   }
 }

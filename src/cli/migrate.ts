@@ -4,6 +4,7 @@ import { systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { openHere, pathOf, shown, storeOf } from '../open.ts'
 import { carry } from '../replica/carry.ts'
+import { CommandFailure, failureOf } from './exit.ts'
 import { asked, common, stayAlive } from './visit.ts'
 
 export function migrate(program: Command): void {
@@ -29,7 +30,8 @@ export function migrate(program: Command): void {
           return out.note(`the leases of ${origin} stay where they are`)
         }
         const place = asOthersFindIt(to)
-        const now = await carry(old, { place, open: alone => storeOf(to, alone ? { own: { name: 'leasehold migrate' } } : {}) })
+        const open = (alone: boolean) => storeOf(to, alone ? { own: { name: 'leasehold migrate' } } : {})
+        const now = await carry(old, { place, open }).catch(error => Promise.reject(honest(error)))
         if (out.json) return await out.data({ from: origin, to: place, ...now })
         if (now === undefined) return out.note(`the leases of ${origin} had left for ${place} before, and are in force there now`)
         out.note(`${now.leases} leases have moved to ${place}; tokens go on from ${now.nextToken}`)
@@ -43,5 +45,19 @@ export function migrate(program: Command): void {
 function asOthersFindIt(url: string): string {
   const path = pathOf(url)
   if (path !== undefined && path !== '') return `file:${resolve(path)}`
-  return url.replace(/^([a-z+]+:\/\/[^/@:]*):[^/@]*@/i, '$1@').replace(/([?&])(?:password|passwd|pwd)=[^&]*&?/gi, '$1')
+  return url
+    .replace(/^([a-z][a-z0-9+.-]*:\/\/[^/?#@:]*):[^/?#]*@/i, '$1@')
+    .replace(/([?&])(?:password|passwd|pwd|sslpassword)=[^&]*&?/gi, '$1')
+}
+
+/** Of a move that had begun it is not true that nothing was done. */
+function honest(error: unknown): unknown {
+  if (!(error instanceof LeaseError)) return error
+  const means = {
+    'called-off': 'The move was begun and called off. The leases are where they were.',
+    'not-complete': 'The move is not complete.',
+  }
+  const { move } = error.facts
+  if (move !== 'called-off' && move !== 'not-complete') return error
+  return new CommandFailure({ ...failureOf(error), means: means[move] }, { cause: error })
 }

@@ -35,11 +35,13 @@ interface Options extends RegistryOptions {
   readonly shared?: boolean
   readonly nextPort?: boolean
   readonly logLevel?: string
+  /** In the configuration file only: places that an administrator's key may move the leases to. */
+  readonly moveTo?: readonly string[]
   /** In the configuration file only: numbers by name. */
   readonly limits?: Readonly<Record<string, unknown>>
 }
 
-const LISTS = ['listen', 'host', 'checkAllow']
+const LISTS = ['listen', 'host', 'checkAllow', 'moveTo']
 const TEXTS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
 const SWITCHES = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
@@ -47,6 +49,8 @@ const OBJECTS = ['limits', 'checkCommands']
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
 /** How many ports are tried after the one that is taken. */
 const PORTS = 100
+/** How often leases may have moved on. */
+const MOST_HOPS = 8
 
 export function serve(program: Command): void {
   const list = (value: string, before: readonly string[] = []) => [...before, value]
@@ -173,9 +177,9 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
   }
 
   async function serveOnce(): Promise<unknown> {
-    const store = await blamed(settings, () => storeOf(url, options.shared === true ? {} : { own: { name: 'leasehold serve' } }))
-    const owned = !store.profile.shared
-    const replica = await blamed(settings, () => replicaOn(store, url, { owned }))
+    const { store, replica, owned, url } = await blamed(settings, () => whereTheyAre(settings.url, options.shared !== true))
+    if (url !== settings.url)
+      log.warn({ to: shown(url) }, `the leases of ${shown(settings.url)} have moved to ${shown(url)}, which is served`)
     // When the leases move to another store, so does their server.
     await using lessor = new Following(replica, { open: there => openHere(there) })
     const path = pathOf(url)
@@ -189,6 +193,7 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
       }),
       ...(options.behindProxy === true && { behindProxy: true }),
       ...(operator !== undefined && { operator }),
+      ...(options.moveTo !== undefined && { moveTo: options.moveTo }),
     }
     const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
     await using server = await blame(['listen'], () => listen(serve, { ...listening, listen: addresses }, options.nextPort === true))
@@ -199,12 +204,36 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
     }
     process.on('SIGHUP', reload)
     await using registry = await blame(REGISTRY, () => openRegistry(server, options, { clock: systemClock, log }))
-    if (owned) await announce(store, server, options.tlsCert !== undefined)
-    await say({ settings, out }, server, options, registry.opened)
+    // It may have moved by now: then its leases are not found through this file.
+    if (owned && lessor.here === replica) await announce(store, server, options.tlsCert !== undefined)
+    await say(shown(url), out, server, options, registry.opened)
     const why = await Promise.race([stop.asked, lost(lessor)])
     process.off('SIGHUP', reload)
     await server.close()
     return why
+  }
+}
+
+/** A store that says where its leases have gone leads there: whoever restarts a server knows of no move. */
+async function whereTheyAre(
+  first: string,
+  own: boolean,
+): Promise<{ readonly store: Store; readonly replica: Replica; readonly owned: boolean; readonly url: string }> {
+  for (let url = first, hops = 0; ; hops++) {
+    try {
+      const store = await storeOf(url, own ? { own: { name: 'leasehold serve' } } : {})
+      const owned = !store.profile.shared
+      const replica = await replicaOn(store, url, { owned })
+      const { moved } = (await replica.read({ kind: 'summary' })).value
+      if (!moved) return { store, replica, owned, url }
+      await replica[Symbol.asyncDispose]()
+      if (hops === MOST_HOPS) throw new LeaseError('INVALID', `the leases have moved on ${hops} times, and still are not at ${shown(url)}`)
+      url = moved
+    } catch (error) {
+      if (url === first || !(error instanceof LeaseError)) throw error
+      const message = `the leases of ${shown(first)} have moved to ${shown(url)}, which cannot be opened here: ${error.message}`
+      throw new LeaseError(error.code, message, { cause: error, facts: error.facts })
+    }
   }
 }
 
@@ -246,14 +275,14 @@ function reachable(address: string): string {
 
 /** The address of the page is data: a script may want it. */
 async function say(
-  { settings: { url }, out }: Asked,
+  where: string,
+  out: Asked['out'],
   { addresses }: Server,
   { tlsCert }: Options,
   opened: readonly string[],
 ): Promise<void> {
   const scheme = tlsCert === undefined ? 'http' : 'https'
   const pages = addresses.filter(found => !found.startsWith('/')).map(address => `${scheme}://${reachable(address)}/`)
-  const where = shown(url)
   if (out.json) return out.data({ serving: where, listening: addresses, page: pages[0] })
   out.note(`serving ${where} on ${addresses.join(', ')}; INT or TERM stop it`)
   for (const door of opened) out.note(door)

@@ -74,6 +74,7 @@ export class Beliefs implements Iterable<Belief> {
     }
     this.hearing = new Hearing(this, operations, identity)
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
+    lessor.onRewound?.(why => this.#rewound(why))
   }
 
   get size(): number {
@@ -245,6 +246,14 @@ export class Beliefs implements Iterable<Belief> {
       // Nobody will ever hear that it was granted, or confirm it.
       else if (belief.stage === 'waiting' || belief.stage === 'told') this.leave(belief)
     }
+  }
+
+  /**
+   * The server's log does not contain what we were told: another may be granted what we believe we have. A waiter keeps its place, if the log knows it;
+   * else its next renewal says so. Nothing is given back: what the log knows under our numbers may not be ours.
+   */
+  #rewound(why: LeaseError): void {
+    for (const belief of this) if (belief.stage !== 'waiting') this.lose(belief, 'rewound', why.message, { error: why, definite: true })
   }
 
   // Giving back

@@ -50,7 +50,7 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
     case 'aged-together':
       return agedTogether(state, effects, command)
     case 'run':
-      return run(state, effects, command.owned)
+      return run(state, effects, command)
     case 'put':
       return put(state, effects, command, key)
     case 'delete':

@@ -113,6 +113,10 @@ export interface AgedTogether {
 export interface Run {
   readonly kind: 'run'
   readonly owned: boolean
+  /** Random, from rules version 2 on: tells this run from another of its number, should the log go back. */
+  readonly nonce?: number
+  /** Becomes the log's own where it has none yet (lineage.ts). */
+  readonly secret?: string
 }
 
 export interface Put {

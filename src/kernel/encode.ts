@@ -31,6 +31,9 @@ const KINDS = [
 ] as const satisfies readonly Command['kind'][]
 const KIND_NUMBER = new Map<Command['kind'], number>(KINDS.map((kind, i) => [kind, i]))
 const MOVES = ['go', 'stay', 'begin', 'end'] as const
+/** Bits of a run. The first alone is how older builds wrote it. */
+const OWNED = 1
+const NONCE = 2
 const WITH_KEY = 32
 const WITH_OPERATION = 64
 /** And it says what is asked. */
@@ -110,7 +113,10 @@ function writeCommand(to: Writer, command: Command): void {
       to.uint(command.run)
       return to.uint(command.ms)
     case 'run':
-      return to.bool(command.owned)
+      to.byte((command.owned ? OWNED : 0) | (command.nonce === undefined ? 0 : NONCE))
+      if (command.nonce === undefined) return
+      to.uint(command.nonce)
+      return to.text(command.secret ?? '')
     case 'put':
       to.uint(command.lease)
       to.text(command.key)
@@ -187,8 +193,12 @@ function readCommand(from: Reader, kind: Command['kind']): Command {
       return { kind, marks: from.list(() => ({ timer: from.uint(), epoch: from.uint(), ms: from.uint() })) }
     case 'aged-together':
       return { kind, run: from.uint(), ms: from.uint() }
-    case 'run':
-      return { kind, owned: from.bool() }
+    case 'run': {
+      const flags = from.byte()
+      if (flags > (OWNED | NONCE)) throw new FromTheFuture('a run with fields not known here')
+      const owned = (flags & OWNED) !== 0
+      return (flags & NONCE) === 0 ? { kind, owned } : withText({ kind, owned, nonce: from.uint() }, 'secret', from.text())
+    }
     case 'put':
       return withNumber({ kind, lease: from.uint(), key: from.text(), value: from.text() }, 'generation', from.uint())
     case 'delete':

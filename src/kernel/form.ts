@@ -2,7 +2,7 @@
  * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
-import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Move, type Operation, VERBS, type Want } from './command.ts'
+import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Move, type Operation, type Run, VERBS, type Want } from './command.ts'
 import { fits, NAME_BYTES } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
@@ -100,12 +100,28 @@ const want: Check = value => {
 
 const wants = list(want, MOST_WANTS)
 
-const moving = fields({ kind, 'to?': someText, 'stay?': yesNo, 'since?': positive, 'into?': choice(['begin', 'end']) })
+/** Everyone who may read the log reads it, and so does everyone who is told where the leases went. */
+const place: Check = value => {
+  const wrong = someText(value)
+  if (wrong !== undefined) return wrong
+  const [, user = ''] = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)@/i.exec(value as string) ?? []
+  const secret = user.includes(':') || /[?&](?:password|passwd|pwd|sslpassword)=[^&]/i.test(value as string)
+  return secret ? 'has a password in it, which others would read: leave it out' : undefined
+}
+
+const moving = fields({ kind, 'to?': place, 'stay?': yesNo, 'since?': positive, 'into?': choice(['begin', 'end']) })
 
 /** One step at a time: a log has room for one of them. */
 const move: Check = value => {
   const { stay, into } = value as Move
   return moving(value) ?? (stay === true && into !== undefined ? 'into is for the log they go to, stay for the one they leave' : undefined)
+}
+
+const running = fields({ kind, owned: yesNo, 'nonce?': positive, 'secret?': someText })
+
+const run: Check = value => {
+  const { nonce, secret } = value as Run
+  return running(value) ?? (nonce === undefined && secret !== undefined ? 'secret comes with a nonce' : undefined)
 }
 
 const FORMS: Readonly<Record<Command['kind'], Check>> = {
@@ -134,7 +150,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   due: fields({ kind, timer: number, epoch: number }),
   aged: fields({ kind, marks: list(fields({ timer: number, epoch: number, ms: number })) }),
   'aged-together': fields({ kind, run: number, ms: number }),
-  run: fields({ kind, owned: yesNo }),
+  run,
   put: fields({ kind, lease: number, key: text, value: text, 'generation?': positive }),
   delete: fields({ kind, key: text, 'lease?': positive }),
   revoke: fields({ kind, target, 'force?': yesNo, 'by?': text }),

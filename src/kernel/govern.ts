@@ -98,6 +98,7 @@ export function generation(
   // A quiet that runs already is not cut short by a second loss.
   const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)
+  if (state.rules >= 2) state.lineage.generation = { index: state.index, quiet: length }
   // Renewals may be among what was lost: nobody can know when a term began, so each begins again.
   for (const held of state.leases.values()) {
     touch(state, held)

@@ -9,6 +9,7 @@ import { type Answer, Session } from './answers.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { VERBS } from './command.ts'
 import { readOutcome, readRules, writeOutcome, writeRules } from './encode.ts'
+import type { Lineage } from './lineage.ts'
 import { joinQueues } from './queue.ts'
 import { countEntry } from './service.ts'
 import {
@@ -43,6 +44,7 @@ const LEASES = 2
 const END = 3
 const HISTORY = 4
 const ANSWERED = 5
+const LINEAGE = 6
 const CHUNK = 128 * 1_024
 
 /** Lazily encodes the state as it is when the first chunk is asked for. Only one at a time; leaving the loop early ends it. */
@@ -77,7 +79,9 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   })
   const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
   const sessions = sessionsOf(state)
-  yield tables(state)
+  // Before the first of them leaves: the state goes on afterwards.
+  const small = hasLineage(state) ? [tables(state), lineage(state)] : [tables(state)]
+  yield* small
   yield* listed(HISTORY, history, (to, [name, past]) => {
     to.text(name)
     to.list(past, item => writePast(to, item))
@@ -206,6 +210,31 @@ function tables(state: State): Uint8Array {
   return to.sealed()
 }
 
+/** Only then is it written: a log of older rules has none, and its snapshots stay as older builds read them. */
+function hasLineage({ rules, lineage: { id, before, generation } }: State): boolean {
+  return rules >= 2 && (id !== 0 || before.length > 0 || generation.index !== 0)
+}
+
+function lineage({ lineage: { id, secret, runs, before, generation } }: State): Uint8Array {
+  const to = begin(LINEAGE)
+  to.uint(id)
+  to.text(secret)
+  to.list(runs, ({ number, nonce, index }) => {
+    for (const n of [number, nonce, index]) to.uint(n)
+  })
+  to.list(before, log => to.uint(log))
+  to.uint(generation.index)
+  to.uint(generation.quiet)
+  return to.sealed()
+}
+
+function readLineage(from: Reader): Lineage {
+  const [id, secret] = [from.uint(), from.text()]
+  const runs = from.list(() => ({ number: from.uint(), nonce: from.uint(), index: from.uint() }))
+  const before = from.list(() => from.uint())
+  return { id, secret, runs, before, generation: { index: from.uint(), quiet: from.uint() } }
+}
+
 function writePast(to: Writer, past: Past): void {
   to.uint(past.lease)
   to.text(past.holder)
@@ -301,6 +330,7 @@ export class StateLoader {
     if (kind === TABLES) this.#readTables(from)
     else if (kind === LEASES) while (!from.ended) this.#leases.push(readLease(from))
     else if (kind === HISTORY) while (!from.ended) this.#readHistory(from)
+    else if (kind === LINEAGE) this.#state.lineage = readLineage(from)
     else if (kind === ANSWERED) while (!from.ended) this.#readSession(from)
     else if (kind === END) this.#expected = { leases: from.uint(), names: from.uint(), sessions: from.uint() }
     else throw new FromTheFuture(`a chunk of kind ${kind}`)

@@ -7,6 +7,7 @@
 import { Answers } from './answers.ts'
 import type { CreateKey, PolicyRules, Want } from './command.ts'
 import { Freed } from './freed.ts'
+import { type Lineage, newLineage } from './lineage.ts'
 import { PrefixTree } from './tree.ts'
 
 /**
@@ -18,7 +19,7 @@ import { PrefixTree } from './tree.ts'
 export const RULES = 2
 
 /** Where the clocks of the year 2128 begin. */
-const ORIGIN_LIMIT = 5e14
+export const ORIGIN_LIMIT = 5e14
 
 /** Until a holder has renewed once, it may never have heard of its grant: then it must not own a GPU until tomorrow. */
 export const FIRST_TERM = 30_000
@@ -200,13 +201,15 @@ export interface State {
   tick: number
   elapsed: number
   run: { number: number; owned: boolean; ms: number }
+  /** Which log this is, and its runs. */
+  lineage: Lineage
   quiet: Timer | undefined
   quietEpochs: number
   /** The leases have left for there (empty: it is not known yet where); undefined: they are here. */
   moved: string | undefined
   /** Only while `moved` is empty: they are on their way into this log, and what it holds is not in force yet. */
   awaiting: boolean
-  readonly leases: Map<number, Lease>
+  leases: Map<number, Lease>
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
   /** Derived: the same entries, by the segments of their keys. */
@@ -259,6 +262,7 @@ export function found(wall = 0, rules = RULES): State {
     tick: 0,
     elapsed: 0,
     run: { number: 0, owned: false, ms: 0 },
+    lineage: newLineage(),
     quiet: undefined,
     quietEpochs: 0,
     moved: undefined,

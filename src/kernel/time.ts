@@ -3,11 +3,12 @@
  * for the epoch that still runs; it never measures anything itself.
  */
 
-import type { Aged, AgedTogether, Due, Tick } from './command.ts'
+import type { Aged, AgedTogether, Due, Run, Tick } from './command.ts'
 import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
 import { end } from './end.ts'
 import { decayFlaps } from './flap.ts'
 import type { Freed } from './freed.ts'
+import { noteRun, raiseCounters } from './lineage.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
 import { emitForAll } from './renew.ts'
@@ -115,7 +116,7 @@ export function agedTogether(state: State, effects: Effects, { run: number, ms }
 }
 
 /** What the last run told of all that it had found is now each timer's own; what it renewed begins to age only with the next mark. */
-export function run(state: State, effects: Effects, owned: boolean): Outcome {
+export function run(state: State, effects: Effects, { owned, nonce = 0, secret = '' }: Run): Outcome {
   const { number, ms } = state.run
   if (ms > 0) {
     for (const lease of state.leases.values()) {
@@ -128,6 +129,10 @@ export function run(state: State, effects: Effects, owned: boolean): Outcome {
     if (state.quiet !== undefined && state.quiet.run < number) state.quiet.aged += ms
   }
   state.run = { number: number + 1, owned, ms: 0 }
+  if (state.rules >= 2) {
+    raiseCounters(state)
+    if (nonce !== 0) noteRun(state, nonce, secret)
+  }
   effects.timer(undefined, TERM)
   return nothing()
 }

@@ -11,7 +11,7 @@ import type { Move } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 import type { Store } from '../store.ts'
 import { readBackup } from './backup.ts'
-import { arrive, type Restored, settleIn } from './restore.ts'
+import { arrive, mustBeEmpty, type Restored, settleIn } from './restore.ts'
 
 export interface CarryOptions {
   /** What the old log tells everyone. */
@@ -24,12 +24,15 @@ export interface CarryOptions {
 /** Undefined: they had left already, and only their arrival was missing. */
 export async function carry(old: Lessor, { place, open, clock = systemClock }: CarryOptions): Promise<Restored | undefined> {
   const { value } = await old.read({ kind: 'summary' }, { consistent: true })
+  // Before the old log is told anything: a driver that is missing, or a place that cannot be reached or is taken, must not stop it even for a moment.
+  if (value.moved === undefined) await mustBeEmpty(await open(true))
   const now = value.moved === place ? undefined : await leave(old, place, await open(true), clock)
   let arrived: boolean
   try {
     arrived = await arrive(await open(false), { clock })
   } catch (error) {
-    throw told(error, `the leases have left for ${place}, where nobody can have them yet: the same command again completes the move`)
+    const where = `the leases have left for ${place}, where nobody can have them yet: the same command again completes the move`
+    throw told(error, where, 'not-complete')
   }
   if (now === undefined && !arrived)
     throw new LeaseError('INVALID', `the leases of this log have moved to ${place} already: nothing was left to do`, {
@@ -46,9 +49,13 @@ async function leave(old: Lessor, place: string, store: Store, clock: Clock): Pr
   } catch (error) {
     // What may have been written there is not in force, and never will be.
     await order(old, { kind: 'move', stay: true, since }).catch(cause => {
-      throw told(cause, `the leases could not be carried to ${place}, for ${String(error)}; nor be told to stay: call it off`)
+      throw told(
+        cause,
+        `the leases could not be carried to ${place}, for ${String(error)}; nor be told to stay: call it off`,
+        'not-complete',
+      )
     })
-    throw error
+    throw told(error, `the leases could not be carried to ${place}, and stay where they are`, 'called-off')
   }
   try {
     await order(old, { kind: 'move', to: place, since })
@@ -57,6 +64,7 @@ async function leave(old: Lessor, place: string, store: Store, clock: Clock): Pr
     throw told(
       error,
       `the leases may not have left for ${place}: if they have, the same command again completes the move; if not, call it off`,
+      'not-complete',
     )
   }
 }
@@ -71,10 +79,10 @@ async function begin(old: Lessor, store: Store): Promise<number> {
   }
 }
 
-function told(error: unknown, what: string): unknown {
-  return error instanceof LeaseError
-    ? new LeaseError(error.code, `${what} (${error.message})`, { cause: error, facts: error.facts })
-    : error
+/** `move`: what has become of it. */
+function told(error: unknown, what: string, move: 'called-off' | 'not-complete'): unknown {
+  if (!(error instanceof LeaseError)) return error
+  return new LeaseError(error.code, `${what} (${error.message})`, { cause: error, facts: { ...error.facts, move } })
 }
 
 async function order(lessor: Lessor, command: Move): Promise<number> {

@@ -47,6 +47,9 @@ export class Follower {
   /** Trails of the last entries: what a proposer says it had must be what we had. */
   readonly #trails = new Uint32Array(WINDOW * 2)
   #trailsFrom = 0
+  /** Nonces of the last records, in the same places. */
+  readonly #nonces = new BigUint64Array(WINDOW)
+  #noncesFrom = 1
   #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
   #reloading: Promise<void> | undefined
   /** The entry that opened a log which awaited leases, while what we have is not what was carried into it: that must be loaded first. */
@@ -129,6 +132,7 @@ export class Follower {
     this.#position = snapshot.position
     this.#recent = new RecentEvents(this.#state.revision, { limit: this.#options.events })
     this.#trailsFrom = this.#state.index
+    this.#noncesFrom = this.#state.index
     this.#keepTrail()
     this.#options.keeper().load(this.#state, snapshot.age)
     this.#sinceSnapshot = { entries: 0, bytes: 0 }
@@ -242,10 +246,17 @@ export class Follower {
     if (told > 0) this.wake()
   }
 
+  /** The nonce of a record, where it is among the last that were applied here. */
+  recordAt(index: number): bigint | undefined {
+    if (index > this.#state.index || index < Math.max(1, this.#noncesFrom) || this.#state.index - index >= WINDOW) return undefined
+    return this.#nonces[index % WINDOW]
+  }
+
   #keepTrail(): void {
     const slot = (this.#state.index % WINDOW) * 2
     this.#trails[slot] = this.#state.trailA
     this.#trails[slot + 1] = this.#state.trailB
+    this.#nonces[this.#position.index % WINDOW] = this.#position.nonce
   }
 
   /**

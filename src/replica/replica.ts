@@ -10,7 +10,7 @@ import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { mayRenew } from '../kernel/authority.ts'
 import { answered } from '../kernel/batch.ts'
-import type { Command, Operation, Proposal } from '../kernel/command.ts'
+import type { Command, Operation, Proposal, Run } from '../kernel/command.ts'
 import type { Event, EventType, Wanted } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
 import { away } from '../kernel/move.ts'
@@ -29,6 +29,7 @@ import { type Flight, Outbox } from './outbox.ts'
 import { isTransient, orAborted, pauseUnless } from './patience.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { view } from './view.ts'
+import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
 
 export type { Survivor } from './follower.ts'
 
@@ -79,6 +80,9 @@ export class Replica implements Lessor {
   #ticking: (() => void) | undefined
   #memoryRenewals = 0
   #closed = false
+  #told: { readonly index: number; readonly run: State['run']; readonly text: string } | undefined
+  #recovering = Promise.resolve()
+  #rewinds = 0
 
   private constructor(store: Store, options: ReplicaOptions) {
     const { clock = systemClock, owned = false, patience = 30_000, events = 100_000 } = options
@@ -167,8 +171,8 @@ export class Replica implements Lessor {
   }
 
   /** For metrics and tests. */
-  get seen(): Outbox['seen'] & Follower['seen'] & { readonly memoryRenewals: number } {
-    return { ...this.#outbox.seen, ...this.#follower.seen, memoryRenewals: this.#memoryRenewals }
+  get seen(): Outbox['seen'] & Follower['seen'] & { readonly memoryRenewals: number; readonly rewinds: number } {
+    return { ...this.#outbox.seen, ...this.#follower.seen, memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds }
   }
 
   /** How late proposals were and how long this process stood still, for metrics and tests. */
@@ -202,13 +206,15 @@ export class Replica implements Lessor {
     const { run } = this.#state
     if (this.#owned || run.owned) {
       const ms = this.#keeper.runSoFar()
-      if (run.owned && ms > run.ms) await this.#submit({ command: { kind: 'aged-together', run: run.number, ms } })
-      await this.#submit({ command: { kind: 'run', owned: this.#owned } })
+      const commands: Command[] = []
+      if (run.owned && ms > run.ms) commands.push({ kind: 'aged-together', run: run.number, ms })
+      // An owner is the log's only reader, so no older build can be left behind. On a shared log the operator raises the rules.
+      if (this.#owned) for (let rules = this.#state.rules + 1; rules <= RULES; rules++) commands.push({ kind: 'upgrade', rules })
+      commands.push(this.#newRun())
+      // In one record: a run begins with the first that its owner writes, and what went before it belongs to the last one.
+      await Promise.all(commands.map(command => this.#submit({ command })))
       if (this.#owned) this.#keeper.ownRunBegan()
     }
-    // An owner is the log's only reader, so no older build can be left behind. On a shared log the operator raises the rules.
-    if (this.#owned)
-      for (let rules = this.#state.rules + 1; rules <= RULES; rules++) await this.#submit({ command: { kind: 'upgrade', rules } })
     if (survivor !== undefined) await this.#submit({ command: { kind: 'generation', ...survivor } })
     // Only now may anything be said to be due: before, a renewal may have been among what was lost.
     this.#keeper.caughtUp()
@@ -216,6 +222,16 @@ export class Replica implements Lessor {
     if (this.#owned) return
     this.#keeper.judgeFound()
     this.#tailing = this.#tail()
+  }
+
+  #newRun(): Run {
+    const owned = this.#owned
+    const { rules, lineage } = this.#state
+    if (rules < 2 && !owned) return { kind: 'run', owned } // builds that share the log may not know more
+    const bits = () => this.#clock.bits()
+    const nonce = Number(bits() >> 11n) || 1
+    if (lineage.secret !== '') return { kind: 'run', owned, nonce }
+    return { kind: 'run', owned, nonce, secret: [bits(), bits()].map(part => part.toString(16).padStart(16, '0')).join('') }
   }
 
   async #tail(): Promise<void> {
@@ -487,6 +503,46 @@ export class Replica implements Lessor {
       () => (this.#snapshotting = undefined),
     )
     yield* written(await orAborted(copying, signal))
+  }
+
+  // What clients saw
+
+  get witness(): string {
+    const { index, run } = this.#state
+    if (this.#told?.index !== index || this.#told.run !== run)
+      this.#told = { index, run, text: writeWitness(witnessOf(this.#state, this.#follower.position), this.#state.lineage.secret) }
+    return this.#told.text
+  }
+
+  async continues(text: string): Promise<boolean> {
+    this.#mustBeOpen()
+    // What was told last: nearly always.
+    if (text === this.#told?.text) return true
+    const seen = readWitness(text, this.#state.lineage.secret)
+    // Of another version, perhaps: it says nothing. Nor can a log speak for leases that are elsewhere.
+    if (seen === undefined || this.#state.moved !== undefined) return true
+    // A replica of a shared log may only lag.
+    if (!this.#owned && seen.index > this.#state.index) await this.#atTheEnd()
+    const verdict = judge(this.#state, seen, index => this.#follower.recordAt(index))
+    if (verdict === 'contained') return true
+    // One after another: the first to tell of a loss makes up for all that the same loss concerns.
+    if (this.#owned && seen.signed) {
+      const recovered = this.#recovering.then(() => this.#recover(seen, verdict.lost))
+      this.#recovering = recovered
+      await recovered
+    }
+    return false
+  }
+
+  async #recover(seen: Witness, fork: number): Promise<void> {
+    if (isMadeUpFor(this.#state, seen, fork)) return
+    const { lease, token, revision, quiet } = seen
+    try {
+      await this.#submit({ command: { kind: 'generation', lease, token, revision, quiet } })
+      this.#rewinds++
+    } catch {
+      // The store cannot be written to at the moment, so nothing is granted either. Whoever tells of it next tries again.
+    }
   }
 
   // The end

@@ -16,6 +16,7 @@ import { apply, understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, decodeBatch, encodeBatch } from '../kernel/batch.ts'
 import type { Generation, Move } from '../kernel/command.ts'
 import type { Effects } from '../kernel/effects.ts'
+import { carryLineage } from '../kernel/lineage.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { StateLoader, saveState } from '../kernel/snapshot.ts'
 import { found, nameFence, RULES, type State } from '../kernel/state.ts'
@@ -92,6 +93,17 @@ export async function settleIn(store: Store, left: State, { clock = systemClock 
   return described(left)
 }
 
+/** Opens the store and looks, and changes nothing. Throws what would keep `settleIn` from using it. */
+export async function mustBeEmpty(store: Store): Promise<void> {
+  try {
+    const { state } = await Log.open(store)
+    const outcome = apply(state, { command: BEGIN }, silent())
+    if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  } finally {
+    await Promise.resolve(store[Symbol.asyncDispose]()).catch(() => {}) // nothing was written, so nothing depends on it
+  }
+}
+
 /** What `settleIn` has put there is in force, and every term begins anew. False: it was already. */
 export async function arrive(store: Store, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<boolean> {
   await using here = store
@@ -117,6 +129,7 @@ function takePlaceOf(target: State, backup: State): void {
   backup.proposers.clear()
   for (const [proposer, known] of target.proposers) backup.proposers.set(proposer, known)
   backup.run = { ...target.run }
+  backup.lineage = carryLineage(target.lineage, backup.lineage)
   for (const { rare } of backup.leases.values())
     for (const [slot, timer] of rare?.timers?.entries() ?? [])
       if (timer !== undefined) rare!.timers![slot] = { ...timer, run: target.run.number }

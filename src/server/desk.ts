@@ -9,7 +9,7 @@ import { LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { badText, NAME_BYTES } from '../kernel/name.ts'
-import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
+import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
 import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from '../lessor.ts'
 import { Audit, type Audited, type Concern } from './audit.ts'
 import { type Caller, Gate } from './gate.ts'
@@ -32,6 +32,8 @@ export interface DeskOptions {
   readonly audit?: (done: Audited) => void
   /** A secret that is in no log: whoever has it speaks for the store itself. */
   readonly operator?: string
+  /** Places that an administrator's key may move the leases to; none unless said otherwise. The operator may move them anywhere. */
+  readonly moveTo?: readonly string[]
 }
 
 const UNCOUNTED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
@@ -46,6 +48,7 @@ export class Desk implements AsyncDisposable {
   readonly limits: Limits
   readonly clock: Clock
   readonly #audit: Audit
+  readonly #moveTo: ReadonlySet<string>
   readonly #waiting: Waiting
   /** Requests in this second, by key. */
   readonly #asked = new Map<number, number>()
@@ -53,7 +56,8 @@ export class Desk implements AsyncDisposable {
   readonly #watches = new Map<number | Caller, number>()
   #second = 0
 
-  private constructor(gate: Gate, { lessor, limits = DEFAULT_LIMITS, clock = systemClock, audit = () => {} }: DeskOptions) {
+  private constructor(gate: Gate, { lessor, limits = DEFAULT_LIMITS, clock = systemClock, audit = () => {}, moveTo = [] }: DeskOptions) {
+    this.#moveTo = new Set(moveTo)
     this.lessor = lessor
     this.gate = gate
     this.limits = limits
@@ -90,11 +94,25 @@ export class Desk implements AsyncDisposable {
       const command = signed(caller, asks)
       const concern = this.#audit.concern(command, options.key, this.gate.administers(caller, options.key))
       if (concern === undefined && lessor.submit !== undefined) return lessor.submit(command, options, told)
-      const outcome = lessor.propose(command, options)
+      const forbidden = this.#mayNotMove(caller, command)
+      const outcome = forbidden === undefined ? lessor.propose(command, options) : Promise.resolve(forbidden)
       tell(told, concern === undefined ? outcome : this.#audited(caller, command, outcome, concern))
     } catch (error) {
       told.fail(error)
     }
+  }
+
+  /**
+   * The server goes along with a move: it opens whatever place is named, as its own user, and serves what it finds there. So the place is the operator's
+   * choice, or named in the server's configuration; a key that came over the network chooses none.
+   */
+  #mayNotMove(caller: Caller, command: Command): Refused | undefined {
+    if (command?.kind !== 'move' || caller.operator === true) return undefined
+    const { to } = command
+    if (to === undefined ? this.#moveTo.size > 0 : this.#moveTo.has(to)) return undefined
+    const message =
+      'moving leases to another store is for the operator: run leasehold migrate where the store itself can be opened, or name the place in the configuration of the server ("serve": {"moveTo": ["…"]})'
+    return { kind: 'refused', revision: 0, code: 'FORBIDDEN', message, facts: {} }
   }
 
   #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: Asked): ProposeOptions & { readonly key: number } {
@@ -226,6 +244,16 @@ export class Desk implements AsyncDisposable {
       if (left === 0) this.#watches.delete(key)
       else this.#watches.set(key, left)
     }
+  }
+
+  /** How far the log has come, for a client to show when it comes back; undefined where that is not known. */
+  get witness(): string | undefined {
+    return this.lessor.witness
+  }
+
+  /** Whether the log contains what a client saw. The caller has been let in. */
+  async continues(witness: string): Promise<boolean> {
+    return (await this.lessor.continues?.(witness)) ?? true
   }
 
   /** Everything, as the bytes of a backup file, for an administrator of everything. Throws `FORBIDDEN`, and `UNSUPPORTED` where none can be had. */

@@ -15,6 +15,10 @@ export interface Log {
   error(facts: object, message?: string): void
 }
 
+/** What is logged when a client shows that the log lost what the client saw. */
+export const LOG_WENT_BACK =
+  'the log went back: a client saw records that it does not contain, as after a data directory was put back from a copy; what the client held by them is lost'
+
 export interface DoorContext {
   readonly desk: Desk
   readonly clock: Clock

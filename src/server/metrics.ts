@@ -18,6 +18,7 @@ const FIGURES: Readonly<Record<string, string>> = {
   snapshots: 'Snapshots taken.',
   reloads: 'Times that this process was so far behind that it began from a snapshot.',
   memoryRenewals: 'Renewals kept in memory by the owner of the store.',
+  rewinds: 'Times that a client showed that the log went back, and a generation began.',
   stalls: 'Times that this process stood still.',
   stalled: 'For how many ms in all.',
   proposed: 'Timers that this process said were due.',

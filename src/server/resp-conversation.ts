@@ -34,6 +34,7 @@ export class Conversation {
   #listing = false
   readonly #streams = new Map<number, AbortController>()
   #ended = false
+  #witness: string | undefined
 
   constructor(session: RespSession) {
     this.#session = session
@@ -174,6 +175,15 @@ export class Conversation {
     this.#session.dirty()
   }
 
+  /** With what is answered goes how far the log has come, where that has changed: shown again, it tells whether the log still contains the answers. */
+  #tellWitness(): void {
+    if (!this.#session.witnesses) return
+    const { witness } = this.#session.door.context.desk
+    if (witness === undefined || witness === this.#witness) return
+    this.#witness = witness
+    writeAnswer(this.#answers, { kind: 'witness', id: 0, witness })
+  }
+
   /** What is under way goes on, and nobody is told of it. */
   end(): void {
     this.#ended = true
@@ -183,6 +193,7 @@ export class Conversation {
 
   write(to: RespWriter): void {
     if (this.#answers.length === 0) return
+    this.#tellWitness()
     to.push(2)
     to.raw('$11\r\nlease.batch\r\n')
     to.bulk(this.#answers.view())

@@ -1,6 +1,7 @@
 /** What every client of Redis says when it comes, while it stays and before it goes. Harmless, and answered as they expect it. */
 import { MESSAGES_VERSION } from '../wire/messages.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
+import { LOG_WENT_BACK } from './door.ts'
 import { type RespCommand, text } from './resp-command.ts'
 import type { RespSession } from './resp-session.ts'
 import { writeValue } from './resp-write.ts'
@@ -8,7 +9,7 @@ import { writeValue } from './resp-write.ts'
 export const VERSION = '7.4.0'
 
 export const MANNERS: readonly RespCommand[] = [
-  { name: 'HELLO', arity: -1, open: true, summary: '[2 | 3 [AUTH user key] [SETNAME name]]', example: ['2'], run: hello },
+  { name: 'HELLO', arity: -1, open: true, summary: '[2 | 3 [AUTH user key] [SETNAME name] [WITNESS text]]', example: ['2'], run: hello },
   { name: 'AUTH', arity: -2, open: true, summary: '[user] key', example: ['nobody'], run: auth },
   {
     name: 'PING',
@@ -93,12 +94,16 @@ function hello(session: RespSession): void {
   if (asked !== 0 && asked !== 2 && asked !== 3) return session.answer(to => to.error('NOPROTO', 'unsupported protocol version'))
   let secret: string | undefined
   let name: string | undefined
+  let witness: string | undefined
   for (let i = 2; i < args.count; ) {
     if (args.is(i, 'AUTH') && i + 2 < args.count) {
       secret = text(session, i + 2, 'the key')
       i += 3
     } else if (args.is(i, 'SETNAME') && i + 1 < args.count) {
       name = text(session, i + 1, 'the name')
+      i += 2
+    } else if (args.is(i, 'WITNESS') && i + 1 < args.count) {
+      witness = text(session, i + 1, 'the witness')
       i += 2
     } else return session.answer(to => to.error('ERR', 'syntax error in HELLO'))
   }
@@ -107,7 +112,7 @@ function hello(session: RespSession): void {
   if (name !== undefined) session.name = name
   const { profile } = desk.lessor
   // Said in the new protocol, and everything after it too; what was asked before it is answered in the old one.
-  session.later(desk.read(session.caller, { kind: 'summary' }), (to, { revision }) => {
+  session.later(greeted(session, witness), (to, { revision, continues }) => {
     if (asked !== 0) session.protocol = asked
     to.protocol = session.protocol
     writeValue(to, {
@@ -121,8 +126,23 @@ function hello(session: RespSession): void {
         modules: [],
       },
       ...{ messages: MESSAGES_VERSION, revision, profile: JSON.stringify(profile) },
+      // Only for a client that keeps witnesses.
+      ...(witness !== undefined && { witness: desk.witness ?? '', continues: continues ? 1 : 0 }),
     })
   })
+}
+
+async function greeted(
+  session: RespSession,
+  witness: string | undefined,
+): Promise<{ readonly revision: number; readonly continues: boolean }> {
+  const { desk, log } = session.door.context
+  if (witness !== undefined) session.witnesses = true
+  const continues = !witness || (await desk.continues(witness))
+  if (!continues) log.warn({ peer: session.peer }, LOG_WENT_BACK)
+  // Afterwards: a generation may have begun.
+  const { revision } = await desk.read(session.caller, { kind: 'summary' })
+  return { revision, continues }
 }
 
 function auth(session: RespSession): void {

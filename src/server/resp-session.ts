@@ -56,6 +56,8 @@ export class RespSession implements LinkEnd {
   caller: Caller = anyone()
   name = ''
   protocol: 2 | 3 = 2
+  /** The client keeps witnesses of the log: see Lessor.witness. */
+  witnesses = false
   /** Watches begun by command, by prefix. */
   readonly watches = new Map<string, AbortController>()
   readonly #usual: Allowed

@@ -26,6 +26,8 @@ export interface ServeOptions {
   readonly behindProxy?: boolean
   /** A secret that is in no log: whoever has it speaks for the store itself, as a process that opens the store does. Empty or left out: nobody. */
   readonly operator?: string
+  /** Places that an administrator's key may move the leases to; none unless said otherwise. */
+  readonly moveTo?: readonly string[]
   readonly limits?: Limits
   readonly log?: Log
   readonly clock?: Clock
@@ -54,9 +56,9 @@ const SILENT: Log = { debug() {}, info() {}, warn() {}, error() {} }
 
 export async function serve(options: ServeOptions): Promise<Server> {
   const { lessor, socket, tls, behindProxy = false, limits = DEFAULT_LIMITS, log = SILENT, clock = systemClock } = options
-  const { operator, audit, figures = () => ({}) } = options
+  const { operator, audit, moveTo, figures = () => ({}) } = options
   const listen = [options.listen ?? (socket === undefined ? `127.0.0.1:${DEFAULT_PORT}` : [])].flat().map(addressOf)
-  const desk = await Desk.open({ lessor, limits, clock, ...(operator && { operator }), ...(audit && { audit }) })
+  const desk = await Desk.open({ lessor, limits, clock, ...(operator && { operator }), ...(audit && { audit }), ...(moveTo && { moveTo }) })
   const closing = new AbortController()
   try {
     for (const { host } of listen) mustBeProtected(host, { keys: desk.gate.hasKeys, tls: tls !== undefined, behindProxy })

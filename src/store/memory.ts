@@ -138,6 +138,17 @@ export class MemoryLog {
     this.#entries.length -= Math.min(count, this.#entries.length)
   }
 
+  /** For tests: a copy of all there is now. The returned function puts it back, as after a restore of the directory. */
+  copy(): () => void {
+    const { floor, entries, snapshot } = { floor: this.#floor, entries: this.#entries.slice(), snapshot: this.#snapshot }
+    return () => {
+      this.#floor = floor
+      this.#entries = entries.slice()
+      this.#snapshot = snapshot
+      this.#newEpoch()
+    }
+  }
+
   /** For tests: the engine takes its owner for dead, though it lives. */
   forgetOwner(): void {
     this.#owner = undefined

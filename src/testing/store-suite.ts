@@ -9,6 +9,8 @@ import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
 import { pause, systemClock } from '../clock.ts'
 import { type ErrorCode, LeaseError } from '../errors.ts'
+import type { Granted } from '../kernel/outcome.ts'
+import { Replica } from '../replica/replica.ts'
 import { type Appended, type Entry, type Position, type Read, START, type Store } from '../store.ts'
 
 /** One fresh, empty log on a real engine, and the accidents that can befall it. */
@@ -21,6 +23,8 @@ export interface StoreFixture extends AsyncDisposable {
   forgetOwner?(): Promise<void>
   /** The engine forgets its last entries, as one does that acknowledged before it had synced. */
   loseTail(count: number): Promise<void>
+  /** A copy of all that the store keeps. The returned function puts it back. Both while no store has the log open. Where it can be owned. */
+  copy?(): Promise<() => Promise<void>>
 }
 
 export interface Sentence {
@@ -453,6 +457,48 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(won.length, 1)
     for (const answer of answers) if (answer.status === 'rejected') assert.equal((answer.reason as LeaseError).code, 'UNAVAILABLE')
     await appendAll(won[0]!, ['mine'])
+  },
+
+  'after a copy was put back, an owner gives no id and no token again, and knows which witnesses tell of what was lost': async log => {
+    if (!log.ownable) return log.assertShared()
+    const owned = (name: string) => Replica.open(log.owner(name), { owned: true })
+    const grant = async (replica: Replica, resource: string) => {
+      const outcome = await replica.propose({ kind: 'acquire', holder: resource, ttl: 60_000, wants: [{ resource }] })
+      assert.equal(outcome.kind, 'granted')
+      return outcome as Granted
+    }
+    const first = await owned('alpha')
+    await grant(first, 'kept')
+    const kept = first.witness
+    await first[Symbol.asyncDispose]()
+    const putBack = await log.fixture.copy!()
+
+    const second = await owned('beta')
+    assert.equal(await second.continues(kept), true)
+    const [a, lost] = [await grant(second, 'x'), second.witness]
+    await second[Symbol.asyncDispose]()
+    await putBack()
+
+    const third = await owned('gamma')
+    const b = await grant(third, 'y')
+    assert.ok(b.lease > a.lease, `lease ${b.lease} follows ${a.lease}, which was lost`)
+    assert.ok(b.tokens[0]! > a.tokens[0]!, `token ${b.tokens[0]} follows ${a.tokens[0]}, which was lost`)
+    const late = await third.propose({ kind: 'renew', leases: [a.lease, b.lease] })
+    assert.deepEqual(late.kind === 'renewed' ? late.ttls : late, [-1, 60_000])
+    assert.equal(await third.continues(kept), true)
+    assert.equal((await third.read({ kind: 'summary' })).value.quiet, false)
+    assert.equal(await third.continues(lost), false)
+    // The log itself has signed it: nothing is granted until everyone has stopped who believes by what was lost.
+    assert.equal((await third.read({ kind: 'summary' })).value.quiet, true)
+    const { revision } = await third.read({ kind: 'summary' })
+    assert.equal(await third.continues(lost), false)
+    assert.equal((await third.read({ kind: 'summary' })).revision, revision, 'a second client that tells of the same begins nothing')
+    await third[Symbol.asyncDispose]()
+
+    // What was told since is in the log, through another restart.
+    const fourth = await owned('delta')
+    assert.equal(await fourth.continues(third.witness), true)
+    await fourth[Symbol.asyncDispose]()
   },
 
   'an owner taken for dead is disowned by the next one, and appends nothing': async log => {

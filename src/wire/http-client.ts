@@ -159,8 +159,20 @@ export class HttpLessor implements Lessor {
   async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     let from = after
     let pause = RETRY_FIRST
+    let { rewinds } = this.#connection
     while (!signal.aborted) {
       this.#connection.mustBeOpen()
+      if (rewinds !== this.#connection.rewinds && from !== undefined) {
+        // What was told is not what happened: begin anew with what the log says now.
+        const resync = await this.#resync(signal)
+        if (resync === undefined) {
+          await this.#pause(RETRY_FIRST, signal)
+          continue
+        }
+        rewinds = resync.rewinds
+        from = resync.event.revision
+        yield [resync.event]
+      }
       const query = new URLSearchParams({
         prefix,
         ...(from !== undefined && { after: String(from) }),
@@ -199,6 +211,24 @@ export class HttpLessor implements Lessor {
       await this.#pause(pause * (0.5 + this.#clock.random() / 2), signal)
       pause = Math.min(pause * 2, RETRY_LAST)
     }
+  }
+
+  /** Undefined while the server does not say. */
+  async #resync(signal: AbortSignal): Promise<{ readonly event: Event; readonly rewinds: number } | undefined> {
+    const { rewinds } = this.#connection
+    try {
+      const { revision } = await this.read({ kind: 'summary' }, { signal })
+      return { event: { revision, type: 'resync', lease: 0, at: this.#clock.wall() }, rewinds }
+    } catch (error) {
+      if (signal.aborted || (error instanceof LeaseError && isPassing(error))) return undefined
+      throw error
+    }
+  }
+
+  onRewound(tell: (why: LeaseError) => void): () => void {
+    const { onRewound } = this.#connection
+    onRewound.add(tell)
+    return () => onRewound.delete(tell)
   }
 
   async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
@@ -263,6 +293,6 @@ function outcomeOf({ outcome, error }: Answered): Outcome | Error {
 }
 
 /** It may be otherwise in a moment, or elsewhere. */
-function isPassing({ code }: LeaseError): boolean {
-  return code === 'UNAVAILABLE' || code === 'UNKNOWN' || code === 'LIMIT'
+function isPassing({ code, facts }: LeaseError): boolean {
+  return code === 'UNAVAILABLE' || code === 'UNKNOWN' || code === 'LIMIT' || facts.rewound === true
 }

@@ -1,7 +1,11 @@
 /** One server, asked over HTTP with `fetch`, and what its silence means. */
 import type { Clock } from '../clock.ts'
 import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
+import { wentBack } from './went-back.ts'
 
+const WITNESS = 'leasehold-witness'
+/** Says that witnesses are wanted, and that none is known yet. */
+const NO_WITNESS = 'none'
 /** A server answers sooner, if only that it does not know. */
 const PATIENCE = 35_000
 /** Why a call ends that has its answer. Left out, an exception with a stack would be made for each of them. */
@@ -24,6 +28,11 @@ export class Connection {
   readonly #fetch: typeof fetch
   /** What is under way: aborted when closing, without a listener for each on one signal. */
   readonly #calls = new Set<AbortController>()
+  /** What the server told last of how far its log has come. */
+  #witness = NO_WITNESS
+  readonly onRewound = new Set<(why: LeaseError) => void>()
+  /** How often its log turned out to have gone back. */
+  rewinds = 0
 
   constructor(url: string, key: string | undefined, clock: Clock, fetch: typeof globalThis.fetch) {
     const { protocol, username, password, origin, pathname } = parsed(url)
@@ -74,12 +83,20 @@ export class Connection {
     // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
     const late = this.#clock.after(PATIENCE, () => this.#clock.soon(() => this.#clock.soon(end)))
     let answered = false
+    const ask = async () => {
+      answered = false
+      const { rewinds } = this
+      const answer = await this.send(method, path, {}, body, call.signal)
+      answered = true
+      const said = (await answer.json()) as unknown
+      // Answered by the server that was there before, and read after we heard from the one that is there now.
+      if (this.rewinds !== rewinds) throw new Broken('its log has gone back since it answered this')
+      return said
+    }
+    // Refused for what we saw of a log that is gone, it was certainly not done: it is asked again as by a newcomer.
+    const again = (error: unknown) => (isRewound(error) ? ask() : Promise.reject(error as Error))
     try {
-      const asking = this.send(method, path, {}, body, call.signal).then(async answer => {
-        answered = true
-        return answer.json()
-      })
-      return await unlessEnded(call.signal, asking)
+      return await unlessEnded(call.signal, ask().catch(again))
     } catch (error) {
       throw this.worded(error, signal, changes, answered)
     } finally {
@@ -96,11 +113,13 @@ export class Connection {
     body: string | undefined,
     signal: AbortSignal,
   ): Promise<Response> {
+    const { rewinds } = this
     const answer = await this.#fetch(this.#base + path, {
       method,
       headers: {
         ...headers,
         ...(this.#key !== undefined && { authorization: `Bearer ${this.#key}` }),
+        [WITNESS]: this.#witness,
         ...(body !== undefined && { 'content-type': 'application/json' }),
       },
       signal,
@@ -113,9 +132,22 @@ export class Connection {
       answer.body?.cancel().catch(() => {}) // it was not heard, and nobody will read this
       throw signal.reason
     }
+    const witness = answer.headers.get(WITNESS)
+    if (rewinds === this.rewinds && witness !== null && isNewer(witness, this.#witness)) this.#witness = witness
     if (answer.ok) return answer
     const text = await answer.text()
-    throw said(text) ?? new Broken(`${this.#base} answered ${answer.status}, which is not an answer of ours: ${text.slice(0, 100)}`)
+    const error = said(text)
+    // Of several that were under way the first says it for all.
+    if (error !== undefined && isRewound(error) && rewinds === this.rewinds) this.#rewound(witness)
+    throw error ?? new Broken(`${this.#base} answered ${answer.status}, which is not an answer of ours: ${text.slice(0, 100)}`)
+  }
+
+  /** Nothing that was told before counts any more. */
+  #rewound(witness: string | null): void {
+    this.rewinds++
+    this.#witness = witness ?? NO_WITNESS
+    const why = wentBack(this.#base)
+    for (const tell of [...this.onRewound]) tell(why)
   }
 
   /** What went wrong, as a lessor says it. */
@@ -147,6 +179,16 @@ export function unlessEnded<T>(signal: AbortSignal, answer: Promise<T>): Promise
     if (signal.aborted) end()
     answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', end))
   })
+}
+
+/** Two answers may be read in another order than they were given in. Of one log the one that has come further is the newer. */
+function isNewer(witness: string, known: string): boolean {
+  const [[log, index], [knownLog, knownIndex]] = [witness.split('.'), known.split('.')]
+  return log !== knownLog || Number(index) >= Number(knownIndex)
+}
+
+function isRewound(error: unknown): error is LeaseError {
+  return error instanceof LeaseError && error.code === 'DIVERGED' && error.facts.rewound === true
 }
 
 class Broken extends Error {}

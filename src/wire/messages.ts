@@ -38,10 +38,15 @@ export type Answer =
   | { readonly kind: 'chunk'; readonly id: number; readonly bytes: Uint8Array }
   | { readonly kind: 'over'; readonly id: number }
   | { readonly kind: 'beat'; readonly id: number }
+  /** How far the log has come: all that was answered before is in it. Only to clients that asked for it. */
+  | { readonly kind: 'witness'; readonly id: number; readonly witness: string }
 
 /** The place in these lists is the number on the wire: append only. */
 const QUESTIONS = ['propose', 'read', 'watch', 'backup', 'stop', 'beat'] as const satisfies readonly Question['kind'][]
-const ANSWERS = ['outcome', 'failed', 'view', 'watching', 'events', 'chunk', 'over', 'beat'] as const satisfies readonly Answer['kind'][]
+const ANSWERS = [
+  ...(['outcome', 'failed', 'view', 'watching', 'events', 'chunk', 'over', 'beat'] as const),
+  'witness',
+] as const satisfies readonly Answer['kind'][]
 
 export function writeQuestion(to: Writer, question: Question): void {
   to.byte(QUESTIONS.indexOf(question.kind))
@@ -106,6 +111,8 @@ export function writeAnswer(to: Writer, answer: Answer): void {
     case 'chunk':
       to.uint(answer.bytes.length)
       return to.raw(answer.bytes)
+    case 'witness':
+      return to.text(answer.witness)
   }
 }
 
@@ -137,6 +144,8 @@ function readAnswer(from: Reader): Answer {
       const length = from.uint()
       return { kind, id, bytes: from.raw(length) }
     }
+    case 'witness':
+      return { kind, id, witness: from.text() }
     default:
       return { kind, id }
   }

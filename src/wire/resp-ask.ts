@@ -39,6 +39,11 @@ export class Ask {
     return this.question.kind === 'read' || this.isRenewal || this.#op !== undefined
   }
 
+  /** The revision that was waited for will not come. */
+  forgetRevision(): void {
+    if (this.question.kind === 'read') this.question = { ...this.question, atLeast: 0 }
+  }
+
   /** Its answer will not come on this connection. */
   interrupted(): void {
     this.on = undefined

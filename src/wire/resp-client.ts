@@ -22,6 +22,7 @@ import type { Dial } from './resp-dial.ts'
 import { Stream } from './resp-stream.ts'
 import { Subscription } from './resp-subscription.ts'
 import { Terms } from './resp-terms.ts'
+import { wentBack } from './went-back.ts'
 
 export interface RemoteLessorOptions {
   /** Servers on one store. Any of them will do. */
@@ -63,6 +64,9 @@ export class RemoteLessor implements Lessor {
   #greeting: Greeting | undefined
   #lastId = 0
   #revision = 0
+  /** What the server told last of how far its log has come. */
+  #witness = ''
+  readonly #onRewound = new Set<(why: LeaseError) => void>()
   #next = 0
   #failures = 0
   readonly #terms = new Terms()
@@ -241,6 +245,10 @@ export class RemoteLessor implements Lessor {
 
   #answered(answer: Answer): void {
     const { id } = answer
+    if (answer.kind === 'witness') {
+      this.#witness = answer.witness
+      return
+    }
     if (answer.kind === 'outcome' || answer.kind === 'view') {
       const ask = this.#asks.get(id)
       if (ask === undefined) return
@@ -398,6 +406,7 @@ export class RemoteLessor implements Lessor {
       dial,
       clock: this.#clock,
       key: this.#key,
+      witness: this.#witness,
       greeted: greeting => this.#greeted(connection, greeting),
       answered: answer => this.#answered(answer),
       ended: error => this.#ended(connection, error),
@@ -409,12 +418,28 @@ export class RemoteLessor implements Lessor {
 
   #greeted(connection: Connection, greeting: Greeting): void {
     this.#greeting = greeting
+    if (!greeting.continues) this.#rewound(connection, greeting)
+    this.#witness = greeting.witness ?? ''
     this.#revision = Math.max(this.#revision, greeting.revision)
     this.#failures = 0
     this.#tell?.(undefined)
     connection.holdOpen(this.#asks.size > 0)
     for (const subscription of [...this.#subscriptions.values()]) if (!subscription.full) this.#watchOn(connection, subscription)
     this.#flush()
+  }
+
+  /** Nothing that was told before counts any more. */
+  #rewound({ name }: Connection, { revision }: Greeting): void {
+    this.#revision = revision
+    for (const ask of this.#asks.values()) ask.forgetRevision()
+    for (const subscription of this.#subscriptions.values()) subscription.resync(revision, this.#clock.wall())
+    const why = wentBack(name)
+    for (const tell of [...this.#onRewound]) tell(why)
+  }
+
+  onRewound(tell: (why: LeaseError) => void): () => void {
+    this.#onRewound.add(tell)
+    return () => this.#onRewound.delete(tell)
   }
 
   #ended(connection: Connection, error: LeaseError): void {

@@ -14,12 +14,18 @@ type Profile = Lessor['profile']
 export interface Greeting {
   readonly profile: Profile
   readonly revision: number
+  /** How far the server's log has come; undefined from a server that does not tell. */
+  readonly witness?: string
+  /** False: the server's log does not contain what `witness` of the options tells of. */
+  readonly continues: boolean
 }
 
 export interface ConnectionOptions {
   readonly dial: Dial
   readonly clock: Clock
   readonly key?: string | undefined
+  /** What the last server told of its log; empty before the first. */
+  readonly witness: string
   /** The server has let us in. */
   readonly greeted: (greeting: Greeting) => void
   readonly answered: (answer: Answer) => void
@@ -40,18 +46,25 @@ export class Connection implements LinkEnd {
   beat: number | undefined
   #greeted = false
   #over = false
+  /** Greeted without a witness. */
+  #plain = false
   readonly #options: ConnectionOptions
   readonly #parser = new ReplyParser()
   readonly #link: Link
   #writer = new Writer(4_096)
 
   constructor(options: ConnectionOptions) {
-    const { dial, clock, key } = options
+    const { dial, clock } = options
     this.#options = options
     this.name = dial.name
     this.heard = clock.now()
     this.#link = dial.open(this)
-    this.#link.write(command(key === undefined ? ['HELLO', '3'] : ['HELLO', '3', 'AUTH', 'default', key]))
+    this.#sayHello(['WITNESS', options.witness])
+  }
+
+  #sayHello(more: readonly string[]): void {
+    const { key } = this.#options
+    this.#link.write(command(['HELLO', '3', ...(key === undefined ? [] : ['AUTH', 'default', key]), ...more]))
   }
 
   get open(): boolean {
@@ -124,6 +137,10 @@ export class Connection implements LinkEnd {
 
   #greet(reply: Reply): void {
     if (reply instanceof ReplyError) {
+      if (!this.#plain && reply.message.includes('syntax error in HELLO')) {
+        this.#plain = true // an older server: it knows of no witnesses
+        return this.#sayHello([])
+      }
       const [, code = '', message = ''] = /^([A-Z]+) ([^\t]*)/.exec(reply.message) ?? []
       const { code: known } = errorFrom(code, '')
       // What every server says to a client it does not know, or has no room for.
@@ -141,7 +158,10 @@ export class Connection implements LinkEnd {
     const profile = fields.get('profile')
     if (!isWhole(revision) || !(profile instanceof Uint8Array)) throw new ProtocolError('a greeting that is none')
     this.#greeted = true
-    this.#options.greeted({ revision, profile: profileFrom(Buffer.from(profile).toString('utf8')) })
+    const witness = fields.get('witness')
+    const told = witness instanceof Uint8Array && witness.length > 0 ? { witness: Buffer.from(witness).toString('latin1') } : {}
+    const continues = fields.get('continues') !== 0
+    this.#options.greeted({ revision, profile: profileFrom(Buffer.from(profile).toString('utf8')), ...told, continues })
   }
 
   // The end

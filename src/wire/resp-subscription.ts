@@ -43,6 +43,13 @@ export class Subscription {
     this.#wake()
   }
 
+  /** What was told is not what happened: begin anew from this revision. */
+  resync(revision: number, at: number): void {
+    if (this.after === undefined) return
+    this.#waiting.length = 0
+    this.told([{ revision, type: 'resync', lease: 0, at }])
+  }
+
   fail(error: LeaseError): void {
     this.#error ??= error
     this.#wake()

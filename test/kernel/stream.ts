@@ -87,7 +87,9 @@ export class Stream {
     if (dice < 70) return this.#due(state)
     if (dice < 73) return { kind: 'aged', marks: [1, 2].map(() => ({ ...this.#timer(state), ms: this.#random(20_000) })) }
     if (dice < 75) return { kind: 'aged-together', run: Math.max(0, state.run.number - this.#random(2)), ms: this.#random(5_000) }
-    if (dice < 76) return { kind: 'run', owned: this.#chance(2) }
+    // As an owner writes it. Nothing is drawn for the nonce: streams of version 1 stay as they were.
+    if (dice < 76)
+      return { kind: 'run', owned: this.#chance(2), ...(state.rules >= 2 && { nonce: state.index + 1, secret: `secret ${state.index}` }) }
     if (dice < 80) return { kind: 'put', lease: this.#id(state), ...this.#entry(8) }
     if (dice < 82) return { kind: 'delete', key: this.#entry(8).key, ...(this.#chance(3) && { lease: this.#id(state) }) }
     if (dice < 86) return this.#revoke(state)

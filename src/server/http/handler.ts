@@ -2,7 +2,7 @@
  * One request, from its head to its answer: who may ask, which route it is, whether what it carries is what the route expects. Everything that can
  * go wrong has a coded answer; nothing is thrown out of here.
  */
-import type { DoorContext } from '../door.ts'
+import { type DoorContext, LOG_WENT_BACK } from '../door.ts'
 import { anyone, type Caller } from '../gate.ts'
 import { Failure, failure, isOurMistake } from './failure.ts'
 import { Guard } from './guard.ts'
@@ -20,6 +20,9 @@ export interface HandlerOptions {
 }
 
 const NOTHING = Object.freeze({})
+const WITNESS = 'leasehold-witness'
+/** From a client that has seen nothing yet and wants to be told. */
+const NO_WITNESS = 'none'
 
 export class Handler {
   readonly #context: DoorContext
@@ -52,9 +55,11 @@ export class Handler {
           status: 405,
           headers: { Allow: match.join(', ') },
         })
+      const seen = route?.open === true ? undefined : ask.header(WITNESS)
+      if (seen !== undefined) await this.#mustContinue(seen)
       const answer = await this.#call(match.route, match.raw, query, caller, ask)
       this.#count(asked, answer.code ?? 'OK')
-      return answer
+      return seen === undefined ? answer : { ...answer, headers: { ...answer.headers, ...this.#witness() } }
     } catch (error) {
       const answer = failure(error)
       if (isOurMistake(error))
@@ -62,6 +67,23 @@ export class Handler {
       this.#count(asked, answer.code!)
       return answer
     }
+  }
+
+  /** Before anything is done: whoever saw a log that is gone must not go on as if nothing had happened. */
+  async #mustContinue(seen: string): Promise<void> {
+    const { desk, log } = this.#context
+    if (seen === NO_WITNESS || (await desk.continues(seen))) return
+    log.warn({}, LOG_WENT_BACK)
+    throw new Failure('DIVERGED', 'the log of this server went back: it does not contain what you saw. Nothing was done', {
+      facts: { rewound: true },
+      headers: this.#witness(),
+    })
+  }
+
+  /** What the client shows next time. It contains all that this answer tells. */
+  #witness(): Readonly<Record<string, string>> {
+    const { witness } = this.#context.desk
+    return witness === undefined ? {} : { 'Leasehold-Witness': witness }
   }
 
   async #call(route: Route, raw: string, query: string, caller: Caller, ask: Ask): Promise<Answer> {

@@ -282,7 +282,7 @@ export class Application {
 }
 
 /** What the real library believes, asked without asking it: a question would make it look at its clocks. */
-class Believed implements Belief {
+export class Believed implements Belief {
   readonly who: string
   readonly lease: number
   readonly grants: Belief['grants']

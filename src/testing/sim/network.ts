@@ -2,13 +2,19 @@
  * Between clients and servers: connections that carry bytes, cut in pieces, late, broken, or dead without a word; and requests that never
  * arrive, or whose answers never do.
  */
+import type { Replica } from '../../replica/replica.ts'
 import type { Answer, Ask } from '../../server/http/route.ts'
 import type { Dial } from '../../wire/resp-dial.ts'
 import type { Link, LinkEnd } from '../../wire/resp-link.ts'
-import type { Host } from './party.ts'
 import type { Server } from './server.ts'
 import type { Wire } from './wire.ts'
 import type { Machine, World } from './world.ts'
+
+/** A machine that serves, while it has a replica. */
+export interface Host {
+  readonly machine: Machine
+  readonly replica: Replica | undefined
+}
 
 /** What is lost is noticed by someone on the way, more often than not. */
 const NOTICED = 0.7

@@ -70,6 +70,15 @@ export class ObservedLessor implements Lessor {
     return this.#inner.watch(prefix, options)
   }
 
+  onRewound(tell: (why: LeaseError) => void): () => void {
+    const { referee, world } = this.#site
+    const heard = (why: LeaseError) => {
+      if (referee.losses === 0) world.violate('S24', `a client was told that the log went back, and it never did: ${why.message}`)
+      tell(why)
+    }
+    return this.#inner.onRewound?.(heard) ?? (() => {})
+  }
+
   /** Watches everything, through whatever happens on the way, and shows the referee what came. */
   async observe(signal: AbortSignal): Promise<void> {
     const { referee } = this.#site

@@ -209,6 +209,14 @@ export class HostLessor implements Lessor {
     return this.#replica.watch(prefix, options)
   }
 
+  get witness(): string {
+    return this.#replica.witness
+  }
+
+  continues(witness: string): Promise<boolean> {
+    return this.#replica.continues(witness)
+  }
+
   /** The replica is its host's. */
   async [Symbol.asyncDispose](): Promise<void> {}
 }

@@ -26,7 +26,7 @@ export interface PlantedResult {
 }
 
 /** Where a mistake of the kernel, the replica or the store shows itself, unless it is said otherwise. */
-const EVERYWHERE = PROFILES.filter(profile => profile !== 'resp' && profile !== 'http' && profile !== 'rolling')
+const EVERYWHERE = PROFILES.filter(profile => !['resp', 'http', 'rolling', 'rollback'].includes(profile))
 /** Of each profile. */
 const SEEDS = 60
 /** A seed takes about a second. One that takes this long does not end: a mistake may have made a loop of it. */

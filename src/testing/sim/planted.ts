@@ -6,6 +6,7 @@
  * itself a failure, so a mistake cannot quietly stop being planted.
  */
 import { LIBRARY_BUGS } from './planted-library.ts'
+import { ROLLBACK_BUGS } from './planted-rollback.ts'
 import { WIRE_BUGS } from './planted-wire.ts'
 import type { ProfileName } from './run.ts'
 
@@ -550,4 +551,5 @@ export const BUGS: readonly Planted[] = [
   },
   ...LIBRARY_BUGS,
   ...WIRE_BUGS,
+  ...ROLLBACK_BUGS,
 ]

@@ -1,5 +1,7 @@
 /** A real server on a host's replica: its desk, its RESP and its HTTP, everything but the sockets. */
+import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
+import type { Lessor } from '../../lessor.ts'
 import type { Replica } from '../../replica/replica.ts'
 import { Desk } from '../../server/desk.ts'
 import type { DoorContext } from '../../server/door.ts'
@@ -26,9 +28,12 @@ export class Server {
   }
 
   /** `operator`: the secret that lets a client speak for the store itself. */
-  static async open(host: Host, replica: Replica, operator: string): Promise<Server> {
-    const clock = host.machine.clock()
-    const desk = await Desk.open({ lessor: new HostLessor(host, replica), clock, operator })
+  static open(host: Host, replica: Replica, operator: string): Promise<Server> {
+    return Server.on(new HostLessor(host, replica), replica, host.machine.clock(), operator)
+  }
+
+  static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string): Promise<Server> {
+    const desk = await Desk.open({ lessor, clock, operator })
     const closing = new AbortController()
     const context = {
       ...{ desk, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },

@@ -1,0 +1,113 @@
+/**
+ * A witness: what a log tells its clients about itself, so that a client which comes back can be told whether the log still contains what the client saw.
+ *
+ * Not promised: that every log which went back is noticed. A shared log has no runs, and only its newest records can be compared; a client that is told
+ * nothing after the copy was made has nothing to show. Promised: a log that only grew, or whose leases were moved, is never taken for one that went
+ * back. The signature keeps a client from claiming records that never were: only a witness that this log signed begins a generation.
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import { Damaged, Reader, Writer } from '../kernel/bytes.ts'
+import type { Lineage } from '../kernel/lineage.ts'
+import type { State } from '../kernel/state.ts'
+import type { Position } from '../store.ts'
+
+/** How far a log had come. */
+export interface Witness {
+  /** Of the lineage; 0 where the log has none. */
+  readonly log: number
+  readonly run: number
+  /** 0 where the run has none. */
+  readonly nonce: number
+  readonly index: number
+  /** Of the record at `index`, as the store has it. */
+  readonly record: bigint
+  /** The counters, and how long anyone may believe in what was granted. */
+  readonly lease: number
+  readonly token: number
+  readonly revision: number
+  readonly quiet: number
+}
+
+const VERSION = 1
+const MAC_BYTES = 12
+const LONGEST = 256
+
+export function witnessOf(state: State, { nonce: record }: Position): Witness {
+  const { lineage, run, index, nextLease: lease, nextToken: token, revision, longest, quiet } = state
+  const begun = lineage.runs.at(-1)
+  return {
+    ...{ log: lineage.id, run: run.number, nonce: begun?.number === run.number ? begun.nonce : 0, index, record },
+    ...{ lease, token, revision, quiet: Math.max(longest, quiet?.duration ?? 0) },
+  }
+}
+
+/** Text that can stand in a header. */
+export function writeWitness(witness: Witness, secret: string): string {
+  const to = new Writer(96)
+  to.byte(VERSION)
+  const { log, run, nonce, index, record, lease, token, revision, quiet } = witness
+  for (const n of [log, run, nonce, index]) to.uint(n)
+  to.uint32(Number(record >> 32n))
+  to.uint32(Number(record & 0xffff_ffffn))
+  for (const n of [lease, token, revision, quiet]) to.uint(n)
+  const body = to.view()
+  // A client reads the first two parts: which of two witnesses of one log is the newer.
+  return `${log.toString(36)}.${index}.${Buffer.concat([body, macOf(body, secret)]).toString('base64url')}`
+}
+
+/** Undefined when it is none. `signed`: this log has written it, now or in a future that it lost. */
+export function readWitness(text: string, secret: string): (Witness & { readonly signed: boolean }) | undefined {
+  if (text.length > LONGEST) return undefined
+  const bytes = Buffer.from(text.slice(text.lastIndexOf('.') + 1), 'base64url')
+  const body = bytes.subarray(0, Math.max(0, bytes.length - MAC_BYTES))
+  try {
+    const from = new Reader(body)
+    if (from.byte() !== VERSION) return undefined
+    const [log, run, nonce, index] = [from.uint(), from.uint(), from.uint(), from.uint()]
+    const record = (BigInt(from.uint32()) << 32n) | BigInt(from.uint32())
+    const [lease, token, revision, quiet] = [from.uint(), from.uint(), from.uint(), from.uint()]
+    if (!from.ended) return undefined
+    // Without a secret nothing can be shown: anyone could sign with an empty one.
+    const signed = secret !== '' && timingSafeEqual(bytes.subarray(body.length), macOf(body, secret))
+    return { log, run, nonce, index, record, lease, token, revision, quiet, signed }
+  } catch (error) {
+    if (error instanceof Damaged || error instanceof RangeError) return undefined
+    throw error
+  }
+}
+
+function macOf(body: Uint8Array, secret: string): Buffer {
+  return createHmac('sha256', secret).update(body).digest().subarray(0, MAC_BYTES)
+}
+
+/** `lost`: the log left the path that the witness is on at this record, at the latest. */
+export type Verdict = 'contained' | { readonly lost: number }
+
+/** `recordAt` is the nonce of a record where that is known here. The state is at the log's end, or beyond the witness. */
+export function judge(state: State, seen: Witness, recordAt: (index: number) => bigint | undefined): Verdict {
+  const { lineage, index } = state
+  const { runs } = lineage
+  const own = seen.log === lineage.id || (seen.log === 0 && !lineage.before.includes(0))
+  if (!own) return lineage.before.includes(seen.log) ? 'contained' : { lost: forkOf(lineage, index, seen.run) }
+  if (seen.nonce !== 0) {
+    const at = runs.findIndex(({ number }) => number === seen.run)
+    // Older than all that are known: nobody can say, and whoever believes in it has not renewed anything for hundreds of runs.
+    if (at < 0 || runs[at]!.nonce !== seen.nonce) return { lost: forkOf(lineage, index, seen.run) }
+    const next = runs[at + 1]
+    if (next !== undefined) return seen.index < next.index ? 'contained' : { lost: next.index }
+  }
+  if (seen.index > index) return { lost: index }
+  const record = recordAt(seen.index)
+  return record === undefined || record === seen.record ? 'contained' : { lost: seen.index }
+}
+
+/** A log that went back was opened again, and a run began: the latest one that can have taken the place of run `number`. */
+function forkOf({ runs }: Lineage, index: number, number: number): number {
+  return (runs.findLast(run => run.number <= number) ?? runs[0])?.index ?? index
+}
+
+/** Whether a generation that stands in the log already makes up for what the witness tells of. */
+export function isMadeUpFor({ lineage, nextLease, nextToken }: State, seen: Witness, fork: number): boolean {
+  const { generation } = lineage
+  return generation.index >= fork && generation.quiet >= seen.quiet && nextLease >= seen.lease && nextToken >= seen.token
+}
