@@ -258,3 +258,12 @@ describe('a place that cannot be used', () => {
     expect((await old.read({ kind: 'summary' })).value.moved).toBeUndefined()
   })
 })
+
+test('a restore that fails after it has begun says so', async () => {
+  const { to, old, clock } = await house()
+  const backup = await readBackup(old.backup())
+  const store = broken(new MemoryStore({ log: to.log, clock, own: { name: 'restore' } }), {
+    snapshot: () => Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')),
+  })
+  await expect(restore(store, backup, { clock })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { restore: 'begun' } })
+})

@@ -62,14 +62,16 @@ test.each(['leasehold', 'http'])(
     cpSync(place.file('copy'), place.file('data'), { recursive: true })
     await server.start()
 
+    // At once, as the first to come: it may be granted before A is back.
+    await using b = await connect(url, { holder: 'b' })
+    const granted = b.acquire('y', { ttl: '20s' })
     const reason = await lost(x)
     expect(x.held).toBe(false)
     expect(reason).toMatchObject({ code: 'LOST', facts: { cause: 'rewound' } })
     expect(a.losses.at(-1)).toMatchObject({ lease: x.id, cause: 'rewound' })
 
-    await using b = await connect(url, { holder: 'b' })
     await using c = await connect(url, { holder: 'c' })
-    const y = await b.acquire('y', { ttl: '20s' })
+    const y = await granted
     const again = await c.acquire('x', { ttl: '20s' })
     expect(new Set([x.id, y.id, again.id]).size).toBe(3)
     expect(y.token).toBeGreaterThan(x.token)

@@ -5,7 +5,7 @@ import { LeaseError } from '../errors.ts'
 import { shown, storeOf } from '../open.ts'
 import { readBackup } from '../replica/backup.ts'
 import { restore as restoreInto } from '../replica/restore.ts'
-import { CommandFailure, EXIT } from './exit.ts'
+import { CommandFailure, EXIT, failureOf } from './exit.ts'
 import { blamed } from './settings.ts'
 import { asked, common } from './visit.ts'
 
@@ -34,11 +34,18 @@ export function restore(program: Command): void {
             next: 'Say --yes if that is what you want; a backup of the present state first is wise.',
           })
         },
-      })
+      }).catch(error => Promise.reject(honest(error)))
       if (out.json) return out.data({ restored: file, ...now })
       out.note(`restored ${now.leases} leases, ${now.policies} policies and ${now.keys.length} keys; tokens go on from ${now.nextToken}`)
       if (now.quiet > 0)
         out.note(`nothing is granted for ${inWords(now.quiet)}: until then, holders may believe in what the backup does not know`)
       if (now.keys.length > 0) out.note(`keys are as they were then, also those that were revoked since: ${now.keys.join(', ')}`)
     })
+}
+
+/** Of a restore that had begun it is not true that nothing was done. */
+function honest(error: unknown): unknown {
+  if (!(error instanceof LeaseError) || error.facts.restore !== 'begun') return error
+  const means = 'The backup is not in force. Counters of the store were raised, and it grants nothing until the longest ttl has run.'
+  return new CommandFailure({ ...failureOf(error), means }, { cause: error })
 }

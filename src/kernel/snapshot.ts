@@ -44,7 +44,6 @@ const LEASES = 2
 const END = 3
 const HISTORY = 4
 const ANSWERED = 5
-const LINEAGE = 6
 const CHUNK = 128 * 1_024
 
 /** Lazily encodes the state as it is when the first chunk is asked for. Only one at a time; leaving the loop early ends it. */
@@ -79,9 +78,7 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   })
   const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
   const sessions = sessionsOf(state)
-  // Before the first of them leaves: the state goes on afterwards.
-  const small = hasLineage(state) ? [tables(state), lineage(state)] : [tables(state)]
-  yield* small
+  yield tables(state)
   yield* listed(HISTORY, history, (to, [name, past]) => {
     to.text(name)
     to.list(past, item => writePast(to, item))
@@ -207,6 +204,7 @@ function tables(state: State): Uint8Array {
     to.bool(preserving)
     for (const n of [since, base, removed, at]) to.uint(n)
   })
+  if (hasLineage(state)) writeLineage(to, state.lineage)
   return to.sealed()
 }
 
@@ -215,8 +213,7 @@ function hasLineage({ rules, lineage: { id, before, generation } }: State): bool
   return rules >= 2 && (id !== 0 || before.length > 0 || generation.index !== 0)
 }
 
-function lineage({ lineage: { id, secret, runs, before, generation } }: State): Uint8Array {
-  const to = begin(LINEAGE)
+function writeLineage(to: Writer, { id, secret, runs, before, generation }: Lineage): void {
   to.uint(id)
   to.text(secret)
   to.list(runs, ({ number, nonce, index }) => {
@@ -225,7 +222,6 @@ function lineage({ lineage: { id, secret, runs, before, generation } }: State): 
   to.list(before, log => to.uint(log))
   to.uint(generation.index)
   to.uint(generation.quiet)
-  return to.sealed()
 }
 
 function readLineage(from: Reader): Lineage {
@@ -330,7 +326,6 @@ export class StateLoader {
     if (kind === TABLES) this.#readTables(from)
     else if (kind === LEASES) while (!from.ended) this.#leases.push(readLease(from))
     else if (kind === HISTORY) while (!from.ended) this.#readHistory(from)
-    else if (kind === LINEAGE) this.#state.lineage = readLineage(from)
     else if (kind === ANSWERED) while (!from.ended) this.#readSession(from)
     else if (kind === END) this.#expected = { leases: from.uint(), names: from.uint(), sessions: from.uint() }
     else throw new FromTheFuture(`a chunk of kind ${kind}`)
@@ -424,6 +419,7 @@ export class StateLoader {
         at: from.uint(),
       }),
     )
+    if (!from.ended) state.lineage = readLineage(from)
   }
 }
 

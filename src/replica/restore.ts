@@ -68,8 +68,14 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
   takePlaceOf(target.state, backup)
   const { nextLease: lease, nextToken: token, revision } = target.state
   apply(backup, { command: { ...above, lease, token, revision } }, silent())
-  await target.replaceBy(backup, clock)
-  if (shared) await target.append([END], clock)
+  try {
+    await target.replaceBy(backup, clock)
+    if (shared) await target.append([END], clock)
+  } catch (error) {
+    if (!(error instanceof LeaseError)) throw error
+    // Whoever is told of it must not take it for nothing: the log has a generation more.
+    throw new LeaseError(error.code, error.message, { cause: error, facts: { ...error.facts, restore: 'begun' } })
+  }
   return described(backup)
 }
 
