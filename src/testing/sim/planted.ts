@@ -437,6 +437,23 @@ export const BUGS: readonly Planted[] = [
     seen: { profile: 'owned', seed: 19 },
   },
   {
+    name: 'a stall is credited to timers that were restarted after it',
+    file: 'replica/timekeeper.js',
+    find: 'void this.#judge();',
+    put: `if (stood) {
+            this.#stalls -= late;
+            const drain = this.#drain;
+            this.#drain = () => drain().then(() => {
+                this.#stalls += late;
+                this.#drain = drain;
+            });
+        }
+        void this.#judge();`,
+    expected: ['S5'],
+    profiles: ['owned'],
+    seen: { profile: 'owned', seed: 14 },
+  },
+  {
     name: 'the wall clock decides',
     file: 'replica/timekeeper.js',
     find: 'return this.#clock.now() - this.#origin - this.#stalls;',
