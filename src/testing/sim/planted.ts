@@ -119,6 +119,13 @@ export const BUGS: readonly Planted[] = [
     expected: ['L1'],
   },
   {
+    name: 'a queue is not gone through although one unit of its resource is free',
+    file: 'kernel/settle.js',
+    find: "used >= rule(state, name, 'capacity')",
+    put: "used + 1 >= rule(state, name, 'capacity')",
+    expected: ['L1'],
+  },
+  {
     name: 'more units are granted than there are',
     file: 'kernel/queue.js',
     find: 'resource.used + want.units <= capacity',
