@@ -1,7 +1,7 @@
 /** Acquiring: everything that can be wrong is found before anything changes. */
 import { allowed, allowedSomewhere, beyond, mayRelease, mayTouch, namesHeld } from './authority.ts'
 import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from './command.ts'
-import { cycle } from './deadlock.ts'
+import { cycle, deadlockMessage } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { end } from './end.ts'
 import { attach, badAttachment, entryRefusal } from './entry.ts'
@@ -268,9 +268,7 @@ function cannotWait(
   if (any !== undefined || steal !== undefined) return undefined
   const path = cycle(state, wants, rank, holding)
   if (path === undefined) return undefined
-  return refuse(state, 'DEADLOCK', `waiting would close a cycle: ${path.join(' → ')} → what the asker holds; release that first`, {
-    cycle: path,
-  })
+  return refuse(state, 'DEADLOCK', deadlockMessage(path), { cycle: path })
 }
 
 /** Even if all others let go, what the asker keeps would still be in its way. */

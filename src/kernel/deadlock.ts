@@ -50,6 +50,11 @@ export function cycle(state: State, wants: readonly Wanted[], rank: number, hold
   return leadsBack(wants, undefined) ? path : undefined
 }
 
+/** `path`: the resources of the cycle, in order. */
+export function deadlockMessage(path: readonly string[]): string {
+  return `waiting would close a cycle: ${path.join(' → ')} → what the asker holds; release that first`
+}
+
 /** The one holder that leaves too little, if it is one alone and will not go by itself: of several, any might make room. */
 function soleObstacle(state: State, resource: Resource, want: Wanted): Lease | undefined {
   const [only] = resource.grants
