@@ -19,6 +19,7 @@ import {
   hangOn,
   type Lease,
   LIVE,
+  leasesOf,
   openLease,
   type Resource,
   rareOf,
@@ -108,7 +109,7 @@ export function overQuota(state: State, holder: string, wants: readonly Wanted[]
     const most = rule(state, resource, 'quota')
     if (most === 0) continue
     let has = 0
-    for (const lease of state.leases.values()) if (lease.holder.name === holder && wantsUnder(lease, prefix)) has++
+    for (const lease of leasesOf(state, holder)) if (wantsUnder(lease, prefix)) has++
     if (has >= most)
       return refuse(state, 'LIMIT', `${holder} has ${has} leases under ${prefix}, as many as its policy allows`, { quota: most })
   }
@@ -273,7 +274,9 @@ function cannotWait(
 
 /** Even if all others let go, what the asker keeps would still be in its way. */
 function blocksItself(state: State, resource: Resource, want: Wanted, holding: readonly number[]): boolean {
-  const own = resource.grants.filter(given => given.lease.status !== FROZEN && holding.includes(given.lease.id))
+  // Looked for among the asker's leases: of the resource's holders there may be thousands.
+  const kept = holding.map(id => findLease(state, id)!).filter(({ status }) => status !== FROZEN)
+  const own = kept.flatMap(({ grants }) => grants.filter(given => given.resource === resource))
   if (want.shared) return own.some(given => !given.shared)
   const units = own.reduce((sum, given) => sum + given.units, want.units)
   return own.some(given => given.shared) || units > rule(state, resource.name, 'capacity')

@@ -4,12 +4,13 @@
  */
 
 import type { Aged, AgedTogether, Due, Tick } from './command.ts'
-import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
+import { type Effects, emit, restartTerm } from './effects.ts'
 import { end } from './end.ts'
 import { decayFlaps } from './flap.ts'
 import type { Freed } from './freed.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
+import { relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
@@ -17,7 +18,6 @@ import {
   BREAK,
   CAP,
   findLease,
-  HOLD,
   type Lease,
   LIVE,
   QUIET,
@@ -54,7 +54,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
     end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
-    cancelTimer(effects, lease, HOLD)
+    relaxHolder(effects, lease)
     return nothing()
   }
   settle(state, effects, freed)
