@@ -5,6 +5,7 @@
  * Not promised: that a watch sees every event of a move; it is told to begin anew (`resync`), as after any gap. Promised: what was asked is
  * decided in one place only, and one who asks on this lessor never learns that there were two.
  */
+import { setMaxListeners } from 'node:events'
 import { type Clock, pause, systemClock } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import type { Command } from './kernel/command.ts'
@@ -47,7 +48,7 @@ export class Following implements Lessor {
   readonly #ended = new AbortController()
   #here: Lessor
   /** Fires when `#here` is no longer where the leases are. */
-  #left = new AbortController()
+  #left = manyHear()
   #going: Promise<void> | undefined
   readonly #home: FollowingOptions['home']
   readonly #onRewound = new Set<(why: LeaseError) => void>()
@@ -149,7 +150,12 @@ export class Following implements Lessor {
     for (;;) {
       const here = this.#here
       const left = this.#left.signal
-      const signal = AbortSignal.any([options.signal, left])
+      // By hand: AbortSignal.any would leave a trace of every watch on a signal that lives as long as this lessor.
+      const over = new AbortController()
+      const end = () => over.abort()
+      const { signal } = over
+      for (const either of [options.signal, left]) either.addEventListener('abort', end)
+      if (options.signal.aborted || left.aborted) end()
       try {
         for await (const events of here.watch(prefix, { ...options, ...(after !== undefined && { after }), signal })) {
           after = events[0]!.revision
@@ -160,6 +166,8 @@ export class Following implements Lessor {
         if (!isAway(error)) throw error
         await this.#alongInTime(error, here, options.signal)
         if (options.signal.aborted) return
+      } finally {
+        for (const either of [options.signal, left]) either.removeEventListener('abort', end)
       }
       const { revision } = await this.#here.read({ kind: 'summary' })
       after = revision
@@ -286,7 +294,7 @@ export class Following implements Lessor {
     if (this.#closed || this.#ended.signal.aborted || this.#here !== from) return there[Symbol.asyncDispose]()
     const left = this.#left
     this.#here = there
-    this.#left = new AbortController()
+    this.#left = manyHear()
     this.#settle()
     left.abort()
     await from[Symbol.asyncDispose]()
@@ -299,6 +307,13 @@ export class Following implements Lessor {
     await this.#here[Symbol.asyncDispose]()
     this.#ended.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
   }
+}
+
+/** Every watch listens to it. */
+function manyHear(): AbortController {
+  const controller = new AbortController()
+  setMaxListeners(0, controller.signal)
+  return controller
 }
 
 function isRemote(lessor: Lessor): lessor is Remote {

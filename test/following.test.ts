@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { turn } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import { Following } from '../src/following.ts'
@@ -330,4 +330,35 @@ test('one that is closed while it goes home leaves nothing open', async () => {
   closed!()
   await closing
   expect(there.signal.aborted).toBe(true)
+})
+
+test('a watch that is over leaves nothing behind on signals that live on', async () => {
+  const { clock, following } = houses()
+  await using lessor = await following()
+  await lessor.propose(acquire('ann', 'a'))
+  await clock.settle()
+  const any = vi.spyOn(AbortSignal, 'any')
+  const listening = new Map<AbortSignal, number>()
+  const { addEventListener, removeEventListener } = EventTarget.prototype
+  const count = (signal: EventTarget, more: number) => {
+    if (signal instanceof AbortSignal) listening.set(signal, (listening.get(signal) ?? 0) + more)
+  }
+  EventTarget.prototype.addEventListener = function (this: EventTarget, ...rest: Parameters<typeof addEventListener>) {
+    count(this, 1)
+    return addEventListener.apply(this, rest)
+  }
+  EventTarget.prototype.removeEventListener = function (this: EventTarget, ...rest: Parameters<typeof removeEventListener>) {
+    count(this, -1)
+    return removeEventListener.apply(this, rest)
+  }
+  const whole = new AbortController()
+  try {
+    for (let i = 0; i < 50; i++) for await (const _ of lessor.watch('', { after: 0, signal: whole.signal })) break
+  } finally {
+    Object.assign(EventTarget.prototype, { addEventListener, removeEventListener })
+  }
+  expect(any).not.toHaveBeenCalled()
+  any.mockRestore()
+  expect([...listening.values()].filter(left => left > 1)).toEqual([])
+  expect(listening.get(whole.signal)).toBe(0)
 })

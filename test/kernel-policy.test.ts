@@ -110,6 +110,51 @@ describe('recent events', () => {
     expect(recent.after(19_995)!.revisions.map(([first]) => first!.revision)).toEqual([19_996, 19_997, 19_998, 19_999, 20_000])
     expect(recent.after(19_989)).toBeUndefined()
   })
+
+  test('take bounded memory, however large each of them is', () => {
+    const recent = new RecentEvents(0)
+    const texts = { value: 'v'.repeat(16_384), key: 'k' } // one text that is shared: what is counted counts
+    for (let revision = 1; revision <= 60_000; revision++) recent.push([{ ...event(revision), ...texts }])
+    expect(recent.bytes).toBeLessThanOrEqual(64 << 20)
+    expect(recent.bytes).toBeGreaterThan(60 << 20)
+    expect(recent.after(57_000)).toBeUndefined()
+    expect(recent.after(59_990)!.revisions.length).toBe(8) // of 32 KiB each: a watcher that never reads keeps no more
+    expect(recent.after(59_998)!.upTo).toBe(60_000)
+  })
+
+  test('are all that came after a revision, or none, whatever their sizes', () => {
+    let seed = 1
+    const random = (below: number) => {
+      seed = (seed * 48_271) % 2_147_483_647
+      return seed % below
+    }
+    for (const [limit, bytes] of [
+      [50, 1e9],
+      [1_000, 4_000],
+      [200, 10_000],
+    ] as const) {
+      const recent = new RecentEvents(0, { limit, bytes })
+      const all: { readonly revision: number; readonly value: string }[] = []
+      for (let revision = 1; revision <= 3_000; revision++) {
+        const made = Array.from({ length: 1 + random(4) }, () => ({
+          ...event(revision),
+          value: 'x'.repeat(random(3) === 0 ? random(900) : 3),
+        }))
+        recent.push(made)
+        all.push(...made)
+        const after = Math.max(0, revision - random(60))
+        const given = recent.after(after)
+        expect(recent.bytes).toBeLessThanOrEqual(Math.max(bytes, 2 * 900))
+        if (given === undefined) {
+          const since = all.filter(one => one.revision >= after)
+          expect(since.length >= limit || since.reduce((sum, { value }) => sum + 2 * value.length, 0) > bytes - 1_800).toBe(true)
+        } else
+          expect(given.revisions.flat().map(({ value }) => value)).toEqual(
+            all.filter(one => one.revision > after && one.revision <= given.upTo).map(({ value }) => value),
+          )
+      }
+    }
+  })
 })
 
 describe('objects of the asker', () => {

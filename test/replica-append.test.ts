@@ -430,6 +430,79 @@ test('an owner refuses nothing while the fate of what it wrote itself is unknown
   expect((await owner.propose(acquire('bob', 'a'))).kind).toBe('granted')
 })
 
+for (const owned of [false, true])
+  describe(`while a lapse is under way to a${owned ? 'n owned' : ' shared'} log and the store says nothing certain`, () => {
+    async function undecided(rig: Rig, line: Line): Promise<Replica> {
+      const replica = await rig.open({ owned, line, patience: 400 })
+      granted(await replica.propose(acquire('ann', 'a', { ttl: 500 })))
+      granted(await replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
+      line.always = 'dropped'
+      await rig.clock.advance(700)
+      return replica
+    }
+
+    const asks: Record<string, (replica: Replica) => Promise<unknown>> = {
+      'a consistent read': replica => replica.read({ kind: 'resource', resource: 'b' }, { consistent: true }),
+      'an acquire that does not wait': replica => replica.propose(acquire('eve', 'b')),
+      'a release of what is gone': replica => replica.propose({ kind: 'release', lease: 7 }),
+      'a backup': async replica => {
+        for await (const _ of replica.backup()) break
+      },
+      'a watch from a later revision': async replica => {
+        const over = new AbortController()
+        for await (const _ of replica.watch('', { after: replica.revision + 5, signal: over.signal })) break
+      },
+    }
+    for (const [what, ask] of Object.entries(asks))
+      test(`${what} is answered within the replica's patience`, async () => {
+        const rig = new Rig()
+        const line = new Line()
+        await using replica = await undecided(rig, line)
+        const answer = fate(ask(replica))
+        await rig.clock.advance(420)
+        // Nothing of it was sent: whoever shares the log asks its end, and an owner, whose own entry may be that end, says that it cannot know.
+        if (owned) expect(answer.error?.code).toBe('UNAVAILABLE')
+        else expect(answer).toMatchObject({ settled: true })
+        if (!owned) expect(answer.error).toBe(undefined)
+        line.always = undefined
+        await rig.clock.advance(2_000)
+        expect(await leases(replica)).toEqual(['bob'])
+      })
+
+    test('a watch that is aborted before the end of the log is known ends at once', async () => {
+      const rig = new Rig()
+      const line = new Line()
+      await using replica = await undecided(rig, line)
+      line.ways.read.push(...Array.from({ length: 50 }, () => 10_000))
+      const over = new AbortController()
+      const told: unknown[] = []
+      const watching = (async () => {
+        for await (const events of replica.watch('', { after: replica.revision + 5, signal: over.signal })) told.push(events)
+      })()
+      const ended = fate(watching.then(() => 'ended'))
+      await rig.clock.settle()
+      over.abort()
+      await rig.clock.settle()
+      expect(ended.value).toBe('ended')
+      expect(told).toEqual([])
+      line.always = undefined
+      line.ways.read.length = 0
+      await rig.clock.advance(20_000)
+    })
+
+    test('nothing is left behind by those who ask and are answered', async () => {
+      const rig = new Rig()
+      const replica = await rig.open({ owned, patience: 400 })
+      granted(await replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
+      await rig.clock.settle()
+      const { waiting } = rig.clock
+      for (let i = 0; i < 20; i++) await asks['a consistent read']!(replica)
+      await rig.clock.settle()
+      expect(rig.clock.waiting).toBe(waiting)
+      await replica[Symbol.asyncDispose]()
+    })
+  })
+
 test('a snapshot that was overtaken while it was read is not loaded: watchers miss nothing and nothing is applied again', async () => {
   const rig = new Rig()
   let goOn = () => {}

@@ -113,6 +113,35 @@ for (const owned of [false, true]) {
       expect(await leases(replica)).toEqual(['ann'])
     })
 
+    for (const order of ['timers fire first', 'input is read first'])
+      test(`a lease renewed on waking has one ttl, and gains nothing from the stall before it, when ${order}`, async () => {
+        for (const stall of [5_000, 10_000]) {
+          const rig = new Rig()
+          await using replica = await rig.open({ owned })
+          const ann = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+          granted(await replica.propose(acquire('bob', 'b', { ttl: TTL }))) // not renewed: the stall is added to this one
+          await renew(replica, ann.lease)
+          await rig.clock.advance(TTL / 2)
+          let answer: Promise<readonly number[]> | undefined
+          const input = () => {
+            answer = renew(replica, ann.lease)
+          }
+          if (order.startsWith('input')) rig.clock.stall(stall, input)
+          else {
+            rig.clock.stall(stall)
+            input()
+          }
+          await rig.clock.settle()
+          expect(await answer).toEqual([TTL])
+          expect(replica.timing.stalls).toBe(1)
+          expect(replica.timing.stalled).toBeGreaterThan(stall - 300)
+          expect(replica.timing.stalled).toBeLessThanOrEqual(stall)
+          const gone = await timeUntilGone(rig, replica, ann.lease, { within: TTL + stall })
+          expect(gone).toBeGreaterThanOrEqual(TTL)
+          expect(gone).toBeLessThan(TTL + 300)
+        }
+      })
+
     test('closing leaves no timer', async () => {
       const rig = new Rig()
       const replica = await rig.open({ owned })

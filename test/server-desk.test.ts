@@ -358,3 +358,43 @@ test('a server that other machines can reach lets nobody in when its last key is
   expect(desk.gate.may(anyone(), 'read', 'a')).toBe(false)
   expect(await desk.propose({ key: 0, name: 'operator', operator: true }, acquire('ann', 'a'))).toMatchObject({ kind: 'granted' })
 })
+
+describe('a refused wait that would close a cycle', () => {
+  /** The key has `mine/a` and wants `mine/b`, whose holder waits for `secret/x`, whose holder waits for `mine/a`. */
+  async function ring(...allow: readonly { readonly verb: 'acquire' | 'read'; readonly prefix: string }[]) {
+    const world = await opened()
+    const { lessor, desk } = world
+    const made = await lessor.propose({ kind: 'key', name: 'k', hash: hashOf('secret'), allow })
+    if (made.kind !== 'done') throw new Error(made.kind)
+    await desk.gate.learn()
+    const caller = desk.gate.identify('secret')
+    const held = async (key: number, holder: string, resource: string) => {
+      const outcome = await lessor.propose(acquire(holder, resource, { ttl: 60_000 }), { key })
+      if (outcome.kind !== 'granted') throw new Error(outcome.kind)
+      return outcome.lease
+    }
+    const [a, b, x] = [await held(caller.key, 'me', 'mine/a'), await held(0, 'bob', 'mine/b'), await held(0, 'eve', 'secret/x')]
+    await lessor.propose(acquire('bob', 'secret/x', { wait: true, holding: [b] }))
+    await lessor.propose(acquire('eve', 'mine/a', { wait: true, holding: [x] }))
+    const asks = acquire('me', 'mine/b', { wait: true, holding: [a] })
+    return { ...world, [Symbol.asyncDispose]: () => world[Symbol.asyncDispose](), caller, asks }
+  }
+
+  test('names no resource that the key may not see, in its message or its facts', async () => {
+    await using world = await ring({ verb: 'acquire', prefix: 'mine' })
+    const { desk, caller, asks } = world
+    const outcomes = [await desk.propose(caller, asks), await desk.acquire(caller, asks, { wait: 100 })]
+    for (const outcome of outcomes) {
+      expect(outcome).toMatchObject({ kind: 'refused', code: 'DEADLOCK', facts: { cycle: ['mine/b', 'mine/a'] } })
+      expect(JSON.stringify(outcome)).not.toContain('secret')
+    }
+  })
+
+  test('names all of it to a key that may read it, and to the operator', async () => {
+    await using world = await ring({ verb: 'acquire', prefix: 'mine' }, { verb: 'read', prefix: 'secret' })
+    const { desk, caller, asks } = world
+    expect(await desk.propose(caller, asks)).toMatchObject({ facts: { cycle: ['mine/b', 'secret/x', 'mine/a'] } })
+    const operator = { key: 0, name: 'operator', operator: true } as const
+    expect(await desk.propose(operator, asks)).toMatchObject({ facts: { cycle: ['mine/b', 'secret/x', 'mine/a'] } })
+  })
+})

@@ -1176,8 +1176,17 @@ function stalled(c: Court, { appending = false, arrived = 200 } = {}): number {
   const lease = c.acquire('a', 'x', { ttl: 400 })
   c.referee.server = {
     arrivedWhileStalled: new Map([[lease, arrived]]),
-    machine: { lastStall: { from: 100, to: 600, appending } },
+    renewals: new Map(),
+    machine: { lastStall: { from: 100, to: 600, appending }, life: 1, rough: -1 },
   }
+  return lease
+}
+
+/** A server that stood still from 100 to 600, and acknowledged a renewal at 600. */
+function renewedOnWaking(c: Court, { life = 1, rough = -1, losses = 0 } = {}): number {
+  const lease = stalled(c, { arrived: 50 })
+  c.referee.server!.renewals.set(lease, { at: 600, term: 400, life, losses })
+  Object.assign(c.referee.server!.machine, { rough })
   return lease
 }
 
@@ -1206,6 +1215,18 @@ judged(
     },
   },
   { 'it lapses the moment the server wakes': c => lapseAt(c, stalled(c, { arrived: 450 }), 610) },
+)
+
+judged(
+  'S5',
+  {
+    'it lapses one term after the renewal': c => lapseAt(c, renewedOnWaking(c), 1_010),
+    'its end waited behind an append that failed': c => lapseAt(c, renewedOnWaking(c, { rough: 900 }), 5_000),
+    'the server was killed since': c => lapseAt(c, renewedOnWaking(c, { life: 0 }), 5_000),
+    'the log lost entries since': c => lapseAt(c, renewedOnWaking(c, { losses: -1 }), 5_000),
+    'its end was proposed in time, and arrived late': c => lapseAt(c, renewedOnWaking(c), 5_000, 1_010),
+  },
+  { 'a stall from before the renewal is added to its term': c => lapseAt(c, renewedOnWaking(c), 1_010 + 1_000) },
 )
 
 judged(

@@ -1,7 +1,7 @@
 /** Acquiring: everything that can be wrong is found before anything changes. */
 import { allowed, allowedSomewhere, beyond, mayRelease, mayTouch, namesHeld } from './authority.ts'
 import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from './command.ts'
-import { cycle } from './deadlock.ts'
+import { cycle, deadlockMessage } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { end } from './end.ts'
 import { attach, badAttachment, entryRefusal } from './entry.ts'
@@ -19,6 +19,7 @@ import {
   hangOn,
   type Lease,
   LIVE,
+  leasesOf,
   openLease,
   type Resource,
   rareOf,
@@ -108,7 +109,7 @@ export function overQuota(state: State, holder: string, wants: readonly Wanted[]
     const most = rule(state, resource, 'quota')
     if (most === 0) continue
     let has = 0
-    for (const lease of state.leases.values()) if (lease.holder.name === holder && wantsUnder(lease, prefix)) has++
+    for (const lease of leasesOf(state, holder)) if (wantsUnder(lease, prefix)) has++
     if (has >= most)
       return refuse(state, 'LIMIT', `${holder} has ${has} leases under ${prefix}, as many as its policy allows`, { quota: most })
   }
@@ -268,14 +269,14 @@ function cannotWait(
   if (any !== undefined || steal !== undefined) return undefined
   const path = cycle(state, wants, rank, holding)
   if (path === undefined) return undefined
-  return refuse(state, 'DEADLOCK', `waiting would close a cycle: ${path.join(' → ')} → what the asker holds; release that first`, {
-    cycle: path,
-  })
+  return refuse(state, 'DEADLOCK', deadlockMessage(path), { cycle: path })
 }
 
 /** Even if all others let go, what the asker keeps would still be in its way. */
 function blocksItself(state: State, resource: Resource, want: Wanted, holding: readonly number[]): boolean {
-  const own = resource.grants.filter(given => given.lease.status !== FROZEN && holding.includes(given.lease.id))
+  // Looked for among the asker's leases: of the resource's holders there may be thousands.
+  const kept = holding.map(id => findLease(state, id)!).filter(({ status }) => status !== FROZEN)
+  const own = kept.flatMap(({ grants }) => grants.filter(given => given.resource === resource))
   if (want.shared) return own.some(given => !given.shared)
   const units = own.reduce((sum, given) => sum + given.units, want.units)
   return own.some(given => given.shared) || units > rule(state, resource.name, 'capacity')

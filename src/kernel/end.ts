@@ -20,6 +20,7 @@ import {
   type Lease,
   LIVE,
   NO_GRANTS,
+  placeOfGrant,
   rareOf,
   SLOTS,
   type Slot,
@@ -71,8 +72,10 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
 
 function removeGrant(grant: Grant, freed: Freed): void {
   const { resource } = grant
+  const at = placeOfGrant(resource.grants, grant.token)
+  if (at < resource.pressed) resource.pressed--
   if (resource.grants.length === 1) resource.grants = NO_GRANTS
-  else resource.grants.splice(resource.grants.indexOf(grant), 1)
+  else resource.grants.splice(at, 1)
   if (grant.shared) resource.sharers--
   else resource.used -= grant.units
   freed.add(resource)

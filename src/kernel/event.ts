@@ -51,8 +51,12 @@ export interface Event {
 /** Whether a watch wants it. */
 export type Wanted = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
 
-/** Answers carry at most so many revisions; whoever is further behind asks again from where that ended. One who never reads keeps an answer. */
+/** Answers carry at most so much; whoever is further behind asks again from where that ended. One who never reads keeps an answer. */
 const MOST_REVISIONS = 128
+const MOST_ANSWERED = 256 * 1_024
+/** What the texts of all events together may take. One key that rewrites one large entry would else fill the memory of every replica. */
+const MOST_BYTES = 64 * 1_024 * 1_024
+const FIRST_SLOTS = 64
 
 /**
  * The last events, so that a watch can go on after revision r, or learn that it must begin anew.
@@ -62,15 +66,23 @@ const MOST_REVISIONS = 128
  */
 export class RecentEvents {
   readonly #limit: number
-  readonly #ring: Kept[] = []
-  /** The oldest, once the ring is full. */
+  readonly #most: number
+  #ring: (Kept | undefined)[] = []
   #oldest = 0
+  #count = 0
+  #bytes = 0
   #forgotten: number
 
-  /** `start`: the revision of the state one begins with; what came before is not known here. */
-  constructor(start: number, { limit = 100_000 }: { readonly limit?: number } = {}) {
+  /** `start`: the revision of the state one begins with; what came before is not known here. At most `limit` events and `bytes` of their texts are kept. */
+  constructor(start: number, { limit = 100_000, bytes = MOST_BYTES }: { readonly limit?: number; readonly bytes?: number } = {}) {
     this.#forgotten = start
     this.#limit = limit
+    this.#most = bytes
+  }
+
+  /** What the texts of the kept events take, at two bytes for each unit of UTF-16. */
+  get bytes(): number {
+    return this.#bytes
   }
 
   /** All events of one revision: those from `first` on. */
@@ -79,16 +91,37 @@ export class RecentEvents {
       const event = events[i]!
       // What was seen before may be among what was lost: everyone begins anew.
       if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
-      if (this.#ring.length < this.#limit) {
-        this.#ring.push(new Kept(event))
-        continue
-      }
-      const slot = this.#ring[this.#oldest]!
-      // What is left of its revision is no longer whole: all of it is forgotten.
-      this.#forgotten = Math.max(this.#forgotten, slot.revision)
-      slot.write(event)
-      this.#oldest = (this.#oldest + 1) % this.#limit
+      const bytes = textBytes(event)
+      while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
+      this.#keep(event, bytes)
     }
+  }
+
+  #keep(event: Event, bytes: number): void {
+    if (this.#count === this.#ring.length) this.#grow()
+    const place = (this.#oldest + this.#count) % this.#ring.length
+    const slot = this.#ring[place]
+    if (slot === undefined) this.#ring[place] = new Kept(event, bytes)
+    else slot.write(event, bytes)
+    this.#count++
+    this.#bytes += bytes
+  }
+
+  #forget(): void {
+    const slot = this.#at(0)
+    // What is left of its revision is no longer whole: all of it is forgotten.
+    this.#forgotten = Math.max(this.#forgotten, slot.revision)
+    this.#bytes -= slot.bytes
+    slot.clear()
+    this.#oldest = (this.#oldest + 1) % this.#ring.length
+    this.#count--
+  }
+
+  #grow(): void {
+    const ring = new Array<Kept | undefined>(Math.min(this.#limit, Math.max(FIRST_SLOTS, 2 * this.#ring.length)))
+    for (let i = 0; i < this.#count; i++) ring[i] = this.#at(i)
+    this.#ring = ring
+    this.#oldest = 0
   }
 
   /**
@@ -98,7 +131,7 @@ export class RecentEvents {
   after(revision: number, wanted?: Wanted): { readonly revisions: readonly Event[][]; readonly upTo: number } | undefined {
     if (revision < this.#forgotten) return undefined
     let low = 0
-    let high = this.#ring.length
+    let high = this.#count
     while (low < high) {
       const middle = (low + high) >>> 1
       if (this.#at(middle).revision > revision) high = middle
@@ -107,11 +140,13 @@ export class RecentEvents {
     const revisions: Event[][] = []
     let last: Event[] = []
     let upTo = revision
-    for (let i = low; i < this.#ring.length; i++) {
+    let bytes = 0
+    for (let i = low; i < this.#count; i++) {
       const kept = this.#at(i)
-      if (kept.revision !== upTo && revisions.length === MOST_REVISIONS) break
+      if (kept.revision !== upTo && (revisions.length === MOST_REVISIONS || bytes >= MOST_ANSWERED)) break
       upTo = kept.revision
       if (wanted !== undefined && !wanted(kept)) continue
+      bytes += kept.bytes
       if (last.length > 0 && last[0]!.revision === upTo) last.push(kept.read())
       else {
         last = [kept.read()]
@@ -139,12 +174,14 @@ class Kept {
   value: string | undefined
   cause: string | undefined
   by: string | undefined
+  bytes = 0
 
-  constructor(event: Event) {
-    this.write(event)
+  constructor(event: Event, bytes: number) {
+    this.write(event, bytes)
   }
 
-  write(event: Event): void {
+  write(event: Event, bytes: number): void {
+    this.bytes = bytes
     this.revision = event.revision
     this.lease = event.lease
     this.token = event.token ?? 0
@@ -158,8 +195,22 @@ class Kept {
     this.by = event.by
   }
 
+  /** Lets go of its texts. */
+  clear(): void {
+    this.bytes = 0
+    this.holder = this.resource = this.key = this.value = this.cause = this.by = undefined
+  }
+
   read(): Event {
     const { revision, type, lease, holder, resource, token, key, value, cause, by, at } = this
     return { revision, type, lease, holder, resource, token: token === 0 ? undefined : token, key, value, cause, by, at }
   }
+}
+
+function textBytes({ holder, resource, key, value, cause, by }: Event): number {
+  return 2 * (units(holder) + units(resource) + units(key) + units(value) + units(cause) + units(by))
+}
+
+function units(text: string | undefined): number {
+  return text === undefined ? 0 : text.length
 }

@@ -1,7 +1,7 @@
 /** Who may take what is free, and who waits for it. The order of a queue is the same wherever a waiter stands in it, so waiting for several things cannot lock up. */
 import type { Want } from './command.ts'
 import type { Effects } from './effects.ts'
-import { emit, emitForGrant, startTimer } from './effects.ts'
+import { cancelTimer, emit, emitForGrant, startTimer } from './effects.ts'
 import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
 import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from './state.ts'
@@ -107,20 +107,30 @@ export function joinQueues(state: State, lease: Lease): void {
   }
   for (const kept of holding) {
     const waiters = state.keeping.get(kept)
-    if (waiters === undefined) state.keeping.set(kept, [lease])
-    else waiters.push(lease)
+    if (waiters === undefined) state.keeping.set(kept, new Set([lease]))
+    else waiters.add(lease)
   }
 }
 
 /** Someone waits: holders that a policy limits to so long while others wait begin to count. */
 export function pressHolders(state: State, effects: Effects, resource: Resource): void {
+  const { grants } = resource
+  if (resource.pressed === grants.length) return
   const maxHold = rule(state, resource.name, 'maxHold')
   if (maxHold === 0) return
-  for (const { lease } of resource.grants) {
+  // Those before were seen when the last waiter came: twenty thousand who share it are not asked again for each.
+  for (; resource.pressed < grants.length; resource.pressed++) {
+    const { lease } = grants[resource.pressed]!
     if (lease.status === FROZEN || lease.rare?.timers?.[HOLD] !== undefined) continue
     touch(state, lease)
     startTimer(state, effects, lease, HOLD, maxHold)
   }
+}
+
+/** This holder need not count any more, until another waiter comes. */
+export function relaxHolder(effects: Effects, lease: Lease): void {
+  cancelTimer(effects, lease, HOLD)
+  for (const { resource } of lease.grants) resource.pressed = 0
 }
 
 /** Takes it out of every queue; what it stood in the way of is looked at by `settle`. */
@@ -132,8 +142,8 @@ export function leaveQueues(state: State, lease: Lease, freed: Freed): void {
     freed.add(resource)
   }
   for (const kept of lease.rare!.holding) {
-    const waiters = state.keeping.get(kept)!.filter(waiter => waiter !== lease)
-    if (waiters.length === 0) state.keeping.delete(kept)
-    else state.keeping.set(kept, waiters)
+    const waiters = state.keeping.get(kept)!
+    waiters.delete(lease)
+    if (waiters.size === 0) state.keeping.delete(kept)
   }
 }

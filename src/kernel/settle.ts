@@ -15,11 +15,14 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
 
 /**
  * Whatever else is free is looked at together with the first, by rank and not queue after queue: one who wants two of the things must not get
- * them before another who stands ahead of it for the second alone. Those who were passed over need not be asked again: a grant leaves
- * less room, and moves up only those behind.
+ * them before another who stands ahead of it for the second alone.
+ *
+ * A waiter is tried once, however many queues it stands in: a grant leaves less room, so the waiter is refused again until it comes to stand first in a
+ * `fifo` queue. In a pool every waiter stands in the queue of every member, and each try looks at every member.
  */
 function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
   const turns = new Turns()
+  const refused = new Set<Lease>()
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
     const { resource, next } = walk
@@ -27,17 +30,21 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
     // Where it stands, or stood before it was granted on another's walk.
     let at = place(resource.queue, rank, next.id)
     if (resource.queue[at] === next) {
-      const chosen = choose(state, wants, any, rank, next.id)
+      const chosen = refused.has(next) ? undefined : choose(state, wants, any, rank, next.id)
       if (chosen === undefined) {
-        at = rule(state, resource.name, 'queue') === 'fit' ? at + 1 : resource.queue.length
+        refused.add(next)
+        at = behind(state, resource, at, refused)
       } else {
         touch(state, next)
         leaveQueues(state, next, freed)
         Object.assign(rareOf(next), { wants: [], any: 0, holding: [] })
         grant(state, effects, next, chosen)
         // Who watches a queue that it leaves empty-handed hears nothing of the grant.
-        for (const want of wants)
+        for (const want of wants) {
           if (!chosen.includes(want)) emit(state, effects, 'withdrawn', next, { resource: want.resource, cause: ELSEWHERE })
+          mayTryAgain(state, want.resource, refused)
+        }
+        if (isSpent(state, resource)) at = resource.queue.length
       }
     }
     goOn(state, turns, walk, resource.queue[at])
@@ -45,9 +52,32 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
   }
 }
 
+/** The next place in a queue whose waiter was not served. Nobody overtakes in a `fifo` queue. */
+function behind(state: State, { name, queue }: Resource, at: number, refused: ReadonlySet<Lease>): number {
+  if (rule(state, name, 'queue') !== 'fit') return queue.length
+  let next = at + 1
+  while (next < queue.length && refused.has(queue[next]!)) next++
+  return next
+}
+
+/** A waiter has left this queue: whoever now stands first there may be served after all. */
+function mayTryAgain(state: State, name: string, refused: Set<Lease>): void {
+  const first = state.resources.get(name)?.queue[0]
+  if (first !== undefined && refused.has(first) && rule(state, name, 'queue') === 'fifo') refused.delete(first)
+}
+
+/**
+ * No waiter can get any of it: its queue need not be gone through. (Logs under rules version 1 may hold a waiter that was overlooked and is served by such
+ * a walk; they are replayed as they were decided.)
+ */
+function isSpent(state: State, { name, sharers, used }: Resource): boolean {
+  return state.rules >= 2 && sharers === 0 && used >= rule(state, name, 'capacity')
+}
+
 function begin(state: State, turns: Turns, resource: Resource): void {
   const next = resource.queue[0]
   if (next === undefined) return dropIfIdle(state, resource)
+  if (isSpent(state, resource)) return
   goOn(state, turns, { resource, next }, next)
 }
 

@@ -125,6 +125,8 @@ export interface Resource {
   queue: Lease[]
   /** It stands in `freed`. */
   freed: boolean
+  /** Derived: of so many of `grants`, from the front, the holders are frozen or count how long they hold while others wait. See queue.ts. */
+  pressed: number
 }
 
 export interface Attached {
@@ -236,8 +238,10 @@ export interface State {
   readonly keys: Map<number, Key>
   readonly proposers: Map<number, Proposer>
   readonly answers: Answers
-  /** Who waits while keeping a lease: derived from `holding`, for finding cycles. */
-  readonly keeping: Map<number, Lease[]>
+  /** Who waits while keeping a lease, in the order they came: derived from `holding`, for finding cycles. */
+  readonly keeping: Map<number, Set<Lease>>
+  /** Derived, and only once a quota was asked for: the leases of each holder's name. Most logs have no quota, and a million leases. */
+  byHolder: Map<string, Set<Lease>> | undefined
   readonly counts: { waiting: number; suspect: number; frozen: number }
   /** What a command has freed and nobody has looked at yet. Empty between commands. */
   readonly freed: Freed
@@ -287,6 +291,7 @@ export function found(wall = 0, rules = RULES): State {
     proposers: new Map(),
     answers: new Answers(),
     keeping: new Map(),
+    byHolder: undefined,
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new Freed(),
     saving: undefined,
@@ -387,7 +392,23 @@ export function openLease(
 export function addLease(state: State, lease: Lease): void {
   state.leases.set(lease.id - state.origin, lease)
   lease.holder.leases++
+  if (state.byHolder !== undefined) addToHolder(state.byHolder, lease)
   if (lease.key !== 0) state.madeWith.set(lease.key, (state.madeWith.get(lease.key) ?? 0) + 1)
+}
+
+function addToHolder(byHolder: Map<string, Set<Lease>>, lease: Lease): void {
+  const own = byHolder.get(lease.holder.name)
+  if (own === undefined) byHolder.set(lease.holder.name, new Set([lease]))
+  else own.add(lease)
+}
+
+/** All leases of whoever bears this name, whichever process it is. The first call walks over everything. */
+export function leasesOf(state: State, holder: string): Iterable<Lease> {
+  if (state.byHolder === undefined) {
+    state.byHolder = new Map()
+    for (const lease of state.leases.values()) addToHolder(state.byHolder, lease)
+  }
+  return state.byHolder.get(holder) ?? NOBODY
 }
 
 /** From here on it ends with its parent. */
@@ -432,6 +453,8 @@ function uncount(state: State, key: number): void {
 export function dropLease(state: State, lease: Lease): void {
   state.leases.delete(lease.id - state.origin)
   leaveHolder(state, lease.holder)
+  const own = state.byHolder?.get(lease.holder.name)
+  if (own?.delete(lease) && own.size === 0) state.byHolder!.delete(lease.holder.name)
   uncount(state, lease.key)
 }
 
@@ -455,10 +478,22 @@ export function withGrant(grants: Grant[], grant: Grant): Grant[] {
   return grants
 }
 
+/** Where the grant with this token stands among those of its resource, which are in the order of their tokens. */
+export function placeOfGrant(grants: readonly Grant[], token: number): number {
+  let low = 0
+  let high = grants.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (grants[middle]!.token < token) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
 export function resourceOf(state: State, name: string): Resource {
   let resource = state.resources.get(name)
   if (resource === undefined) {
-    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NOBODY, freed: false }
+    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NOBODY, freed: false, pressed: 0 }
     state.resources.set(name, resource)
   }
   return resource

@@ -4,13 +4,14 @@
  */
 
 import type { Aged, AgedTogether, Due, Run, Tick } from './command.ts'
-import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
+import { type Effects, emit, restartTerm } from './effects.ts'
 import { end } from './end.ts'
 import { decayFlaps } from './flap.ts'
 import type { Freed } from './freed.ts'
 import { noteRun, raiseCounters } from './lineage.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
+import { relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
@@ -18,7 +19,6 @@ import {
   BREAK,
   CAP,
   findLease,
-  HOLD,
   type Lease,
   LIVE,
   QUIET,
@@ -55,7 +55,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
     end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
-    cancelTimer(effects, lease, HOLD)
+    relaxHolder(effects, lease)
     return nothing()
   }
   settle(state, effects, freed)

@@ -18,7 +18,7 @@ export interface CacheOptions<V> {
   readonly load: (key: string, lease: { readonly token: number; readonly signal: AbortSignal }) => V | PromiseLike<V>
   /**
    * Where `write` puts a value. The token fences it; the signal says when to stop. Left out, the source is written by whoever calls `write`, before
-   * that: then `write` makes everybody load it anew, and is itself served from the value it was given for a term.
+   * that: then `write` makes everybody load it anew, the caller included. Of two who write at once, the source alone knows which value came last.
    */
   readonly save?: (key: string, value: V, lease: { readonly token: number; readonly signal: AbortSignal }) => void | PromiseLike<void>
   /** The term of a reader; `'auto'` chooses it from how often is read and written. */
@@ -97,25 +97,9 @@ export class Cache<V> implements AsyncDisposable {
     if (own !== undefined) await this.#drop(key, own)
     if (this.#ttl === 'auto') await this.#countSharers(key)
     const resource = this.#prefix + key
-    let token = 0
     await this.#leases.request(resource, { recall: true, ...(wait !== undefined && { wait }) }, async lease => {
-      token = lease.token
       await save?.(key, value, lease)
     })
-    if (save === undefined && this.term > 0) await this.#keepWritten(key, value, token)
-  }
-
-  /** What was written is what is served here, unless another has written since: the last grant that ended must be that of our own write. */
-  async #keepWritten(key: string, value: V, token: number): Promise<void> {
-    const writing = this.#load(key, this.term, async lease => {
-      const { value: past } = await this.#leases.read({ kind: 'history', resource: this.#prefix + key }, { consistent: true })
-      const last = past.reduce((highest, grant) => Math.max(highest, grant.token), 0)
-      return last === token ? value : this.#options.load(key, lease)
-    })
-    // One who asked meanwhile has begun to load already: that is as new.
-    if (this.#kept.has(key)) return writing.then(({ lease }) => this.#release(lease)).catch(() => {})
-    this.#keepUp(key, writing)
-    await writing.then(kept => kept.value).catch(() => {}) // told to whoever asks for it
   }
 
   /** The term that readers get now: 0 when caching would cost more than it saves. */

@@ -258,15 +258,32 @@ export class Outbox {
     return unsent
   }
 
-  /** What was put here so far is settled in that order: when the last of it is, all is. */
-  async allSettled(): Promise<void> {
-    const sent = this.#flight?.settled === false ? this.#flight.waiting : undefined
-    const waiting = this.#nextWaiting.length > 0 ? this.#nextWaiting : (this.#backlog.at(-1)?.waiting ?? sent)
-    const last = waiting?.at(-1)
-    if (waiting === undefined || last === undefined) return
+  /** Nothing waits, and nothing is under way. */
+  get idle(): boolean {
+    return this.#nextWaiting.length === 0 && this.#backlog.length === 0 && this.#flight?.settled !== false
+  }
+
+  /** Everything that was put here so far has been settled. */
+  allSettled(): Promise<void> {
+    return this.#lastSettled(() => true)
+  }
+
+  /** Every caller that waits here now has been answered, be it with `UNKNOWN`. What the timekeeper proposed may still be under way. */
+  answered(): Promise<void> {
+    return this.#lastSettled(({ patient, told }) => !patient && told !== NOBODY)
+  }
+
+  /** What was put here is settled in that order: when the last of those that count is, all of them are. */
+  async #lastSettled(counts: (waiting: Waiting) => boolean): Promise<void> {
+    const sent = this.#flight?.settled === false ? this.#flight.waiting : []
+    const queued = [this.#nextWaiting, ...this.#backlog.map(({ waiting }) => waiting).reverse(), sent]
+    const waiting = queued.find(some => some.some(counts))
+    const place = waiting?.findLastIndex(counts)
+    if (waiting === undefined || place === undefined) return
+    const last = waiting[place]!
     await new Promise<void>(resolve => {
       const { told } = last
-      waiting[waiting.length - 1] = {
+      waiting[place] = {
         ...last,
         told: {
           settle: outcome => {

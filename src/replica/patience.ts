@@ -1,5 +1,5 @@
 /** How those who wait on a store wait. */
-import type { Clock } from '../clock.ts'
+import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 
 /** The store may work again, and nothing was decided on wrong ground. */
@@ -19,6 +19,14 @@ export function pauseUnless(clock: Clock, ms: number, signal: AbortSignal): Prom
       resolve()
     })
     signal.addEventListener('abort', stop, { once: true })
+  })
+}
+
+/** Gives up waiting after `ms` with what `late` says; what was waited for goes on. An answer that waits to be read comes first. Leaves no timer behind. */
+export function within<T>(clock: Clock, ms: number, promise: Promise<T>, late: () => LeaseError): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const cancel = afterReading(clock, ms, () => reject(late()))
+    promise.then(resolve, reject).then(cancel)
   })
 }
 

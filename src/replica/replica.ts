@@ -26,7 +26,7 @@ import { written } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
 import { Lists } from './lists.ts'
 import { type Flight, Outbox } from './outbox.ts'
-import { isTransient, orAborted, pauseUnless } from './patience.ts'
+import { isTransient, orAborted, pauseUnless, within } from './patience.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { view } from './view.ts'
 import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
@@ -426,12 +426,25 @@ export class Replica implements Lessor {
 
   // Reading
 
-  /** What was proposed here before is applied, and the log has been read to its end as of now. */
-  async #atTheEnd(): Promise<void> {
+  /**
+   * What callers proposed here before is applied, and the log has been read to its end as of now. `UNAVAILABLE` after `patience`: the store may be silent for
+   * ever, and nothing that waits here was sent.
+   */
+  #atTheEnd(): Promise<void> {
+    if (this.#owned && this.#outbox.idle) return Promise.resolve()
+    return within(this.#clock, this.#patience, this.#reachTheEnd(), () => silent(this.#patience))
+  }
+
+  async #reachTheEnd(): Promise<void> {
+    if (!this.#owned) {
+      // Not what the timekeeper proposed: nobody was told of it, and the end of the log says what became of it.
+      await this.#outbox.answered()
+      this.#mustBeOpen()
+      return this.#follower.toTheEnd()
+    }
     const asked = this.#outbox.lastSeq
     await this.#outbox.allSettled()
     this.#mustBeOpen()
-    if (!this.#owned) return this.#follower.toTheEnd()
     // An owner's end of the log is what it wrote itself; while the fate of that is unknown, so is the end.
     if (this.#outbox.undecided(asked))
       throw new LeaseError('UNAVAILABLE', 'the store has not answered yet: nothing can be said about the end of the log; ask again')
@@ -466,7 +479,13 @@ export class Replica implements Lessor {
 
   async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     // One who has seen more than we have: catch up first.
-    if (after !== undefined && after > this.#state.revision) await this.#atTheEnd()
+    if (after !== undefined && after > this.#state.revision)
+      try {
+        await orAborted(this.#atTheEnd(), signal)
+      } catch (error) {
+        if (signal.aborted) return
+        throw error
+      }
     let revision = after ?? this.#state.revision
     const wanted = wantedBy(prefix, types)
     using news = this.#follower.news(signal)
@@ -573,6 +592,13 @@ export class Replica implements Lessor {
     await this.#store[Symbol.asyncDispose]()
     await this.#tailing
   }
+}
+
+function silent(patience: number): LeaseError {
+  return new LeaseError(
+    'UNAVAILABLE',
+    `no answer from the store for ${patience} ms: the end of the log is not known, and nothing was sent; ask again`,
+  )
 }
 
 function wantedBy(prefix: string, types: readonly EventType[] | undefined): Wanted | undefined {

@@ -6,7 +6,8 @@
  *   the log says has aged. Each of these is a lower bound, so a proposal can be late and never early.
  * - In a run that is owned, renewals may have been kept in memory, so the age of an entry says nothing about when its lease was last
  *   renewed. There only marks count: they are written for leases whose next renewal will be written too.
- * - After a stall, what waits is read first, and the stall is added to every timer: the silence was ours.
+ * - After a stall, what waits is read first, and the stall is added to every timer: the silence was ours. The stall is added before any timer is
+ *   started or restarted after waking: such a timer did not run during the stall, and must not gain from it.
  */
 import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
@@ -86,9 +87,13 @@ export class Timekeeper {
   #cohort = false
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
-  /** When the real timer should fire. Later than what it is armed for when that was overdue already: no stall of ours. */
-  #expected = 0
-  #beat = 0
+  /**
+   * When the real timer should fire, on the wheel's time; never while none is set. Later than what it is armed for when that was overdue already: no
+   * stall of ours.
+   */
+  #expected = Number.POSITIVE_INFINITY
+  /** How much of the present lateness of the real timer has been added to the stalls already. */
+  #added = 0
   /** How late timers fire of late. A loop with much to do in every turn reads all its input in every turn: that is no stall. */
   #usual = 0
   #judging = false
@@ -108,8 +113,22 @@ export class Timekeeper {
     this.#turn = turn
   }
 
-  /** The wheel's time: monotonic, from when this began, less all the time that we stood still. */
+  /**
+   * The wheel's time: monotonic, from when this began, less all the time that we stood still. Input may be read before the overdue timer fires, so a
+   * stall is noticed here and not only there: a renewal that is read first would otherwise be credited with a stall that it did not live through.
+   */
   now(): number {
+    const now = this.#elapsed()
+    const late = now - this.#expected
+    if (late <= 0 || (this.#added === 0 && !this.#isStall(late))) return now
+    if (this.#added === 0) this.seen.stalls++
+    this.seen.stalled += late
+    this.#added += late
+    this.#stalls += late
+    return now - late
+  }
+
+  #elapsed(): number {
     return this.#clock.now() - this.#origin - this.#stalls
   }
 
@@ -306,8 +325,8 @@ export class Timekeeper {
     const at = Math.min(next, now + BEAT)
     this.#cancel?.()
     this.#armedFor = at
-    this.#expected = Math.max(at, now)
-    if (this.#cancel === undefined) this.#beat = now
+    // One that is overdue stays so: whatever comes sooner is not what the loop was late for.
+    this.#expected = Math.min(this.#expected, Math.max(at, now))
     this.#cancel = this.#clock.after(Math.max(0, at - now), () => this.#fire())
   }
 
@@ -315,21 +334,26 @@ export class Timekeeper {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
     const now = this.now()
-    const late = now - this.#expected
-    const stall = this.#isStall(late) ? Math.max(late, now - this.#beat - BEAT) : 0
+    const late = this.#added + Math.max(0, now - this.#expected)
+    const stood = this.#added > 0
     this.#usual += (Math.min(late, 4 * STALL) - this.#usual) / 8
-    this.#beat = now
-    if (stall === 0 && (this.#wheel.next() ?? Number.POSITIVE_INFINITY) > now && !this.#markTogetherDue(now)) return this.#arm()
+    this.#expect(Number.POSITIVE_INFINITY)
+    if (!stood && (this.#wheel.next() ?? Number.POSITIVE_INFINITY) > now && !this.#markTogetherDue(now)) return this.#arm()
     this.#judging = true
-    void this.#judge(stall)
+    void this.#judge()
+  }
+
+  #expect(time: number): void {
+    this.#expected = time
+    this.#added = 0
   }
 
   #isStall(late: number): boolean {
     return late > STALL + 2 * this.#usual
   }
 
-  /** Reads what waits, allows for the stall, and only then says what is due. Never throws: it runs off a timer. */
-  async #judge(stall: number): Promise<void> {
+  /** Reads what waits, allows for further stalls, and only then says what is due. Never throws: it runs off a timer. */
+  async #judge(): Promise<void> {
     // Overdue timers fire before queued input is read; a renewal may be waiting in a socket or in the log. Read first, then judge.
     // Whoever stood still while it read begins again: the answer may have come before what was sent meanwhile was read.
     let read: boolean
@@ -340,51 +364,38 @@ export class Timekeeper {
         read = false // the reader tells its own story
       })
       more = await this.#stalledWhile(reading)
-      stall += more
     } while (more > 0)
     this.#judging = false
     if (this.#stopped) return
-    if (stall > 0) {
-      this.#stalls += stall
-      this.seen.stalls++
-      this.seen.stalled += stall
-    }
-    // Whoever cannot read cannot judge either: looked at again at the next beat. The stall was one all the same.
+    // Whoever cannot read cannot judge either: looked at again at the next beat.
     if (!read) return this.#armAgain()
     this.#judgeNow()
     this.#arm()
   }
 
-  /** How long we stood still while something else, however slow, was waited for. */
+  /** How long we stood still while something else, however slow, was waited for. It has been added to the stalls. */
   async #stalledWhile(work: Promise<void>): Promise<number> {
-    let stalled = 0
-    let expected = 0
+    const before = this.#stalls
     let cancel = () => {}
-    const look = () => {
-      const late = this.now() - expected
-      if (this.#isStall(late)) stalled += late
-    }
     const beat = () => {
-      expected = this.now() + STALL
-      cancel = this.#clock.after(STALL, () => {
-        look()
-        beat()
-      })
+      this.#expect(this.now() + STALL)
+      cancel = this.#clock.after(STALL, beat)
     }
     beat()
     try {
       await work
-      look() // its timer may be overdue, and not have fired yet
-      return stalled
+      this.now() // its timer may be overdue, and not have fired yet
+      return this.#stalls - before
     } finally {
       cancel()
+      this.#expect(Number.POSITIVE_INFINITY)
     }
   }
 
   #armAgain(): void {
     if (this.#stopped || this.#cancel !== undefined) return
-    this.#beat = this.now()
-    this.#expected = this.#armedFor = this.#beat + BEAT
+    this.#armedFor = this.now() + BEAT
+    this.#expect(this.#armedFor)
     this.#cancel = this.#clock.after(BEAT, () => this.#fire())
   }
 

@@ -93,10 +93,11 @@ export class Desk implements AsyncDisposable {
       const options = this.#admit(caller, asks, asked)
       const command = signed(caller, asks)
       const concern = this.#audit.concern(command, options.key, this.gate.administers(caller, options.key))
-      if (concern === undefined && lessor.submit !== undefined) return lessor.submit(command, options, told)
+      const seen = command?.kind === 'acquire' && command.holding !== undefined ? this.#censored(caller, told) : told
+      if (concern === undefined && lessor.submit !== undefined) return lessor.submit(command, options, seen)
       const forbidden = this.#mayNotMove(caller, command)
       const outcome = forbidden === undefined ? lessor.propose(command, options) : Promise.resolve(forbidden)
-      tell(told, concern === undefined ? outcome : this.#audited(caller, command, outcome, concern))
+      tell(seen, concern === undefined ? outcome : this.#audited(caller, command, outcome, concern))
     } catch (error) {
       told.fail(error)
     }
@@ -113,6 +114,11 @@ export class Desk implements AsyncDisposable {
     const message =
       'moving leases to another store is for the operator: run leasehold migrate where the store itself can be opened, or name the place in the configuration of the server ("serve": {"moveTo": ["…"]})'
     return { kind: 'refused', revision: 0, code: 'FORBIDDEN', message, facts: {} }
+  }
+
+  /** Only a waiter that declares what it holds can be refused because of what others hold. */
+  #censored(caller: Caller, told: Told): Told {
+    return { settle: outcome => told.settle(this.gate.refusal(caller, outcome)), fail: error => told.fail(error) }
   }
 
   #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: Asked): ProposeOptions & { readonly key: number } {

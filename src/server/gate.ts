@@ -11,8 +11,10 @@ import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { isOf, permits } from '../kernel/authority.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
+import { deadlockMessage } from '../kernel/deadlock.ts'
 import type { Event } from '../kernel/event.ts'
 import { normalPrefix, under } from '../kernel/name.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import { UNCLAIMED } from '../kernel/state.ts'
 import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, Summary, View } from '../lessor.ts'
 import { common } from '../prefixes.ts'
@@ -266,6 +268,19 @@ export class Gate implements AsyncDisposable {
       if (byAcquire && resource !== undefined && this.may(caller, 'acquire', resource)) return true
       return type === 'key' ? this.may(caller, 'admin', '') : this.may(caller, 'watch', resource ?? key)
     })
+  }
+
+  /**
+   * A refusal, without the names that the caller may not see. A cycle of waiters leads through whatever the others hold; of that, the caller is told what it
+   * may read, what it may acquire and what it asked for.
+   */
+  refusal(caller: Caller, outcome: Outcome): Outcome {
+    if (outcome.kind !== 'refused' || outcome.code !== 'DEADLOCK' || (caller.key === 0 && (caller.operator === true || !this.closed)))
+      return outcome
+    const path = (outcome.facts.cycle ?? []) as readonly string[]
+    const cycle = path.filter(name => this.may(caller, 'read', name) || this.may(caller, 'acquire', name))
+    if (cycle.length === path.length) return outcome
+    return { ...outcome, message: deadlockMessage([...cycle, 'what this key may not see']), facts: { ...outcome.facts, cycle } }
   }
 
   // Keeping up

@@ -95,10 +95,12 @@ export class ManualClock implements Clock {
 
   /**
    * The process stands still for `ms`, stopped or blocked: time goes on and nothing runs. Then what is overdue fires, all of it, before
-   * anything that waits to be read is read: so does Node.
+   * anything that waits to be read is read: so does Node. Where Node was stopped while it waited for input, it reads before timers fire: `input`
+   * stands for that.
    */
-  stall(ms: number): void {
+  stall(ms: number, input: () => void = () => {}): void {
     this.#moveTo(this.#now + ms)
+    input()
     for (let next = this.#timers[0]; next && next.at <= this.#now; next = this.#timers[0]) {
       this.#timers.shift()
       next.then()

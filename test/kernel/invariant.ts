@@ -1,7 +1,7 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 import { allowed } from '../../src/kernel/authority.ts'
 import { rule } from '../../src/kernel/policy.ts'
-import { FROZEN, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../src/kernel/state.ts'
+import { FROZEN, HOLD, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../src/kernel/state.ts'
 
 export function check(state: State): void {
   const broken = violations(state)
@@ -11,6 +11,7 @@ export function check(state: State): void {
 export function violations(state: State): string[] {
   return [
     ...leases(state),
+    ...holders(state),
     ...resources(state),
     ...queues(state),
     ...entries(state),
@@ -58,6 +59,15 @@ function* leases(state: State): Generator<string> {
   }
 }
 
+function* holders(state: State): Generator<string> {
+  if (state.byHolder === undefined) return
+  const expected = new Map<string, number[]>()
+  for (const { id, holder } of state.leases.values()) expected.set(holder.name, [...(expected.get(holder.name) ?? []), id])
+  const sorted = (map: Map<string, number[]>) => JSON.stringify([...map].map(([name, ids]) => [name, ids.sort((a, b) => a - b)]).sort())
+  const actual = new Map([...state.byHolder].map(([name, own]) => [name, [...own].map(({ id }) => id)]))
+  if (sorted(actual) !== sorted(expected)) yield `the leases of holders are ${sorted(actual)} instead of ${sorted(expected)}`
+}
+
 function* resources(state: State): Generator<string> {
   for (const [name, resource] of state.resources) {
     if (resource.name !== name) yield `${resource.name} is kept under ${name}`
@@ -66,6 +76,9 @@ function* resources(state: State): Generator<string> {
     const used = exclusive.reduce((sum, grant) => sum + grant.units, 0)
     if (used !== resource.used) yield `${name}: ${used} units are held, ${resource.used} are counted`
     if (resource.grants.length - exclusive.length !== resource.sharers) yield `${name}: sharers are miscounted`
+    for (const { lease } of resource.grants.slice(0, resource.pressed))
+      if (lease.status !== FROZEN && lease.rare?.timers?.[HOLD] === undefined) yield `${name}: ${lease.id} does not count how long it holds`
+    if (resource.pressed > resource.grants.length) yield `${name}: more holders are pressed than there are`
     if (exclusive.length > 0 && resource.sharers > 0) yield `${name} is shared and not shared`
     for (let i = 1; i < resource.grants.length; i++)
       if (resource.grants[i - 1]!.token >= resource.grants[i]!.token) yield `${name}: grants are not in the order of tokens`
@@ -91,7 +104,7 @@ function* queues(state: State): Generator<string> {
   const keeping = new Map<number, number[]>()
   for (const lease of waiting) for (const id of lease.rare!.holding) keeping.set(id, [...(keeping.get(id) ?? []), lease.id])
   const kept = (map: Map<number, readonly number[]>) => JSON.stringify([...map].sort((a, b) => a[0] - b[0]))
-  const actual = new Map([...state.keeping].map(([id, list]) => [id, list.map(lease => lease.id)] as const))
+  const actual = new Map([...state.keeping].map(([id, list]) => [id, [...list].map(lease => lease.id)] as const))
   if (kept(keeping) !== kept(actual)) yield `who waits while keeping: ${kept(actual)} instead of ${kept(keeping)}`
 }
 

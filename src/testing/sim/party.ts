@@ -48,6 +48,8 @@ export class Host implements Door {
   #watchLosses = 0
   /** Renewals that reached this machine while it stood still, by lease. */
   readonly arrivedWhileStalled = new Map<number, number>()
+  /** The last renewal that this machine acknowledged as an owner, by lease. */
+  readonly renewals = new Map<number, { readonly at: number; readonly term: number; readonly life: number; readonly losses: number }>()
   /** Told of each replica that is open from now on. */
   begins: (replica: Replica) => void = () => {}
 
@@ -169,8 +171,17 @@ export class Host implements Door {
     referee.answered(outcome, op && operationName(key, op), asked, losses)
     if (this.replica === replica) referee.decided(this.machine.name, this.#running.rules, replica.index)
     if (command.kind === 'renew' && outcome.kind === 'renewed')
-      for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.renewed(lease, known, losses)
+      for (const [i, lease] of command.leases.entries())
+        if (outcome.ttls[i]! > 0) {
+          referee.renewed(lease, known, losses)
+          this.#noteRenewal(lease, outcome.ttls[i]!, losses)
+        }
     return outcome
+  }
+
+  #noteRenewal(lease: number, term: number, losses: number): void {
+    const { machine } = this
+    if (this.owned) this.renewals.set(lease, { at: this.#site.world.now, term, life: machine.life, losses })
   }
 
   async lease(id: number): Promise<LeaseView | undefined> {

@@ -109,6 +109,13 @@ export const BUGS: readonly Planted[] = [
     expected: ['L1'],
   },
   {
+    name: 'a queue is not gone through although one unit of its resource is free',
+    file: 'kernel/settle.js',
+    find: "used >= rule(state, name, 'capacity')",
+    put: "used + 1 >= rule(state, name, 'capacity')",
+    expected: ['L1'],
+  },
+  {
     name: 'more units are granted than there are',
     file: 'kernel/queue.js',
     find: 'resource.used + want.units <= capacity',
@@ -408,6 +415,22 @@ export const BUGS: readonly Planted[] = [
     find: 'more = await this.#stalledWhile(reading);',
     put: 'more = 0;',
     expected: ['S19'],
+    profiles: ['owned'],
+  },
+  {
+    name: 'a stall is credited to timers that were restarted after it',
+    file: 'replica/timekeeper.js',
+    find: 'void this.#judge();',
+    put: `if (stood) {
+            this.#stalls -= late;
+            const drain = this.#drain;
+            this.#drain = () => drain().then(() => {
+                this.#stalls += late;
+                this.#drain = drain;
+            });
+        }
+        void this.#judge();`,
+    expected: ['S5'],
     profiles: ['owned'],
   },
   {

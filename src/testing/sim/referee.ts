@@ -36,8 +36,12 @@ interface Ended {
 /** A server that may stand still: what reached it meanwhile, by lease, and when it last did. */
 export interface Server {
   readonly arrivedWhileStalled: ReadonlyMap<number, number>
-  readonly machine: Pick<Machine, 'lastStall'>
+  readonly renewals: Map<number, { readonly at: number; readonly term: number; readonly life: number; readonly losses: number }>
+  readonly machine: Pick<Machine, 'lastStall' | 'life' | 'rough'>
 }
+
+/** How late an owner may propose a lapse where nothing hinders it. */
+const OWNER_LATENESS = 700
 
 /** An end that was announced for a lease: not before `soonest`, and by `latest` if the world is calm. */
 interface Announced {
@@ -319,6 +323,7 @@ export class Referee {
   #judgeLapse({ lease, type }: Event): void {
     this.#judgeBelief({ lease, type })
     this.#judgeStalledLapse(lease)
+    this.#judgeOwnedLapse(lease, type)
     const last = this.#lastRenewal.get(lease)
     const term = this.#terms.get(lease)
     if (last !== undefined && term !== undefined && this.#world.now > last + term * (1 + RHO) + this.lateness)
@@ -351,6 +356,22 @@ export class Referee {
     const ttl = findLease(this.#state, lease)?.ttl ?? 300
     if (this.#world.now < arrived + Math.min(ttl, 300) / (1 + RHO))
       this.#world.violate('S19', `a renewal of ${lease} waited while the server stood still, and the lease lapsed when it woke`)
+  }
+
+  /** S5 under one owner: a stall that ended before the last renewal adds nothing to the term. Judged where nothing else can have delayed the lapse. */
+  #judgeOwnedLapse(lease: number, type: string): void {
+    const { server } = this
+    const renewal = server?.renewals.get(lease)
+    if (server === undefined || renewal === undefined) return
+    const { at, term, life, losses } = renewal
+    if (type === 'suspected') server.renewals.delete(lease) // from here on its grace runs
+    const { machine } = server
+    if (life !== machine.life || losses !== this.losses || machine.lastStall.to > at || machine.rough > at) return
+    if (this.#sentAt > at + term * (1 + RHO) + OWNER_LATENESS)
+      this.#world.violate(
+        'S5',
+        `lease ${lease} ${type} only ${Math.round(this.#sentAt - at)} ms after its last renewal, with a term of ${term} ms and no stall since`,
+      )
   }
 
   #judgeEnd({ lease, type }: Event, command: Command): void {

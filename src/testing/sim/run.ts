@@ -2,6 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
+import { Abandoner } from './abandoner.ts'
 import { Application, applicationOn, Town } from './application.ts'
 import { type Build, nextBuild, PRESENT } from './builds.ts'
 import type { Far } from './far.ts'
@@ -119,6 +120,7 @@ class Scene {
   /** The wires between real clients and real servers, where there are some. */
   #far: Far | undefined
   #applications: Application[] = []
+  #abandoner: Abandoner | undefined
   /** The key that some of the holders share at the moment. */
   readonly #ring = { key: 0 }
   #keys = 0
@@ -192,6 +194,7 @@ class Scene {
     await this.#rules()
     if (this.#remote) for (let i = 0; i < 3; i++) this.#clients.push(this.#world.machine(`client${i}`, this.#rate()))
     for (const machine of this.#remote ? this.#clients : this.#hosts.map(host => host.machine)) this.#settleHolders(machine)
+    if (this.#profile === 'owned') this.#abandoner = new Abandoner(this.#world, this.#hosts[0]!)
     this.#begun = true
     this.#operate()
     this.#break()
@@ -550,6 +553,7 @@ class Scene {
     this.#over = true
     for (const holder of this.#holders) holder.stopped = true
     for (const application of this.#applications) application.stop()
+    if (this.#abandoner !== undefined) this.#abandoner.stopped = true
     const { wire } = this.#site
     wire.deaf.clear()
     wire.mute.clear()

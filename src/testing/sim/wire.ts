@@ -16,6 +16,8 @@ export interface Weather {
 const TIMEOUT = 400
 /** So long an engine keeps a reader that waits for more. */
 const PARKED = 250
+/** An append that takes longer than this delays what waits behind it. */
+const SMOOTH = 200
 /** Where an engine does not tell its readers of more, they look this often. */
 const POLL = 30
 
@@ -166,6 +168,20 @@ export class WiredStore implements Store {
   }
 
   async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const { world } = this.#wire
+    const machine = this.#machine
+    const began = world.now
+    try {
+      const appended = await this.#append(entry, after)
+      if (world.now - began > SMOOTH) machine.rough = world.now
+      return appended
+    } catch (error) {
+      machine.rough = world.now
+      throw error
+    }
+  }
+
+  async #append(entry: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
     this.#machine.troubled = true

@@ -197,6 +197,8 @@ export class Machine {
   appending = 0
   /** The last append failed: it may be about to be sent again, and others wait behind it. */
   troubled = false
+  /** When an append of this machine last failed or took long: what waits behind such a one is late for that reason. */
+  rough = -1
   /** Told when the present life is over. Whatever waits for ever in a life that is over is still waited for by Node, which makes it dear. */
   readonly mourners = new Set<() => void>()
 
