@@ -9,7 +9,8 @@ import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
 import { START } from '../src/store.ts'
-import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
+import { Cable } from '../src/testing/cable.ts'
+import { type LinkedStore, type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from './engine.ts'
 import { loseTail } from './postgres-tail.ts'
 
@@ -30,13 +31,45 @@ describePromises('postgres', 'a store in Postgres', () => {
     await server?.[Symbol.asyncDispose]()
   })
 
-  /** A log of its own on the one engine, and connections as `options` say. */
-  const fixture = (options: () => PostgresStoreOptions) => async (): Promise<StoreFixture> => {
-    const name = `log ${++logs}`
+  type Way = (url: string) => PostgresStoreOptions & Partial<AsyncDisposable>
+
+  /** A log of its own on the one engine, and connections as `options` say; over a link that breaks, as `way` says. */
+  const fixture =
+    (options: () => PostgresStoreOptions, way: Way = url => ({ url })) =>
+    async (): Promise<StoreFixture> => {
+      const name = `log ${++logs}`
+      return {
+        store: () => new PostgresStore({ ...options(), name }),
+        loseTail: count => loseTail(shared, name, count),
+        linked: () => linked(name, way),
+        [Symbol.asyncDispose]: async () => {},
+      }
+    }
+
+  /** With a role of its own, from which rights can be taken. */
+  async function linked(name: string, way: Way): Promise<LinkedStore> {
+    const role = `role_${++logs}`
+    await using first = new PostgresStore({ url: server.url, name })
+    await first.open() // makes the tables
+    await shared.query(`create role ${role} login; grant usage on schema leasehold to ${role}`)
+    await shared.query(`grant all on all tables in schema leasehold to ${role}; grant all on all sequences in schema leasehold to ${role}`)
+    const cable = await Cable.to(server.port)
+    const { [Symbol.asyncDispose]: close, ...options } = way(`postgres://${role}@127.0.0.1:${cable.port}/postgres`)
+    let forbidden: Promise<unknown> | undefined
+    const forbid = async () => {
+      forbidden = shared.query(`revoke all on all tables in schema leasehold from ${role}`)
+      await forbidden
+    }
     return {
-      store: () => new PostgresStore({ ...options(), name }),
-      loseTail: count => loseTail(shared, name, count),
-      [Symbol.asyncDispose]: async () => {},
+      store: new PostgresStore({ ...options, name, patience: 400 }),
+      fail: ({ end, ...failure }) => cable.breakDown({ ...failure, ...(end === 'forbidden' && { refuse: forbid }) }),
+      async [Symbol.asyncDispose]() {
+        await cable[Symbol.asyncDispose]()
+        await close?.()
+        await forbidden
+        await shared.query(`drop owned by ${role}; drop role ${role}`)
+        await shared.query('delete from leasehold.snapshot where not complete') // else the next one waits until it counts as abandoned
+      },
     }
   }
 
@@ -45,11 +78,20 @@ describePromises('postgres', 'a store in Postgres', () => {
   })
 
   describe('on a pool of pg that is there already', () => {
-    for (const { name, run } of storeSuite(fixture(() => ({ pool: shared })))) test(name, run)
+    const pooled: Way = connectionString => {
+      const pool = new pg.Pool({ connectionString, max: 4 })
+      pool.on('error', () => {})
+      return { pool, [Symbol.asyncDispose]: () => pool.end() }
+    }
+    for (const { name, run } of storeSuite(fixture(() => ({ pool: shared }), pooled))) test(name, run)
   })
 
   describe('on an instance of postgres.js', () => {
-    for (const { name, run } of storeSuite(fixture(() => ({ sql })))) test(name, run)
+    const viaPostgresJs: Way = url => {
+      const own = postgres(url, { max: 1, onnotice: () => {}, connect_timeout: 1, fetch_types: false })
+      return { sql: own, [Symbol.asyncDispose]: () => own.end({ timeout: 0 }) }
+    }
+    for (const { name, run } of storeSuite(fixture(() => ({ sql }), viaPostgresJs))) test(name, run)
   })
 
   test('what was handed in stays open when the store is closed', async () => {

@@ -11,9 +11,11 @@ import { createClient, createCluster } from 'redis'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../src/open.ts'
 import { RedisStore, type RedisStoreOptions } from '../src/store/redis.ts'
+import { dialCopyOf } from '../src/store/redis-driver.ts'
 import { RIGHTS, refusal } from '../src/store/redis-trouble.ts'
 import { type Position, START, type Store } from '../src/store.ts'
-import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
+import { Cable } from '../src/testing/cable.ts'
+import { type LinkedStore, type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from './engine.ts'
 
 const run = promisify(execFile)
@@ -38,14 +40,38 @@ describePromises('redis', 'a store in Redis', () => {
 
   const url = () => ({ url: redis.url })
 
-  function fixture(options: () => Omit<RedisStoreOptions, 'name'>, on = () => redis): () => Promise<StoreFixture> {
+  function fixture(options: () => Omit<RedisStoreOptions, 'name'>, on = () => redis, way: Way = byUrl): () => Promise<StoreFixture> {
     return async () => {
       const name = `log-${++logs}`
       return {
         store: () => new RedisStore({ ...options(), name }),
         loseTail: count => loseTail(on(), name, count),
+        linked: () => linked(on(), name, way),
         [Symbol.asyncDispose]: async () => {},
       }
+    }
+  }
+
+  type Way = (link: { readonly username: string; readonly password: string; readonly port: number }) => Omit<RedisStoreOptions, 'name'>
+  const byUrl: Way = ({ username, password, port }) => ({ url: `redis://${username}:${password}@127.0.0.1:${port}` })
+
+  /** With a user of its own, from which rights can be taken. */
+  async function linked(to: Engine, name: string, way: Way): Promise<LinkedStore> {
+    const user = `user-${++logs}`
+    await tell(to, 'ACL', 'SETUSER', user, 'on', '>secret', '~*', '+@all')
+    const cable = await Cable.to(to.port)
+    const { port } = cable
+    const options = way({ username: user, password: 'secret', port })
+    const forbid = async () => {
+      await tell(to, 'ACL', 'SETUSER', user, '-@all')
+    }
+    return {
+      store: new RedisStore({ ...options, name, patience: 400 }),
+      fail: ({ end, ...failure }) => cable.breakDown({ ...failure, ...(end === 'forbidden' && { refuse: forbid }) }),
+      async [Symbol.asyncDispose]() {
+        await cable[Symbol.asyncDispose]()
+        await tell(to, 'ACL', 'DELUSER', user)
+      },
     }
   }
 
@@ -87,7 +113,11 @@ describePromises('redis', 'a store in Redis', () => {
     })
     afterAll(() => client?.destroy())
     const on = () => cluster
-    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on))) test(name, check)
+    const way: Way = ({ port, ...defaults }) => {
+      const nodeAddressMap = { [`127.0.0.1:${cluster.port}`]: { host: '127.0.0.1', port } }
+      return { client: createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }], defaults, nodeAddressMap }) }
+    }
+    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on, way))) test(name, check)
   })
 
   describe('in a cluster, through ioredis', () => {
@@ -97,7 +127,24 @@ describePromises('redis', 'a store in Redis', () => {
     })
     afterAll(() => client?.disconnect())
     const on = () => cluster
-    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on))) test(name, check)
+    const way: Way = ({ port, ...redisOptions }) => {
+      const natMap = { [`127.0.0.1:${cluster.port}`]: { host: '127.0.0.1', port } }
+      return { client: new Cluster([{ host: '127.0.0.1', port }], { natMap, redisOptions, lazyConnect: true }) }
+    }
+    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on, way))) test(name, check)
+  })
+
+  test('a cluster client of ioredis is told to send nothing a second time after a lost connection', async () => {
+    let given: object = {}
+    const client = {
+      ...{ isCluster: true, status: 'wait', callBuffer: () => {}, connect: async () => {}, disconnect: () => {}, on: () => {} },
+      duplicate(_: unknown, options: object) {
+        given = options
+        return client
+      },
+    }
+    await dialCopyOf(client as unknown as Cluster, '{x}', 100)()
+    expect(given).toMatchObject({ retryDelayOnFailover: 0 })
   })
 
   test('all keys of a log are in one slot of a cluster, and nothing else is left by it', async () => {

@@ -64,9 +64,12 @@ export function codeOf(error: unknown): string {
 /** What ends the connection, or says that nobody knows: a shutdown, a broken connection, trouble of the engine itself. */
 const NO_ANSWER = /^(08|25P|57P|58|F0|XX|40003|53300)/
 
-/** The engine said that the statement failed, and goes on: its transaction was rolled back. (Severities are translated, codes are not.) */
+/**
+ * The engine said that the statement failed, and goes on: its transaction was rolled back. (Severities are translated, codes are not.) Every
+ * code of the engine has a digit; the system's EPIPE, of a connection that broke, has none.
+ */
 export function isAnswer(error: unknown): boolean {
-  return /^[0-9A-Z]{5}$/.test(codeOf(error)) && !NO_ANSWER.test(codeOf(error))
+  return /^(?=.*\d)[0-9A-Z]{5}$/.test(codeOf(error)) && !NO_ANSWER.test(codeOf(error))
 }
 
 /** Its answer, if it comes in time. */

@@ -16,8 +16,8 @@ export interface SnapshotsOptions {
   readonly schema: string
   readonly name: string
   readonly clock: Clock
-  /** Asks the engine; nothing that is asked here is ever a matter of doubt, since all of it can be asked again. */
-  readonly ask: (text: string, values: readonly Value[]) => Promise<readonly Row[]>
+  /** Asks the engine. `done`: whether it may have been carried out when no answer came; what can be asked again never was. */
+  readonly ask: (text: string, values: readonly Value[], options?: { readonly done: 'perhaps' }) => Promise<readonly Row[]>
   readonly closing: AbortSignal
 }
 
@@ -35,7 +35,8 @@ export class Snapshots {
     let chunks = 0
     try {
       for await (const chunk of inChunks(bytes)) if (!(await this.#put(id, chunks++, chunk))) return 'older'
-      const [[kept]] = (await ask(`select ${schema}.keep_snapshot($1, $2, $3)`, [name, id, chunks])) as [[string]]
+      const text = `select ${schema}.keep_snapshot($1, $2, $3)`
+      const [[kept]] = (await ask(text, [name, id, chunks], { done: 'perhaps' })) as [[string]]
       if (kept.startsWith('diverged')) throw notThere(at, kept)
       if (kept !== 'kept') return 'older'
     } catch (error) {

@@ -111,7 +111,7 @@ export class PostgresStore implements Store {
     })
     const snapshots = new Snapshots({
       ...{ schema: this.#schema, name: this.#name, clock: this.#clock, closing: this.#closing.signal },
-      ask: (asked, values) => this.#ask(asked, values),
+      ask: (asked, values, options) => this.#ask(asked, values, options),
     })
     this.#snapshots = snapshots
     await this.#bell.start()
