@@ -8,7 +8,11 @@
 import { afterReading, type Clock } from '../clock.ts'
 
 export type Value = string | number | Uint8Array
-export type Row = readonly unknown[]
+/**
+ * Each value as the engine writes it. What an application makes its driver parse (int8 as a number, say) would round nonces, so no parser of
+ * the driver is asked. Every column that is selected is cast to text: then this also holds where values come in binary.
+ */
+export type Row = readonly (string | null)[]
 
 /** The engine never got to see it: the connection failed before anything was sent. */
 export class NotSent extends Error {
