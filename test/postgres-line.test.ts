@@ -141,7 +141,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500)
     const [stood, rows] = await Promise.all(answers)
     expect(stood).toMatchObject({ kind: 'appended' })
-    expect(rows).toEqual([[2]])
+    expect(rows).toEqual([['2']])
     await driver[Symbol.asyncDispose]()
   })
 

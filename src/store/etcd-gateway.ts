@@ -165,13 +165,20 @@ export class Gateway {
 
   async #once<T>(endpoint: number, path: string, body: string, within: number): Promise<T> {
     // Waiting for what is known costs an append a noticeable part of its time.
-    const prefix = this.#known ?? (await this.#prefix(endpoint))
+    const known = this.#known
+    const prefix = known ?? (await this.#prefix(endpoint))
     const token = this.#options.user === undefined ? undefined : await this.#authenticated(endpoint)
     const { status, text } = await this.#exchange(endpoint, 'POST', prefix + path, token, body, within)
     if (status === 200) return parsed<T>(text)
     const trouble = judge(status, text, this.#options.endpoints[endpoint]!)
-    if (trouble.stale) this.#token = undefined
-    throw trouble
+    // What was learned of etcd may have changed since: it was upgraded, or authentication was switched on or off.
+    if (known !== undefined && trouble.final?.facts.reason === 'gateway') {
+      this.#known = this.#path = undefined
+      throw new Trouble(trouble.message, {})
+    }
+    const unnamed = token === undefined && this.#options.user !== undefined && trouble.final?.code === 'UNAUTHENTICATED'
+    if (trouble.stale || trouble.open || unnamed) this.#token = undefined
+    throw unnamed ? new Trouble(trouble.message, { stale: true }) : trouble
   }
 
   /** The gateway's paths have been renamed from version to version. */
