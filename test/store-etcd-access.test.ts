@@ -13,8 +13,10 @@ import { connect } from '../src/open.ts'
 import { EtcdStore } from '../src/store/etcd.ts'
 import { etcdOptions } from '../src/store/etcd-url.ts'
 import { type Position, START } from '../src/store.ts'
-import { describePromises, engine } from './engine.ts'
+import { describePrograms, describePromises, engine, programs } from './engine.ts'
 import { asked } from './etcd.ts'
+
+const describeTls = (name: string, define: () => void) => describePrograms('etcd', [programs.openssl], name, define, { retry: 0 })
 
 describe('an etcd URL', () => {
   test('names hosts, a log, a user and certificates', () => {
@@ -118,7 +120,7 @@ describePromises('etcd', 'an etcd with users', () => {
   }, 60_000)
 })
 
-describePromises('etcd', 'an etcd behind TLS', () => {
+describeTls('an etcd behind TLS', () => {
   test('is believed only with a certificate of the named authority, and is shown ours', async () => {
     await using folder = await temporary()
     const { path } = folder

@@ -16,7 +16,7 @@ import { RIGHTS, refusal } from '../src/store/redis-trouble.ts'
 import { type Position, START, type Store } from '../src/store.ts'
 import { Cable } from '../src/testing/cable.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
-import { describePromises, type Engine, engine } from './engine.ts'
+import { describePromises, describeWith, type Engine, engine, programs } from './engine.ts'
 
 const run = promisify(execFile)
 
@@ -324,32 +324,34 @@ describePromises('redis', 'a store in Redis', () => {
     for (const [word, ...messages] of said) for (const message of messages) expect(refusal(new Error(message)), message).toBe(word)
   })
 
-  test('rediss:// is the same over TLS, and a certificate nobody vouches for is refused', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
-    const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
-    const subject = ['-subj', '/CN=leasehold', '-addext', 'subjectAltName=IP:127.0.0.1']
-    await run('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert, ...subject])
-    const port = await freePort()
-    const tls = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert, '--tls-auth-clients', 'no']
-    await using own = await engine('redis', { args: ['--tls-port', String(port), ...tls] })
-    try {
-      const url = `rediss://127.0.0.1:${port}?name=tls`
-      await expect(new RedisStore({ url }).open()).rejects.toMatchObject({
-        code: 'UNAVAILABLE',
-        message: expect.stringMatching(/self.signed/),
-      })
-      const module = new URL('../dist/store/redis.js', import.meta.url)
-      const script = `import(${JSON.stringify(module.href)}).then(async ({ RedisStore }) => {
-        const store = new RedisStore({ url: ${JSON.stringify(url)} })
-        console.log((await store.append(Uint8Array.of(1), (await store.open()).head)).kind)
-      })`
-      const { stdout } = await run(process.execPath, ['-e', script], { env: { ...process.env, NODE_EXTRA_CA_CERTS: cert } })
-      expect(stdout).toBe('appended\n')
-      await using plain = await opened({ url: own.url, name: 'tls' })
-      expect(await plain.read(START)).toMatchObject({ entries: { length: 1 } })
-    } finally {
-      await rm(folder, { recursive: true })
-    }
+  describeWith([programs.openssl], 'over TLS', () => {
+    test('rediss:// is the same over TLS, and a certificate nobody vouches for is refused', async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
+      const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
+      const subject = ['-subj', '/CN=leasehold', '-addext', 'subjectAltName=IP:127.0.0.1']
+      await run('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert, ...subject])
+      const port = await freePort()
+      const tls = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert, '--tls-auth-clients', 'no']
+      await using own = await engine('redis', { args: ['--tls-port', String(port), ...tls] })
+      try {
+        const url = `rediss://127.0.0.1:${port}?name=tls`
+        await expect(new RedisStore({ url }).open()).rejects.toMatchObject({
+          code: 'UNAVAILABLE',
+          message: expect.stringMatching(/self.signed/),
+        })
+        const module = new URL('../dist/store/redis.js', import.meta.url)
+        const script = `import(${JSON.stringify(module.href)}).then(async ({ RedisStore }) => {
+          const store = new RedisStore({ url: ${JSON.stringify(url)} })
+          console.log((await store.append(Uint8Array.of(1), (await store.open()).head)).kind)
+        })`
+        const { stdout } = await run(process.execPath, ['-e', script], { env: { ...process.env, NODE_EXTRA_CA_CERTS: cert } })
+        expect(stdout).toBe('appended\n')
+        await using plain = await opened({ url: own.url, name: 'tls' })
+        expect(await plain.read(START)).toMatchObject({ entries: { length: 1 } })
+      } finally {
+        await rm(folder, { recursive: true })
+      }
+    })
   })
 
   test('without the driver, the URL is refused with what to install', async () => {
