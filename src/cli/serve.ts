@@ -182,6 +182,7 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
+      trouble: () => (lessor.here instanceof Replica ? lessor.here.trouble : undefined),
       http: httpDoor({ hosts: options.host ?? [] }),
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {
