@@ -1,8 +1,9 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { systemClock } from '../src/clock.ts'
+import { LeaseError } from '../src/errors.ts'
 import { Leases } from '../src/leases.ts'
 import { readBackup } from '../src/replica/backup.ts'
 import { Replica } from '../src/replica/replica.ts'
@@ -53,6 +54,22 @@ test('a backup is the state at the end of the log, whole, and is read back where
     expect(state.revision).toBe(replica.revision)
   }
   await leases[Symbol.asyncDispose]()
+})
+
+test('a restore that has written to the log and cannot read it back is UNKNOWN, not UNAVAILABLE', async () => {
+  const here = memory()
+  const { replica, leases } = await withLeases(here)
+  const backup = await readBackup(cut(await bytesOf(replica.backup())))
+  await leases[Symbol.asyncDispose]()
+  await replica[Symbol.asyncDispose]()
+  const store = here.owned()
+  const append = store.append.bind(store)
+  vi.spyOn(store, 'append').mockImplementation(async (entry, after) => {
+    const appended = await append(entry, after)
+    vi.spyOn(store, 'read').mockRejectedValue(new LeaseError('UNAVAILABLE', 'connection refused'))
+    return appended
+  })
+  await expect(restore(store, backup, { clock: here.clock })).rejects.toMatchObject({ code: 'UNKNOWN' })
 })
 
 test('a damaged backup is refused wherever a bit flipped or it was cut off; one from the future and a foreign file are told apart', async () => {

@@ -3,7 +3,7 @@ import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { connect } from '../src/open.ts'
-import { eventually, Place, type Running } from './cli.ts'
+import { eventually, Place, program, type Running } from './cli.ts'
 
 const SLOW = 120_000
 
@@ -52,6 +52,21 @@ test('commands that name the file are led to the server that owns it, keys or no
   expect(restore).toMatchObject({ code: 69, stderr: expect.stringMatching(/owned by leasehold serve[\s\S]*stop it first/) })
   expect((await here.run(['restore', file, '--store', `file:${here.file('new.db')}`])).code).toBe(0)
   expect(server.stdout() + server.stderr() + readFileSync(file, 'latin1')).not.toContain(key)
+})
+
+test('the command that is suggested for the first key names the store that was named, and makes its key there', {
+  timeout: SLOW,
+}, async () => {
+  await using here = new Place()
+  const store = `file:${here.file('my leases.db')}`
+  const refused = await here.run(['serve', '--store', store, '--listen', '0.0.0.0:0'])
+  expect(refused.code).toBe(64)
+  const [, command] = /\(leasehold (key create [^)]*)\)/.exec(refused.stderr) ?? []
+  expect(command).toContain(`--store '${store}'`)
+  const made = await here.spawn('sh', ['-c', `"$0" "$1" ${command}`, process.execPath, program]).finished
+  expect(made.code).toBe(0)
+  expect(await here.json('key', 'ls', '--store', store)).toMatchObject([{ name: 'admin' }])
+  expect(await here.json('key', 'ls')).toEqual([])
 })
 
 test('a secret that others could have put beside the file is not believed', { timeout: SLOW }, async () => {

@@ -79,7 +79,7 @@ export class EngineUnavailable extends Error {
 
 /** Starts one and waits until it answers. Leaving the block ends it and removes its folder. */
 export async function engine(kind: Kind, { args = [], env = {}, standbyOf }: Options = {}): Promise<Engine> {
-  await provide(recipes[kind])
+  await Promise.all(neededBy(kind).map(provide))
   // Between finding a free port and the engine taking it, someone else may: then it does not come up, and other ports are tried.
   for (let attempt = 1; ; attempt++) {
     const started = await launch(kind, args, env, standbyOf)
@@ -95,12 +95,12 @@ export async function engine(kind: Kind, { args = [], env = {}, standbyOf }: Opt
 
 /** A `describe` for tests on a real engine, which is installed if need be before the first of them. */
 export function describeEngine(kind: Kind, name: string, define: () => void | Promise<void>): void {
-  describeWith([recipes[kind]], `${name} (${kind})`, define)
+  describeWith(neededBy(kind), `${name} (${kind})`, define)
 }
 
 /** The same for what is promised: broken once in a thousand times it is broken, so nothing is tried again. */
 export function describePromises(kind: Kind, name: string, define: () => void | Promise<void>): void {
-  describeWith([recipes[kind]], `${name} (${kind})`, define, { retry: 0 })
+  describeWith(neededBy(kind), `${name} (${kind})`, define, { retry: 0 })
 }
 
 /** What is needed besides: a program, or a file of it, and the Debian packages it comes in. */
@@ -109,9 +109,27 @@ export interface Needed {
   readonly packages: readonly string[]
 }
 
+/**
+ * Every program that tests call and that is not on every machine. Each is looked for by itself: a machine may have one program of a package
+ * and not another, or the packages of another distribution. test/programs.test.ts finds calls of programs that are not looked for.
+ */
+export const programs = {
+  'redis-cli': { program: 'redis-cli', packages: ['redis-tools'] },
+  'redis-benchmark': { program: 'redis-benchmark', packages: ['redis-tools'] },
+  etcdctl: { program: 'etcdctl', packages: ['etcd-client'] },
+  openssl: { program: 'openssl', packages: ['openssl'] },
+  curl: { program: 'curl', packages: ['curl'] },
+} as const satisfies Record<string, Needed>
+
 /** The same for an engine and other programs beside it. */
-export function describePrograms(kind: Kind, others: readonly Needed[], name: string, define: () => void | Promise<void>): void {
-  describeWith([recipes[kind], ...others], `${name} (${kind})`, define)
+export function describePrograms(
+  kind: Kind,
+  others: readonly Needed[],
+  name: string,
+  define: () => void | Promise<void>,
+  options?: { readonly retry?: number },
+): void {
+  describeWith([...neededBy(kind), ...others], `${name} (${kind})`, define, options)
 }
 
 /**
@@ -143,6 +161,8 @@ export function describeWith(
 // What differs from kind to kind.
 
 interface Recipe extends Needed {
+  /** Other programs that prepare it. */
+  readonly beside?: readonly string[]
   readonly size: number
   /** How an operator stops it, and how it is ended when nobody needs its data any more. */
   readonly gently: NodeJS.Signals
@@ -164,7 +184,7 @@ interface Recipe extends Needed {
 
 const etcd: Omit<Recipe, 'size'> = {
   program: 'etcd',
-  packages: ['etcd-server', 'etcd-client'],
+  packages: ['etcd-server'],
   gently: 'SIGTERM',
   swiftly: 'SIGKILL',
   patience: 2000, // a leader tries for 7 s to hand over, also when all others are leaving too
@@ -200,6 +220,7 @@ const recipes: Record<Kind, Recipe> = {
   postgres: {
     program: 'postgres',
     packages: ['postgresql'],
+    beside: ['initdb', 'pg_basebackup'],
     size: 1,
     gently: 'SIGINT', // its fast shutdown; SIGTERM would wait for every client to leave
     swiftly: 'SIGQUIT', // its immediate shutdown; after SIGKILL it leaves shared memory behind
@@ -232,6 +253,11 @@ const recipes: Record<Kind, Recipe> = {
   },
   etcd: { ...etcd, size: 1 },
   etcd3: { ...etcd, size: 3 },
+}
+
+function neededBy(kind: Kind): readonly Needed[] {
+  const { program, packages, beside = [] } = recipes[kind]
+  return [program, ...beside].map(name => ({ program: name, packages }))
 }
 
 function http(port: number): string {

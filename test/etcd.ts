@@ -2,11 +2,13 @@
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { createServer as createHttpServer, type Server as HttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import type { LinkFailure } from '../src/testing/store-suite.ts'
 import type { Engine, Member } from './engine.ts'
 
 export async function asked<T>(port: number, path: string, body: object = {}): Promise<T> {
@@ -165,6 +167,73 @@ export class Scissors implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const socket of this.#sockets) socket.destroy()
     await new Promise(resolve => this.#server.close(resolve))
+  }
+}
+
+/**
+ * A way to etcd that loses one answer, passes a few more and then refuses. Each connection carries one request: on a connection that is used
+ * again nobody could tell a refused request from one whose answer was lost.
+ */
+export class Lossy implements AsyncDisposable {
+  readonly #target: number
+  readonly #server: HttpServer
+  #failure: LinkFailure | undefined
+
+  private constructor(target: number) {
+    this.#target = target
+    this.#server = createHttpServer((request, response) => void this.#pass(request, response))
+  }
+
+  static async to(target: number): Promise<Lossy> {
+    const lossy = new Lossy(target)
+    lossy.#server.listen(0, '127.0.0.1')
+    await once(lossy.#server, 'listening')
+    return lossy
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  fail(failure: LinkFailure): void {
+    this.#failure = failure
+  }
+
+  async #pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const pieces: Buffer[] = []
+    for await (const piece of request) pieces.push(piece)
+    response.setHeader('connection', 'close')
+    if (this.#failure?.end === 'forbidden' && this.#over(this.#failure))
+      return void response
+        .writeHead(403)
+        .end('{"error":"etcdserver: permission denied","code":7,"message":"etcdserver: permission denied"}')
+    const { authorization } = request.headers
+    const answer = await fetch(`http://127.0.0.1:${this.#target}${request.url}`, {
+      method: request.method!,
+      ...(pieces.length > 0 && { body: Buffer.concat(pieces) }),
+      ...(authorization !== undefined && { headers: { authorization } }),
+    })
+    const text = await answer.text()
+    if (this.#failure?.before === 0) {
+      this.#failure = { ...this.#failure, before: -1 }
+      request.socket.destroy()
+    } else {
+      if (this.#failure !== undefined) {
+        const { before, after } = this.#failure
+        this.#failure = { ...this.#failure, ...(before > 0 ? { before: before - 1 } : { after: after - 1 }) }
+      }
+      response.writeHead(answer.status).end(text)
+    }
+    if (this.#failure?.end === 'disconnected' && this.#over(this.#failure)) this.#server.close()
+  }
+
+  #over({ before, after }: LinkFailure): boolean {
+    return before < 0 && after <= 0
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections()
+    if (this.#server.listening) await new Promise(resolve => this.#server.close(resolve))
   }
 }
 

@@ -195,6 +195,45 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     expect(asked.filter(url => url.includes('/v1/resources/mob/')).length).toBeLessThan(20)
   })
 
+  test('of more leases than it shows, it counts all, finds one by name, and never says that nobody holds anything', async () => {
+    await using here = await world()
+    const names = Array.from({ length: 400 }, (_, i) => `jobs/${String(i).padStart(3, '0')}`)
+    for (const name of names) await here.lessor.propose(acquire('ann', [name], { ttl: 3_600_000 }))
+    for (const name of ['team/One', 'team/Two']) await here.lessor.propose(acquire('zoe', [name], { ttl: 3_600_000 }))
+    await here.lessor.propose(acquire('bob', ['jobs/000'], { wait: true }))
+    await using tab = await visit(here)
+    const { page, wrong } = tab
+    await expect.poll(() => page.locator('#count-held').textContent()).toBe('402')
+    expect(await page.locator('#count-waiting').textContent()).toBe('1')
+    const shown = new Set(await page.locator('#resources tbody tr td.name').allTextContents())
+    expect(shown.size).toBe(300)
+    const hidden = [...names, 'team/One', 'team/Two'].filter(name => !shown.has(name))
+    for (const name of [hidden[0]!, hidden.at(-1)!]) {
+      await page.locator('#filter').fill(name)
+      await expect.poll(() => page.locator('#resources tbody tr td.name').allTextContents()).toContain(name)
+    }
+    await page.locator('#filter').fill('team')
+    await expect.poll(() => page.locator('#resources tbody tr td.name').allTextContents()).toEqual(['team/One', 'team/Two'])
+    await page.locator('#filter').fill('nothing of that name')
+    await expect.poll(() => page.locator('#resources-unmatched').isVisible()).toBe(true)
+    expect(await page.locator('#resources-empty').isVisible()).toBe(false)
+    expect(await page.locator('#resources-unmatched').textContent()).toMatch(/there is more/)
+    expect(wrong.filter(text => !/404|400/.test(text))).toEqual([])
+  })
+
+  test('the bar of a lease is as full as what is left of its term', async () => {
+    await using here = await world()
+    const granted = await here.lessor.propose(acquire('ann', ['a'], { ttl: 60_000 }))
+    await here.lessor.propose({ kind: 'renew', leases: [(granted as { lease: number }).lease] })
+    await here.clock.advance(29_000)
+    await using tab = await visit(here)
+    const bar = tab.page.locator('#resources progress')
+    await expect.poll(() => bar.isVisible()).toBe(true)
+    const full = await bar.evaluate(found => (found as unknown as { value: number }).value)
+    expect(full).toBeGreaterThan(0.3)
+    expect(full).toBeLessThan(0.53)
+  })
+
   test('says of an agent what the server says of it', async () => {
     await using here = await world()
     const said = [

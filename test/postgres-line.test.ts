@@ -4,6 +4,7 @@ import postgres from 'postgres'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { systemClock, turn } from '../src/clock.ts'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
+import { isAnswer } from '../src/store/postgres-driver.ts'
 import { PgDriver } from '../src/store/postgres-pg.ts'
 import { type Position, START } from '../src/store.ts'
 import { describeEngine, type Engine, engine } from './engine.ts'
@@ -15,6 +16,11 @@ async function appended(store: PostgresStore, after: Position = START): Promise<
   if (answer.kind !== 'appended') throw new Error(`not appended: ${answer.kind}`)
   return answer.position
 }
+
+test('a connection that broke while it was written to is no answer of the engine', () => {
+  for (const code of ['EPIPE', 'ECONNRESET', '57P01', '08006']) expect(isAnswer({ code }), code).toBe(false)
+  for (const code of ['42501', '25006', '40001', 'P0001']) expect(isAnswer({ code }), code).toBe(true)
+})
 
 describeEngine('postgres', 'a line to Postgres', () => {
   let server: Engine
@@ -135,7 +141,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500)
     const [stood, rows] = await Promise.all(answers)
     expect(stood).toMatchObject({ kind: 'appended' })
-    expect(rows).toEqual([[2]])
+    expect(rows).toEqual([['2']])
     await driver[Symbol.asyncDispose]()
   })
 

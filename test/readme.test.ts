@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Place, program } from './cli.ts'
-import { describeEngine } from './engine.ts'
+import { describeWith, programs } from './engine.ts'
 
 const SLOW = 120_000
 
@@ -37,15 +37,17 @@ test('what README.md says for the shell runs, line by line, without a server', {
   expect(stdout).toMatch(/mine, with token \d+\nonly if nobody else is at it\nin office\n[\s\S]*released[\s\S]*jobs\/nightly is free/)
 })
 
-test('what README.md says for curl runs', { timeout: SLOW }, async () => {
-  await using here = place()
-  const port = await served(here)
-  const { code, stdout } = await here.spawn('sh', ['-ec', snippet('curl').replaceAll('7420', port)]).finished
-  expect(code).toBe(0)
-  expect(stdout).toMatch(/"token":\d+[\s\S]*"resource":"jobs\/nightly"[\s\S]*"holder":"me"/)
+describeWith([programs.curl], 'what README.md says for curl', () => {
+  test('runs', { timeout: SLOW }, async () => {
+    await using here = place()
+    const port = await served(here)
+    const { code, stdout } = await here.spawn('sh', ['-ec', snippet('curl').replaceAll('7420', port)]).finished
+    expect(code).toBe(0)
+    expect(stdout).toMatch(/"token":\d+[\s\S]*"resource":"jobs\/nightly"[\s\S]*"holder":"me"/)
+  })
 })
 
-describeEngine('redis', 'what README.md says for redis-cli', () => {
+describeWith([programs['redis-cli']], 'what README.md says for redis-cli', () => {
   test('runs', { timeout: SLOW }, async () => {
     await using here = place()
     const port = await served(here)

@@ -5,7 +5,7 @@ import { Redis } from 'ioredis'
 import { createClient, RESP_TYPES } from 'redis'
 import { expect, test } from 'vitest'
 import { hashOf } from '../src/server/secret.ts'
-import { describeEngine } from './engine.ts'
+import { describeWith, programs } from './engine.ts'
 import { type Place, place } from './resp-place.ts'
 
 const run = promisify(execFile)
@@ -23,8 +23,7 @@ async function locked(): Promise<Place> {
   return here
 }
 
-// redis-cli and redis-benchmark come with Debian's redis-server.
-describeEngine('redis', 'unmodified clients of Redis', () => {
+describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified clients of Redis', () => {
   test('redis-cli acquires, shows, renews and releases, in both protocols', async () => {
     await using here = await place()
     const granted = await cli(here, '-3', '--json', 'LEASE.ACQUIRE', 'jobs/nightly', 'TTL', '30s', 'HOLDER', 'me')

@@ -16,7 +16,7 @@ import { addressOf, serve } from '../src/server/serve.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../src/wire/resp-client.ts'
 import { placeOf } from '../src/wire/resp-dial.ts'
-import { describeWith, find } from './engine.ts'
+import { describeWith, find, programs } from './engine.ts'
 import { command, place, Raw } from './resp-place.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-port-'))
@@ -343,7 +343,7 @@ describe('exposure', () => {
   })
 })
 
-describe('TLS', () => {
+describeWith([programs.openssl], 'TLS', () => {
   const file = (name: string) => join(folder, name)
   const openssl = (...args: string[]) => execFileSync('openssl', args, { stdio: 'pipe' })
   const issue = (name: string) => {

@@ -13,8 +13,10 @@ import { connect } from '../src/open.ts'
 import { EtcdStore } from '../src/store/etcd.ts'
 import { etcdOptions } from '../src/store/etcd-url.ts'
 import { type Position, START } from '../src/store.ts'
-import { describePromises, engine } from './engine.ts'
+import { describePrograms, describePromises, engine, programs } from './engine.ts'
 import { asked } from './etcd.ts'
+
+const describeTls = (name: string, define: () => void) => describePrograms('etcd', [programs.openssl], name, define, { retry: 0 })
 
 describe('an etcd URL', () => {
   test('names hosts, a log, a user and certificates', () => {
@@ -49,6 +51,30 @@ describe('an etcd URL', () => {
 })
 
 describePromises('etcd', 'an etcd with users', () => {
+  test('a store that was opened with a user before authentication was switched on goes on after it was, and after it was switched off', async () => {
+    await using etcd = await engine('etcd')
+    await using store = await opened(`etcd://root:root@127.0.0.1:${etcd.port}/`)
+    let after = await append(store, START)
+    const waiting = store.read(after, { wait: new AbortController().signal })
+    for (const [path, body] of [
+      ['/auth/user/add', { name: 'root', password: 'root' }],
+      ['/auth/role/add', { name: 'root' }],
+      ['/auth/user/grant', { user: 'root', role: 'root' }],
+      ['/auth/enable', {}],
+    ] as const)
+      await asked(etcd.port, path, body)
+    after = await append(store, after)
+    expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ position: after }] })
+    const { token } = await asked<{ token: string }>(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' })
+    const headers = { authorization: token }
+    const off = await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/disable`, { method: 'POST', headers, body: '{}' })
+    expect(off.status).toBe(200)
+    after = await append(store, after)
+    await asked(etcd.port, '/auth/enable')
+    after = await append(store, after)
+    expect(after.index).toBe(4)
+  }, 60_000)
+
   test('asks for the right user and password, renews what it was given, and keeps to what it may', async () => {
     await using etcd = await engine('etcd')
     const at = (user: string, rest = '') => `etcd://${user}127.0.0.1:${etcd.port}/${rest}`
@@ -94,7 +120,7 @@ describePromises('etcd', 'an etcd with users', () => {
   }, 60_000)
 })
 
-describePromises('etcd', 'an etcd behind TLS', () => {
+describeTls('an etcd behind TLS', () => {
   test('is believed only with a certificate of the named authority, and is shown ours', async () => {
     await using folder = await temporary()
     const { path } = folder

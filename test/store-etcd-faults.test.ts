@@ -5,10 +5,12 @@ import { LeaseError } from '../src/errors.ts'
 import { EtcdStore, type EtcdStoreOptions } from '../src/store/etcd.ts'
 import { type Appended, type Entry, type Position, START, type Store } from '../src/store.ts'
 import { Cable } from '../src/testing/cable.ts'
-import { describePromises, type Engine, engine } from './engine.ts'
+import { describePrograms, describePromises, type Engine, engine, programs } from './engine.ts'
 import { asked, backup, compact, LogInEtcd, leader, Scissors } from './etcd.ts'
 
 let logs = 0
+
+const describeRestored = (name: string, define: () => void) => describePrograms('etcd', [programs.etcdctl], name, define, { retry: 0 })
 
 describePromises('etcd', 'a store in etcd when things go wrong', () => {
   let etcd: Engine
@@ -312,7 +314,7 @@ describePromises('etcd', 'a store in an etcd of its own', () => {
   }, 60_000)
 })
 
-describePromises('etcd', 'a store in an etcd that was restored from a backup', () => {
+describeRestored('a store in an etcd that was restored from a backup', () => {
   test('is diverged for whoever had seen more, also when it has grown as long again with the same revisions', async () => {
     await using etcd = await engine('etcd')
     await using witness = await store('leasehold', [etcd.port], { poll: 200 })

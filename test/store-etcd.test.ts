@@ -2,7 +2,7 @@ import { afterAll, beforeAll, test } from 'vitest'
 import { EtcdStore } from '../src/store/etcd.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from './engine.ts'
-import { LogInEtcd } from './etcd.ts'
+import { LogInEtcd, Lossy } from './etcd.ts'
 
 let logs = 0
 
@@ -18,6 +18,15 @@ describePromises('etcd', 'a store in etcd', () => {
     return {
       store: () => new EtcdStore({ endpoints, name }),
       loseTail: count => new LogInEtcd(etcd, name).loseTail(count),
+      async linked() {
+        const link = await Lossy.to(etcd.port)
+        const store = new EtcdStore({ endpoints: [`127.0.0.1:${link.port}`], name, patience: 300 })
+        return {
+          store,
+          fail: failure => link.fail(failure),
+          [Symbol.asyncDispose]: () => link[Symbol.asyncDispose](),
+        }
+      },
       [Symbol.asyncDispose]: async () => {},
     }
   }

@@ -6,10 +6,12 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import postgres from 'postgres'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { connect } from '../src/open.ts'
 import { PostgresStore, type PostgresStoreOptions } from '../src/store/postgres.ts'
-import { START } from '../src/store.ts'
-import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
+import { type Appended, type Position, START } from '../src/store.ts'
+import { Cable } from '../src/testing/cable.ts'
+import { type LinkedStore, type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from './engine.ts'
 import { loseTail } from './postgres-tail.ts'
 
@@ -30,13 +32,45 @@ describePromises('postgres', 'a store in Postgres', () => {
     await server?.[Symbol.asyncDispose]()
   })
 
-  /** A log of its own on the one engine, and connections as `options` say. */
-  const fixture = (options: () => PostgresStoreOptions) => async (): Promise<StoreFixture> => {
-    const name = `log ${++logs}`
+  type Way = (url: string) => PostgresStoreOptions & Partial<AsyncDisposable>
+
+  /** A log of its own on the one engine, and connections as `options` say; over a link that breaks, as `way` says. */
+  const fixture =
+    (options: () => PostgresStoreOptions, way: Way = url => ({ url })) =>
+    async (): Promise<StoreFixture> => {
+      const name = `log ${++logs}`
+      return {
+        store: () => new PostgresStore({ ...options(), name }),
+        loseTail: count => loseTail(shared, name, count),
+        linked: () => linked(name, way),
+        [Symbol.asyncDispose]: async () => {},
+      }
+    }
+
+  /** With a role of its own, from which rights can be taken. */
+  async function linked(name: string, way: Way): Promise<LinkedStore> {
+    const role = `role_${++logs}`
+    await using first = new PostgresStore({ url: server.url, name })
+    await first.open() // makes the tables
+    await shared.query(`create role ${role} login; grant usage on schema leasehold to ${role}`)
+    await shared.query(`grant all on all tables in schema leasehold to ${role}; grant all on all sequences in schema leasehold to ${role}`)
+    const cable = await Cable.to(server.port)
+    const { [Symbol.asyncDispose]: close, ...options } = way(`postgres://${role}@127.0.0.1:${cable.port}/postgres`)
+    let forbidden: Promise<unknown> | undefined
+    const forbid = async () => {
+      forbidden = shared.query(`revoke all on all tables in schema leasehold from ${role}`)
+      await forbidden
+    }
     return {
-      store: () => new PostgresStore({ ...options(), name }),
-      loseTail: count => loseTail(shared, name, count),
-      [Symbol.asyncDispose]: async () => {},
+      store: new PostgresStore({ ...options, name, patience: 400 }),
+      fail: ({ end, ...failure }) => cable.breakDown({ ...failure, ...(end === 'forbidden' && { refuse: forbid }) }),
+      async [Symbol.asyncDispose]() {
+        await cable[Symbol.asyncDispose]()
+        await close?.()
+        await forbidden
+        await shared.query(`drop owned by ${role}; drop role ${role}`)
+        await shared.query('delete from leasehold.snapshot where not complete') // else the next one waits until it counts as abandoned
+      },
     }
   }
 
@@ -45,11 +79,93 @@ describePromises('postgres', 'a store in Postgres', () => {
   })
 
   describe('on a pool of pg that is there already', () => {
-    for (const { name, run } of storeSuite(fixture(() => ({ pool: shared })))) test(name, run)
+    const pooled: Way = connectionString => {
+      const pool = new pg.Pool({ connectionString, max: 4 })
+      pool.on('error', () => {})
+      return { pool, [Symbol.asyncDispose]: () => pool.end() }
+    }
+    for (const { name, run } of storeSuite(fixture(() => ({ pool: shared }), pooled))) test(name, run)
   })
 
   describe('on an instance of postgres.js', () => {
-    for (const { name, run } of storeSuite(fixture(() => ({ sql })))) test(name, run)
+    const viaPostgresJs: Way = url => {
+      const own = postgres(url, { max: 1, onnotice: () => {}, connect_timeout: 1, fetch_types: false })
+      return { sql: own, [Symbol.asyncDispose]: () => own.end({ timeout: 0 }) }
+    }
+    for (const { name, run } of storeSuite(fixture(() => ({ sql }), viaPostgresJs))) test(name, run)
+  })
+
+  describe('in an application with type parsers of its own', () => {
+    const INT8 = 20
+    const others = [16, 17, 23, 25, 701] // bool, bytea, int4, text, float8
+    const strange = (text: string) => ({ parsed: text })
+    const parsers: readonly (readonly [name: string, set: () => void])[] = [
+      ['pg.defaults.parseInt8', () => (pg.defaults.parseInt8 = true)],
+      ['a parser of int8 as a number', () => pg.types.setTypeParser(INT8, Number)],
+      ['a parser of int8 as a bigint', () => pg.types.setTypeParser(INT8, BigInt)],
+      [
+        'parsers of everything',
+        () => {
+          for (const type of [INT8, ...others]) pg.types.setTypeParser(type, strange)
+        },
+      ],
+    ]
+    afterEach(() => {
+      pg.defaults.parseInt8 = false
+      for (const [type, parser] of before) pg.types.setTypeParser(type, parser)
+    })
+    const before = [INT8, ...others].map(type => [type, pg.types.getTypeParser(type, 'text')] as const)
+
+    const lives = async (options: PostgresStoreOptions, name: string) => {
+      // Any nonce above 2^53 is rounded as a number, so nearly every one is.
+      await using first = new PostgresStore({ ...options, name })
+      let after = (await first.open()).head
+      for (let i = 0; i < 4; i++) after = positionOf(await first.append(Uint8Array.of(i), after))
+      expect(await first.snapshot(after, once(Uint8Array.of(7, 0, 255)))).toBe('kept')
+      await using second = new PostgresStore({ ...options, name })
+      const { head, snapshot } = await second.open()
+      expect(head).toEqual(after)
+      expect(snapshot?.position).toEqual(after)
+      for await (const bytes of snapshot!.bytes) expect([...bytes]).toEqual([7, 0, 255])
+      const waiting = second.read(after, { wait: new AbortController().signal })
+      after = positionOf(await first.append(Uint8Array.of(9), after))
+      expect(await waiting).toMatchObject({ entries: [{ position: after }] })
+      await using leases = await connect(`${server.url}?name=${encodeURIComponent(`${name} leases`)}`)
+      await using _lease = await leases.acquire('a')
+    }
+
+    test.each(parsers)('%s: positions and bytes are exact', async (name, set) => {
+      set()
+      await lives({ url: server.url }, `parsed ${name}`)
+      await lives({ pool: shared }, `parsed in a pool ${name}`)
+    })
+
+    test('a pool with parsers of its own: positions and bytes are exact', async () => {
+      const pool = new pg.Pool({ connectionString: server.url, types: { getTypeParser: () => strange } as never })
+      pool.on('error', () => {})
+      await lives({ pool }, 'types of a pool')
+      await pool.end()
+    })
+
+    test('a pool that asks for binary values: positions and bytes are exact', async () => {
+      const pool = new pg.Pool({ connectionString: server.url, binary: true } as never)
+      pool.on('error', () => {})
+      await lives({ pool }, 'binary')
+      await pool.end()
+    })
+
+    test('an instance of postgres.js with types of its own, or with a transform: positions and bytes are exact', async () => {
+      const number = { to: INT8, from: [INT8], serialize: String, parse: Number }
+      for (const [name, options] of [
+        ['numbers', { types: { bigint: number } }],
+        ['bigints', { types: { bigint: postgres.BigInt } }],
+        ['transformed', { transform: { value: { from: strange } } }],
+      ] as const) {
+        const own = postgres(server.url, { max: 4, onnotice: () => {}, ...options } as never)
+        await lives({ sql: own }, `postgres.js ${name}`)
+        await own.end()
+      }
+    })
   })
 
   test('what was handed in stays open when the store is closed', async () => {
@@ -156,4 +272,9 @@ describePromises('postgres', 'a store in Postgres', () => {
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes
+}
+
+function positionOf(answer: Appended): Position {
+  if (answer.kind !== 'appended') throw new Error(answer.kind)
+  return answer.position
 }

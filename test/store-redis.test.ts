@@ -11,10 +11,12 @@ import { createClient, createCluster } from 'redis'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../src/open.ts'
 import { RedisStore, type RedisStoreOptions } from '../src/store/redis.ts'
+import { dialCopyOf } from '../src/store/redis-driver.ts'
 import { RIGHTS, refusal } from '../src/store/redis-trouble.ts'
 import { type Position, START, type Store } from '../src/store.ts'
-import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
-import { describePromises, type Engine, engine } from './engine.ts'
+import { Cable } from '../src/testing/cable.ts'
+import { type LinkedStore, type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
+import { describePromises, describeWith, type Engine, engine, programs } from './engine.ts'
 
 const run = promisify(execFile)
 
@@ -38,14 +40,38 @@ describePromises('redis', 'a store in Redis', () => {
 
   const url = () => ({ url: redis.url })
 
-  function fixture(options: () => Omit<RedisStoreOptions, 'name'>, on = () => redis): () => Promise<StoreFixture> {
+  function fixture(options: () => Omit<RedisStoreOptions, 'name'>, on = () => redis, way: Way = byUrl): () => Promise<StoreFixture> {
     return async () => {
       const name = `log-${++logs}`
       return {
         store: () => new RedisStore({ ...options(), name }),
         loseTail: count => loseTail(on(), name, count),
+        linked: () => linked(on(), name, way),
         [Symbol.asyncDispose]: async () => {},
       }
+    }
+  }
+
+  type Way = (link: { readonly username: string; readonly password: string; readonly port: number }) => Omit<RedisStoreOptions, 'name'>
+  const byUrl: Way = ({ username, password, port }) => ({ url: `redis://${username}:${password}@127.0.0.1:${port}` })
+
+  /** With a user of its own, from which rights can be taken. */
+  async function linked(to: Engine, name: string, way: Way): Promise<LinkedStore> {
+    const user = `user-${++logs}`
+    await tell(to, 'ACL', 'SETUSER', user, 'on', '>secret', '~*', '+@all')
+    const cable = await Cable.to(to.port)
+    const { port } = cable
+    const options = way({ username: user, password: 'secret', port })
+    const forbid = async () => {
+      await tell(to, 'ACL', 'SETUSER', user, '-@all')
+    }
+    return {
+      store: new RedisStore({ ...options, name, patience: 400 }),
+      fail: ({ end, ...failure }) => cable.breakDown({ ...failure, ...(end === 'forbidden' && { refuse: forbid }) }),
+      async [Symbol.asyncDispose]() {
+        await cable[Symbol.asyncDispose]()
+        await tell(to, 'ACL', 'DELUSER', user)
+      },
     }
   }
 
@@ -87,7 +113,11 @@ describePromises('redis', 'a store in Redis', () => {
     })
     afterAll(() => client?.destroy())
     const on = () => cluster
-    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on))) test(name, check)
+    const way: Way = ({ port, ...defaults }) => {
+      const nodeAddressMap = { [`127.0.0.1:${cluster.port}`]: { host: '127.0.0.1', port } }
+      return { client: createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }], defaults, nodeAddressMap }) }
+    }
+    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on, way))) test(name, check)
   })
 
   describe('in a cluster, through ioredis', () => {
@@ -97,7 +127,24 @@ describePromises('redis', 'a store in Redis', () => {
     })
     afterAll(() => client?.disconnect())
     const on = () => cluster
-    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on))) test(name, check)
+    const way: Way = ({ port, ...redisOptions }) => {
+      const natMap = { [`127.0.0.1:${cluster.port}`]: { host: '127.0.0.1', port } }
+      return { client: new Cluster([{ host: '127.0.0.1', port }], { natMap, redisOptions, lazyConnect: true }) }
+    }
+    for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on, way))) test(name, check)
+  })
+
+  test('a cluster client of ioredis is told to send nothing a second time after a lost connection', async () => {
+    let given: object = {}
+    const client = {
+      ...{ isCluster: true, status: 'wait', callBuffer: () => {}, connect: async () => {}, disconnect: () => {}, on: () => {} },
+      duplicate(_: unknown, options: object) {
+        given = options
+        return client
+      },
+    }
+    await dialCopyOf(client as unknown as Cluster, '{x}', 100)()
+    expect(given).toMatchObject({ retryDelayOnFailover: 0 })
   })
 
   test('all keys of a log are in one slot of a cluster, and nothing else is left by it', async () => {
@@ -277,32 +324,34 @@ describePromises('redis', 'a store in Redis', () => {
     for (const [word, ...messages] of said) for (const message of messages) expect(refusal(new Error(message)), message).toBe(word)
   })
 
-  test('rediss:// is the same over TLS, and a certificate nobody vouches for is refused', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
-    const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
-    const subject = ['-subj', '/CN=leasehold', '-addext', 'subjectAltName=IP:127.0.0.1']
-    await run('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert, ...subject])
-    const port = await freePort()
-    const tls = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert, '--tls-auth-clients', 'no']
-    await using own = await engine('redis', { args: ['--tls-port', String(port), ...tls] })
-    try {
-      const url = `rediss://127.0.0.1:${port}?name=tls`
-      await expect(new RedisStore({ url }).open()).rejects.toMatchObject({
-        code: 'UNAVAILABLE',
-        message: expect.stringMatching(/self.signed/),
-      })
-      const module = new URL('../dist/store/redis.js', import.meta.url)
-      const script = `import(${JSON.stringify(module.href)}).then(async ({ RedisStore }) => {
-        const store = new RedisStore({ url: ${JSON.stringify(url)} })
-        console.log((await store.append(Uint8Array.of(1), (await store.open()).head)).kind)
-      })`
-      const { stdout } = await run(process.execPath, ['-e', script], { env: { ...process.env, NODE_EXTRA_CA_CERTS: cert } })
-      expect(stdout).toBe('appended\n')
-      await using plain = await opened({ url: own.url, name: 'tls' })
-      expect(await plain.read(START)).toMatchObject({ entries: { length: 1 } })
-    } finally {
-      await rm(folder, { recursive: true })
-    }
+  describeWith([programs.openssl], 'over TLS', () => {
+    test('rediss:// is the same over TLS, and a certificate nobody vouches for is refused', async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
+      const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
+      const subject = ['-subj', '/CN=leasehold', '-addext', 'subjectAltName=IP:127.0.0.1']
+      await run('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert, ...subject])
+      const port = await freePort()
+      const tls = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert, '--tls-auth-clients', 'no']
+      await using own = await engine('redis', { args: ['--tls-port', String(port), ...tls] })
+      try {
+        const url = `rediss://127.0.0.1:${port}?name=tls`
+        await expect(new RedisStore({ url }).open()).rejects.toMatchObject({
+          code: 'UNAVAILABLE',
+          message: expect.stringMatching(/self.signed/),
+        })
+        const module = new URL('../dist/store/redis.js', import.meta.url)
+        const script = `import(${JSON.stringify(module.href)}).then(async ({ RedisStore }) => {
+          const store = new RedisStore({ url: ${JSON.stringify(url)} })
+          console.log((await store.append(Uint8Array.of(1), (await store.open()).head)).kind)
+        })`
+        const { stdout } = await run(process.execPath, ['-e', script], { env: { ...process.env, NODE_EXTRA_CA_CERTS: cert } })
+        expect(stdout).toBe('appended\n')
+        await using plain = await opened({ url: own.url, name: 'tls' })
+        expect(await plain.read(START)).toMatchObject({ entries: { length: 1 } })
+      } finally {
+        await rm(folder, { recursive: true })
+      }
+    })
   })
 
   test('without the driver, the URL is refused with what to install', async () => {

@@ -1,6 +1,7 @@
 /** Exit codes, and what is said with each: what happened, what it means, what to do next. The numbers are sysexits.h where it has one. */
 import { constants } from 'node:os'
 import { LeaseError } from '../errors.ts'
+import { completed } from './hints.ts'
 import { clean, jsonLine, say } from './output.ts'
 
 export const EXIT = {
@@ -145,7 +146,8 @@ export function failureOf(error: unknown): Failure {
 /** Says it on stderr and returns the exit code. */
 export function report(error: unknown, { json, env = process.env }: { readonly json: boolean; readonly env?: NodeJS.ProcessEnv }): number {
   if (error instanceof Interrupted) return exitOfSignal(error.signal)
-  const { exit, code, happened, means, next, facts } = failureOf(error)
+  const { exit, code, means, facts, ...said } = failureOf(error)
+  const [happened, next] = [completed(said.happened), completed(said.next)]
   if (json) say(jsonLine({ error: { code, message: happened, means, next, exit, ...facts } }))
   else for (const line of [`leasehold: ${clean(happened)}`, `  ${clean(means)}`, `  ${clean(next)}`]) say(line)
   if (env.LEASEHOLD_DEBUG !== undefined && !json) for (const line of String((error as Error)?.stack).split('\n')) say(clean(line))

@@ -4,6 +4,7 @@ import { inWords } from '../duration.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import { under } from '../kernel/name.ts'
 import type { GrantView, PastGrant, ResourceView, Summary, View } from '../lessor.ts'
+import { completed } from './hints.ts'
 import { mustName } from './name.ts'
 import { clean } from './output.ts'
 import { inPairs } from './policy.ts'
@@ -118,7 +119,9 @@ function endings({ resource: { resource, grants } }: Known): string[] {
   const soonest = Math.min(...live.map(({ remaining }) => remaining))
   const leases = live.map(({ lease }) => `leasehold revoke ${lease}`)
   return [
-    `It ends when its holder gives it back, or when nobody renews it for ${inWords(soonest)}; an operator ends it with ${leases[0]} or leasehold break ${resource}.`,
+    completed(
+      `It ends when its holder gives it back, or when nobody renews it for ${inWords(soonest)}; an operator ends it with ${leases[0]} or leasehold break ${resource}.`,
+    ),
   ]
 }
 

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { backup } from './backup.ts'
 import { certify } from './certify.ts'
+import { refuseContradictions } from './contradictions.ts'
 import { discover } from './discover.ts'
 import { elect } from './elect.ts'
 import { CommandFailure, EXIT, Interrupted, report, usage } from './exit.ts'
@@ -39,6 +40,7 @@ export function program(): Command {
     .helpCommand('help [command]', 'what a command does and takes')
     .showSuggestionAfterError()
   for (const add of commands) add(all)
+  for (const each of below(all)) refuseContradictions(each)
   for (const each of [all, ...below(all)])
     each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
   return all

@@ -19,6 +19,7 @@ import { newSecret } from '../server/secret.ts'
 import type { ServeOptions, Server } from '../server/serve.ts'
 import { FileStore } from '../store/file.ts'
 import type { Store } from '../store.ts'
+import { mustNotContradict } from './contradictions.ts'
 import { misconfigured, usage } from './exit.ts'
 import { hasTerminal } from './process-table.ts'
 import { blamed, mistaken } from './settings.ts'
@@ -102,7 +103,6 @@ const REGISTRY = ['dns', 'dnsDomain', 'dnsPublic', 'udp', 'checkAllow', 'command
 
 /** Looked at before anything is opened: what is wrong with a certificate, OpenSSL tells in words for programmers. */
 function mustFit({ tlsCert, tlsKey, tlsCa }: Options): void {
-  if ((tlsCert === undefined) !== (tlsKey === undefined)) throw usage('--tls-cert and --tls-key come together', 'Give both, or neither.')
   const [cert, key, ca] = [tlsCert, tlsKey, tlsCa].map(file => {
     try {
       return file === undefined ? undefined : readFileSync(file)
@@ -144,6 +144,7 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
     if (/^(leaseholds?|https?):/i.test(url))
       throw usage(`${shown(url)} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
   })
+  await blame([...TLS, 'dnsDomain', 'dnsPublic'], () => mustNotContradict('serve', { ...options }))
   await blame(TLS, () => mustFit(options))
   const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }, { openRegistry }] = await Promise.all([
     import('../server/serve.ts'),
@@ -186,6 +187,7 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
+      trouble: () => (lessor.here instanceof Replica ? lessor.here.trouble : undefined),
       http: httpDoor({ hosts: options.host ?? [] }),
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {

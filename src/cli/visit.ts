@@ -5,6 +5,7 @@ import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
 import { open } from '../open.ts'
 import { Interrupted, usage } from './exit.ts'
+import { rememberFlags } from './hints.ts'
 import { Output } from './output.ts'
 import { blamed, type Flags, type Settings, settingsOf } from './settings.ts'
 
@@ -35,6 +36,7 @@ export function asked(command: Command): Asked {
   for (const name of Object.keys(OPTIONS))
     if (name in flags && !command.options.some(option => option.attributeName() === name))
       throw usage(`${command.name()} has no use for --${name}`, `See leasehold help ${command.name()}.`)
+  rememberFlags(flags)
   return { settings: settingsOf(flags), out: new Output({ json: flags.json === true }) }
 }
 

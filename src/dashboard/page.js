@@ -32,6 +32,12 @@ let heardAt = 0
 let live = false
 let revision = 0
 let filter = ''
+/** As it was typed: names have capitals. */
+let typed = ''
+/** What the server has under the filter, where not everything is shown. */
+const found = new Map()
+/** How many leases there are, where not everything is shown and the key may know. */
+let summary
 let needsKey = false
 let mayWatch = true
 /** There are more resources than are shown. */
@@ -64,8 +70,10 @@ class Refusal extends Error {
   }
 }
 
-async function ask(path, { signal, accept = 'application/json' } = {}) {
-  const answer = await fetch(path, { headers: headers({ accept }), cache: 'no-store', ...(signal && { signal }) })
+async function ask(path, { signal, accept = 'application/json', body } = {}) {
+  const sent = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) }
+  const type = body === undefined ? {} : { 'content-type': 'application/json' }
+  const answer = await fetch(path, { headers: headers({ accept, ...type }), cache: 'no-store', ...sent, ...(signal && { signal }) })
   if (answer.status === 401) {
     needsKey = true
     $('key-form').hidden = false
@@ -84,9 +92,9 @@ async function ask(path, { signal, accept = 'application/json' } = {}) {
 }
 
 /** Undefined: not for this key, or not there. */
-async function askIfAllowed(path) {
+async function askIfAllowed(path, body) {
   try {
-    return await (await ask(path)).json()
+    return await (await ask(path, { body })).json()
   } catch (error) {
     if (error.status === 403 || error.status === 404) return undefined
     throw error
@@ -114,6 +122,9 @@ function look() {
     resources.clear()
     for (const resource of held?.resources ?? []) resources.set(resource.resource, { ...resource, at: fetchedAt })
     more = held?.more === true
+    summary = more ? (await askIfAllowed('/v1/read', { query: { kind: 'summary' } }))?.value : undefined
+    await findFiltered()
+    await learnTerms()
     entries.clear()
     for (const entry of registered?.entries ?? []) entries.set(entry.key, entry)
     $('resources-denied').hidden = held !== undefined
@@ -125,16 +136,61 @@ function look() {
   })
 }
 
+/** What the filter may mean and is not among what is shown: a whole name, or the beginning of names up to a slash. */
+async function findFiltered() {
+  const text = typed
+  found.clear()
+  if (!more || text === '') return
+  const path = text.split('/').map(encodeURIComponent).join('/')
+  const [one, under] = await Promise.all([
+    askIfValid(`/v1/resources/${path}`),
+    askIfValid(`/v1/resources?limit=${LIST}&prefix=${encodeURIComponent(text)}`),
+  ])
+  if (text !== typed) return
+  const at = performance.now()
+  for (const resource of [...(under?.resources ?? []), ...(one === undefined ? [] : [one])])
+    if (resource.grants.length + resource.queue.length > 0) found.set(resource.resource, { ...resource, at })
+}
+
+/** What is typed need not be a name yet. */
+async function askIfValid(path) {
+  try {
+    return await askIfAllowed(path)
+  } catch (error) {
+    if (error.status === 400) return undefined
+    throw error
+  }
+}
+
+/** How long a lease lasts after a renewal: only with that does a bar say how much of it is left. */
+const terms = new Map()
+
+async function learnTerms() {
+  const shown = [...resources.values(), ...found.values()].flatMap(({ grants }) => grants.map(({ lease }) => lease))
+  const unknown = [...new Set(shown)].filter(lease => !terms.has(lease))
+  if (unknown.length === 0) return
+  if (terms.size > LIST * 8) terms.clear()
+  const known =
+    unknown.length <= FEW
+      ? await Promise.all(unknown.map(lease => askIfAllowed(`/v1/leases/${lease}`)))
+      : (await askIfAllowed(`/v1/leases?limit=${LIST * 2}`))?.leases
+  for (const lease of unknown) terms.set(lease, undefined) // asked once: what is not told stays without a bar
+  for (const found of known ?? []) if (found !== undefined) terms.set(found.lease, found.ttl)
+}
+
 /** Only those that changed. */
 function lookAt(names) {
   return oneByOne(async () => {
     const wanted = names.filter(name => resources.has(name) || (!more && resources.size < LIST))
-    const found = await Promise.all(wanted.map(name => askIfAllowed(`/v1/resources/${name.split('/').map(encodeURIComponent).join('/')}`)))
+    const answers = await Promise.all(
+      wanted.map(name => askIfAllowed(`/v1/resources/${name.split('/').map(encodeURIComponent).join('/')}`)),
+    )
     for (const [i, name] of wanted.entries()) {
-      const resource = found[i]
+      const resource = answers[i]
       if (resource === undefined || resource.grants.length + resource.queue.length === 0) resources.delete(name)
       else resources.set(name, { ...resource, at: performance.now() })
     }
+    await learnTerms()
     draw()
   })
 }
@@ -218,8 +274,10 @@ function draw() {
     held += grants.length
     waiting += queue.length
   }
-  $('count-held').textContent = more ? `${held}+` : String(held)
-  $('count-waiting').textContent = String(waiting)
+  // Where not everything is shown, the server counts: leases that are held, and leases that wait.
+  const counted = more && summary?.leases !== undefined
+  $('count-held').textContent = counted ? String(summary.leases - (summary.waiting ?? 0)) : more ? `${held}+` : String(held)
+  $('count-waiting').textContent = counted ? String(summary.waiting ?? 0) : more ? `${waiting}+` : String(waiting)
   $('count-agents').textContent = String(agents.size)
   $('count-revision').textContent = String(revision)
   $('count-revision').title = String(revision)
@@ -272,7 +330,7 @@ function matches(...texts) {
 }
 
 function drawResources() {
-  const wanted = [...resources]
+  const wanted = [...new Map([...resources, ...found])]
     .filter(([name, { grants, queue }]) => matches(name, ...[...grants, ...queue].map(({ holder }) => holder)))
     .sort(([a], [b]) => (a < b ? -1 : 1))
   drawRows($('resources'), wanted, ({ resource, capacity, grants, queue }) => {
@@ -288,6 +346,16 @@ function drawResources() {
       element('td', {}, waitingLine(queue)),
     )
   })
+  drawEmpty()
+}
+
+/** Nothing in the table is not nothing at all. */
+function drawEmpty() {
+  const words = more ? 'Nothing that is shown here matches, and there is more: write a whole name.' : 'Nothing that is held matches.'
+  $('resources-unmatched').textContent = words
+  const unmatched = filter !== '' && $('resources').hidden && $('resources-denied').hidden && (more || resources.size > 0)
+  $('resources-unmatched').hidden = !unmatched
+  if (unmatched) $('resources-empty').hidden = true
 }
 
 function holderLine({ holder, status, units, shared }) {
@@ -345,9 +413,6 @@ function link(text) {
   return element('a', { href: text, rel: 'noopener noreferrer', target: '_blank' }, text)
 }
 
-/** The full length of a lease is not told: the longest that was seen stands for it. */
-const longest = new Map()
-
 function tick() {
   const now = performance.now()
   for (const row of $('resources').tBodies[0].rows)
@@ -355,12 +420,12 @@ function tick() {
       const grant = row.item.grants[i]
       if (grant === undefined) continue
       const left = Math.max(0, grant.remaining - (now - row.item.at))
-      longest.set(grant.lease, Math.max(longest.get(grant.lease) ?? 0, grant.remaining))
       line.firstElementChild.textContent = inWords(left)
-      line.lastElementChild.value = left / Math.max(1, longest.get(grant.lease))
+      const term = terms.get(grant.lease)
+      line.lastElementChild.hidden = term === undefined
+      line.lastElementChild.value = left / Math.max(1, term ?? 1)
       line.classList.toggle('soon', left < 5_000)
     }
-  if (longest.size > LIST * 4) longest.clear()
   drawStatus()
 }
 
@@ -491,8 +556,10 @@ async function run() {
 let wake = () => {}
 
 $('filter').addEventListener('input', ({ target }) => {
-  filter = target.value.trim().toLowerCase()
+  typed = target.value.trim()
+  filter = typed.toLowerCase()
   draw()
+  if (more) oneByOne(findFiltered).then(draw).catch(trouble)
 })
 $('key-form').addEventListener('submit', event => {
   event.preventDefault()

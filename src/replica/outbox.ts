@@ -74,6 +74,8 @@ export class Outbox {
   #pumpSoon = false
   /** For metrics and tests. */
   readonly seen = { appends: 0, commands: 0, resent: 0, voided: 0 }
+  /** The last append failed with this, and when. */
+  trouble: { readonly error: LeaseError; readonly at: number } | undefined
   /** How many appends were acknowledged within each bound and not within the one before, and how many ms all of them took. */
   readonly took = { within: BOUNDS.map(bound => [bound, 0] as [bound: number, count: number]), ms: 0 }
 
@@ -182,11 +184,13 @@ export class Outbox {
     const began = this.#clock.now()
     try {
       const appended = await this.#options.append(flight.bytes)
+      this.trouble = undefined
       this.#count(this.#clock.now() - began)
       flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
       return appended
     } catch (error) {
       flight.underWay = false
+      if (error instanceof LeaseError) this.trouble = { error, at: this.#clock.now() }
       flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
       throw error
     }

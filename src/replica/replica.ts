@@ -152,6 +152,11 @@ export class Replica implements Lessor {
     return this.#closing.signal
   }
 
+  /** The last append failed, with this: undefined as soon as one has succeeded. */
+  get trouble(): { readonly error: LeaseError; readonly at: number } | undefined {
+    return this.#outbox.trouble
+  }
+
   get revision(): number {
     return this.#state.revision
   }

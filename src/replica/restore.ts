@@ -237,11 +237,20 @@ class Log {
       throw new LeaseError('UNAVAILABLE', `the log cannot be written to: ${appended.kind}. Nothing was restored`)
     let done: Applied | undefined
     while (this.position.index < appended.position.index) {
-      done = await this.#readOn(appended.position.index)
+      done = await this.#readOn(appended.position.index).catch(unread)
       if (done === undefined) throw new LeaseError('DIVERGED', 'the log ends before what was just written to it: nothing can be said of it')
     }
     return done?.kind === 'applied' ? done.outcomes : []
   }
+}
+
+/** It stands in the log: that it cannot be read back does not undo it. */
+function unread(error: unknown): never {
+  if (!(error instanceof LeaseError) || error.code !== 'UNAVAILABLE') throw error
+  throw new LeaseError('UNKNOWN', `it was written, but what became of it cannot be read: ${error.message}`, {
+    cause: error,
+    facts: error.facts,
+  })
 }
 
 function silent(): Effects {

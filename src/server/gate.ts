@@ -136,7 +136,7 @@ export class Gate implements AsyncDisposable {
   #needed(): string {
     return this.hasKeys
       ? 'a key is needed here: send Authorization: Bearer KEY (HTTP), AUTH KEY (RESP), or set LEASEHOLD_API_KEY'
-      : 'this server can be reached from other machines and its last key is gone: nobody is let in until whoever has the store creates one (leasehold key create --name admin --allow admin)'
+      : 'this server can be reached from other machines and its last key is gone: nobody is let in until whoever has the store creates one (leasehold key create --name admin --allow admin --store URL)'
   }
 
   /** Tells a caller that stays, once and at once, when it is let in no more. Returns what to call when it leaves of itself. */

@@ -4,6 +4,7 @@
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
 import type { DoorContext } from './door.ts'
+import { StoreWatch } from './store-watch.ts'
 import { Tallies } from './tally.ts'
 
 /** Upper bounds of what `figures` counts as `commit.le.MS`, in ms. */
@@ -96,9 +97,10 @@ export class Metrics {
     const entries = of('entries', 'Entries attached to leases.')
     const keys = of('keys', 'Keys that are valid.')
     const quiet = of('quiet', '1 while nothing is granted because the log lost entries.')
-    const up = of('store_up', '1 when the state could be read, 0 when this server has lost its store.')
+    const up = of('store_up', '1 when the store can be reached and takes writes, 0 when it cannot or does not.')
     return async () => {
       up.set(0)
+      const reached = StoreWatch.of(desk)?.look() ?? true
       const { value } = await desk.lessor.read({ kind: 'summary' })
       const { leases: all = 0, waiting = 0, suspect = 0, frozen = 0 } = value
       leases.set({ state: 'live' }, all - waiting - suspect - frozen)
@@ -107,7 +109,7 @@ export class Metrics {
       entries.set(value.entries ?? 0)
       keys.set(value.keys ?? 0)
       quiet.set(value.quiet ? 1 : 0)
-      up.set(1)
+      up.set((await reached) ? 1 : 0)
     }
   }
 

@@ -12,6 +12,7 @@ import { type Audited, Desk } from './desk.ts'
 import type { Door, DoorContext, Log } from './door.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { Port, type TlsFiles } from './port.ts'
+import { type StoreTrouble, StoreWatch } from './store-watch.ts'
 
 export type { Door, DoorContext, Log } from './door.ts'
 
@@ -34,6 +35,8 @@ export interface ServeOptions {
   readonly audit?: (done: Audited) => void
   /** Numbers of the replica and the store, for metrics. */
   readonly figures?: () => Readonly<Record<string, number>>
+  /** The last append of the replica, if it failed: for metrics and the log. */
+  readonly trouble?: () => StoreTrouble | undefined
   /** HTTP, where it is wanted; without it such connections are told so and closed. */
   readonly http?: Door
 }
@@ -59,6 +62,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
   const { operator, audit, moveTo, figures = () => ({}) } = options
   const listen = [options.listen ?? (socket === undefined ? `127.0.0.1:${DEFAULT_PORT}` : [])].flat().map(addressOf)
   const desk = await Desk.open({ lessor, limits, clock, ...(operator && { operator }), ...(audit && { audit }), ...(moveTo && { moveTo }) })
+  const watch = new StoreWatch(desk, { clock, log, ...(options.trouble && { trouble: options.trouble }) })
   const closing = new AbortController()
   try {
     for (const { host } of listen) mustBeProtected(host, { keys: desk.gate.hasKeys, tls: tls !== undefined, behindProxy })
@@ -73,6 +77,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
     })
     let closed: Promise<void> | undefined
     const close = async () => {
+      watch[Symbol.dispose]()
       await port.close(() => closing.abort(new LeaseError('UNAVAILABLE', 'this server is stopping: ask another, or again in a while')))
       await desk[Symbol.asyncDispose]()
     }
@@ -88,6 +93,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
       [Symbol.asyncDispose]: end,
     }
   } catch (error) {
+    watch[Symbol.dispose]()
     await desk[Symbol.asyncDispose]()
     throw error
   }

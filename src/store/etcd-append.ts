@@ -7,11 +7,13 @@
  * its answer tells what was missed and where our entry stands. How many are tried follows from how many were needed of late; alone, it is one.
  *
  * **A lost answer.** A copy of an append may be carried out twice. All copies of one call bear the same nonce, so whoever finds it
- * knows that it has been appended already.
+ * knows that it has been appended already. Until the nonce is found, or every index that was tried is known to be taken by another entry,
+ * each failure is `UNKNOWN`.
  */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Appended, NotThere, Position } from '../store.ts'
+import { type Copies, MAYBE_DONE, maybeDone } from './etcd-gateway.ts'
 import { base64 } from './etcd-keys.ts'
 import { type EtcdLog, type Found, MOST_BYTES, MOST_ENTRIES } from './etcd-log.ts'
 import { absent, exists, type Operation, put, type Transaction } from './etcd-message.ts'
@@ -51,26 +53,38 @@ export class Appender {
   }
 
   async append(bytes: Uint8Array, after: Position): Promise<Appended> {
+    const copies: Copies = { uncertain: false }
+    try {
+      return await this.#append(bytes, after, copies)
+    } catch (error) {
+      throw copies.uncertain ? maybeDone(error) : error
+    }
+  }
+
+  async #append(bytes: Uint8Array, after: Position, copies: Copies): Promise<Appended> {
     let base = after
     let parcel = await this.#wrap(bytes, base)
     let missed: readonly Stored[] | undefined = []
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
-      const got = await this.#attempt(parcel, after, base)
-      if (got.kind !== 'found') return got
+      const tried = this.#depth
+      const got = await this.#attempt(parcel, after, base, copies)
+      if (got.kind !== 'found') return unlessUncertain(got, copies)
       const mine = got.entries.findIndex(({ position }) => position.nonce === parcel.nonce)
       if (mine >= 0) {
         this.#won(mine + 1)
         return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
       }
+      // Where every index that was tried is taken by others, no copy was carried out, and none can be any more.
+      if (got.entries.length >= tried) copies.uncertain = false
       if (got.count === 0) {
         // Nothing stood in our way, so what we began from is gone.
         const gone = await this.#log.look(after)
-        if (gone.kind !== 'found') return gone
+        if (gone.kind !== 'found') return unlessUncertain(gone, copies)
       }
+      if (copies.uncertain) throw lostTrack()
       this.#lost(got.count)
       missed = missed && got.count === got.entries.length && fits([...missed, ...got.entries]) ? [...missed, ...got.entries] : undefined
       base = (missed === undefined ? await this.#log.end() : missed.at(-1)?.position) ?? after
-      // All that was tried is taken for good, so no copy of it can come in late.
       if (parcel.from === undefined || base.index + DEEPEST > parcel.from + PARTS_WITHIN) parcel = await this.#wrap(bytes, base)
       else parcel = { ...parcel, beside: [] }
       if (tries > EAGER) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
@@ -94,7 +108,7 @@ export class Appender {
     return { ...parcel, beside: [] }
   }
 
-  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position): Promise<Found | NotThere> {
+  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position, copies: Copies): Promise<Found | NotThere> {
     const { keys } = this.#log
     const depth = this.#depth
     const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.entry(position)))
@@ -103,7 +117,7 @@ export class Appender {
     if (depth === 1) {
       const position = at(1)
       const success = [...beside, put(keys.entry(position), value)]
-      const answer = this.#log.transact({ compare: [...standing, free(1)], success, failure: [] })
+      const answer = this.#log.transact({ compare: [...standing, free(1)], success, failure: [] }, copies)
       this.#nonce ??= this.#clock.bits()
       const { succeeded } = await answer
       // Alone, one hardly ever loses: to be told what was missed would cost more, each time, than asking for it then.
@@ -115,7 +129,7 @@ export class Appender {
       failure: n < depth ? [{ request_txn: level(n + 1) }] : [],
     })
     const success = [...beside, { request_txn: level(1) }, this.#log.following(base, depth)]
-    const { succeeded, responses = [] } = await this.#log.transact({ compare: standing, success, failure: [] })
+    const { succeeded, responses = [] } = await this.#log.transact({ compare: standing, success, failure: [] }, copies)
     if (!succeeded) return this.#log.look(base)
     return this.#log.found(base, responses.at(-1)!.response_range!)
   }
@@ -139,6 +153,16 @@ export class Appender {
     this.#depth = Math.min(DEEPEST, Math.max(this.#depth, met < DEEPEST ? met : 0) + 1)
     this.#easy = 0
   }
+}
+
+/** The log says that nothing was appended. It cannot know of a copy that it has forgotten since. */
+function unlessUncertain(answer: NotThere, { uncertain }: Copies): NotThere {
+  if (uncertain) throw lostTrack()
+  return answer
+}
+
+function lostTrack(): LeaseError {
+  return new LeaseError('UNKNOWN', `the answer to an append was lost, and the log has changed since: ${MAYBE_DONE}`)
 }
 
 function fits(missed: readonly Stored[]): boolean {

@@ -2,7 +2,8 @@
  * Speaks to one of several etcd endpoints through the JSON gateway. What is asked here may be asked twice: an endpoint that does not answer
  * is left for the next one, within a bound. Whoever calls makes sure that a second copy does no harm.
  *
- * A call that fails throws `UNAVAILABLE` when every copy of it was certainly not carried out, and `UNKNOWN` otherwise.
+ * A call that fails throws `UNAVAILABLE`, or what etcd refused it with, when every copy of it was certainly not carried out, and `UNKNOWN`
+ * otherwise.
  */
 import http from 'node:http'
 import https from 'node:https'
@@ -24,6 +25,12 @@ export interface GatewayOptions {
   readonly patience: number
   readonly tls?: Tls | undefined
   readonly user?: { readonly name: string; readonly password: string } | undefined
+}
+
+/** What is known of a change that is sent in several copies. */
+export interface Copies {
+  /** The answer to a copy was lost: it may have been carried out, whatever the other copies were answered. */
+  uncertain: boolean
 }
 
 export interface Stream {
@@ -66,11 +73,12 @@ export class Gateway {
     return this.#options.endpoints.join(', ')
   }
 
-  async call<T>(path: string, body: object): Promise<T> {
+  /** `copies` is told when the answer to a copy is lost, also if a later copy is answered. */
+  async call<T>(path: string, body: object, copies: Copies = { uncertain: false }): Promise<T> {
     const { patience, endpoints } = this.#options
     const until = this.#clock.now() + patience
     const text = JSON.stringify(body)
-    let certain = true
+    let certain = !copies.uncertain
     for (let tries = 1; ; tries++) {
       const endpoint = this.#current
       try {
@@ -78,9 +86,10 @@ export class Gateway {
       } catch (error) {
         if (!(error instanceof Trouble)) throw error
         certain &&= error.certain
+        copies.uncertain = !certain
         const code: ErrorCode = certain ? 'UNAVAILABLE' : 'UNKNOWN'
         if (this.#closing.signal.aborted) throw new LeaseError(code, 'the store was closed', { cause: error })
-        if (error.final) throw certain || error.final.code !== 'UNAVAILABLE' ? error.final : this.#unanswered(code, error)
+        if (error.final) throw certain ? error.final : maybeDone(error.final)
         this.#leave(endpoint)
         const wait = tries % endpoints.length === 0 ? this.#pauseAfter(tries / endpoints.length) : 0
         if (this.#clock.now() + wait >= until) throw this.#unanswered(code, error)
@@ -156,13 +165,20 @@ export class Gateway {
 
   async #once<T>(endpoint: number, path: string, body: string, within: number): Promise<T> {
     // Waiting for what is known costs an append a noticeable part of its time.
-    const prefix = this.#known ?? (await this.#prefix(endpoint))
+    const known = this.#known
+    const prefix = known ?? (await this.#prefix(endpoint))
     const token = this.#options.user === undefined ? undefined : await this.#authenticated(endpoint)
     const { status, text } = await this.#exchange(endpoint, 'POST', prefix + path, token, body, within)
     if (status === 200) return parsed<T>(text)
     const trouble = judge(status, text, this.#options.endpoints[endpoint]!)
-    if (trouble.stale) this.#token = undefined
-    throw trouble
+    // What was learned of etcd may have changed since: it was upgraded, or authentication was switched on or off.
+    if (known !== undefined && trouble.final?.facts.reason === 'gateway') {
+      this.#known = this.#path = undefined
+      throw new Trouble(trouble.message, {})
+    }
+    const unnamed = token === undefined && this.#options.user !== undefined && trouble.final?.code === 'UNAUTHENTICATED'
+    if (trouble.stale || trouble.open || unnamed) this.#token = undefined
+    throw unnamed ? new Trouble(trouble.message, { stale: true }) : trouble
   }
 
   /** The gateway's paths have been renamed from version to version. */
@@ -255,6 +271,16 @@ export class Gateway {
       answered,
     )
   }
+}
+
+/** The same failure of a change of which a copy may have been carried out. */
+export function maybeDone(error: unknown): unknown {
+  if (!(error instanceof LeaseError) || error.code === 'UNKNOWN') return error
+  const message = error.message.replace(`: ${NOTHING_DONE}`, '')
+  return new LeaseError('UNKNOWN', `${message}; the answer to an earlier copy was lost: ${MAYBE_DONE}`, {
+    cause: error,
+    facts: error.facts,
+  })
 }
 
 function parsed<T>(text: string): T {

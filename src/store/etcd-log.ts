@@ -2,7 +2,7 @@
 import { LeaseError } from '../errors.ts'
 import type { Entry, NotThere, Position } from '../store.ts'
 import { START } from '../store.ts'
-import type { Gateway } from './etcd-gateway.ts'
+import type { Copies, Gateway } from './etcd-gateway.ts'
 import { base64, FORMAT, type Keys } from './etcd-keys.ts'
 import {
   absent,
@@ -129,8 +129,8 @@ export class EtcdLog {
     return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
   }
 
-  transact(transaction: Transaction): Promise<TransactionAnswer> {
-    return this.#gateway.call('/kv/txn', transaction)
+  transact(transaction: Transaction, copies?: Copies): Promise<TransactionAnswer> {
+    return this.#gateway.call('/kv/txn', transaction, copies)
   }
 
   /** The start is an entry like others, so that one can stand on it, and notice when it was trimmed. */

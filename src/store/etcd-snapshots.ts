@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Position, Snapshot } from '../store.ts'
-import type { Gateway } from './etcd-gateway.ts'
+import { type Copies, type Gateway, maybeDone } from './etcd-gateway.ts'
 import { base64, type Keys, type Span } from './etcd-keys.ts'
 import type { EtcdLog } from './etcd-log.ts'
 import { exists, type KeyValue, put, type RangeAnswer } from './etcd-message.ts'
@@ -57,7 +57,8 @@ export class Snapshots {
     // From here on it may be in force although nobody told us. Chunks of one that is not are taken away with the snapshots of their time.
     const before = await this.#flip({ index: at.index, nonce: at.nonce.toString(), id: id.toString(), chunks: written }, at)
     if (before === 'older') await this.#drop(at, id)
-    else await this.#tidy(before?.index ?? 0)
+    // It is in force, whatever becomes of tidying up. What is left is taken away after the next one.
+    else await this.#tidy(before?.index ?? 0).catch(() => {})
     return before === 'older' ? 'older' : 'kept'
   }
 
@@ -82,16 +83,26 @@ export class Snapshots {
 
   /** Puts it in force. What was in force before, or that a newer one is. */
   async #flip(pointer: Pointer, at: Position): Promise<Pointer | undefined | 'older'> {
+    const copies: Copies = { uncertain: false }
+    try {
+      return await this.#flipOnce(pointer, at, copies)
+    } catch (error) {
+      throw copies.uncertain ? maybeDone(error) : error
+    }
+  }
+
+  async #flipOnce(pointer: Pointer, at: Position, copies: Copies): Promise<Pointer | undefined | 'older'> {
     let last: Pointer | undefined
     for (;;) {
       const { pointer: before, revision } = await this.#newest()
       if (before?.id === pointer.id) return last // a copy whose answer was lost did it
       if (before !== undefined && before.index >= at.index) return 'older'
-      const { succeeded } = await this.#log.transact({
-        compare: [{ key: this.#keys.newest, target: 'MOD', result: 'EQUAL', mod_revision: revision }, exists(this.#keys.entry(at))],
-        success: [put(this.#keys.newest, base64(JSON.stringify(pointer)))],
-        failure: [],
-      })
+      const compare = [
+        { key: this.#keys.newest, target: 'MOD', result: 'EQUAL', mod_revision: revision } as const,
+        exists(this.#keys.entry(at)),
+      ]
+      const success = [put(this.#keys.newest, base64(JSON.stringify(pointer)))]
+      const { succeeded } = await this.#log.transact({ compare, success, failure: [] }, copies)
       if (succeeded) return before
       if (await this.#gone(at)) return 'older'
       last = before

@@ -191,6 +191,7 @@ async function countMembers(gateway: Gateway): Promise<number> {
 /** Looking changes nothing, whatever became of the question. */
 function nothingDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code !== 'UNKNOWN') return error
+  if (error.cause instanceof LeaseError) return error.cause // what the last copy was refused with
   return new LeaseError('UNAVAILABLE', error.message.replace(MAYBE_DONE, NOTHING_DONE), { cause: error.cause, facts: error.facts })
 }
 

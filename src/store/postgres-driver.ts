@@ -8,7 +8,11 @@
 import { afterReading, type Clock } from '../clock.ts'
 
 export type Value = string | number | Uint8Array
-export type Row = readonly unknown[]
+/**
+ * Each value as the engine writes it. What an application makes its driver parse (int8 as a number, say) would round nonces, so no parser of
+ * the driver is asked. Every column that is selected is cast to text: then this also holds where values come in binary.
+ */
+export type Row = readonly (string | null)[]
 
 /** The engine never got to see it: the connection failed before anything was sent. */
 export class NotSent extends Error {
@@ -64,9 +68,12 @@ export function codeOf(error: unknown): string {
 /** What ends the connection, or says that nobody knows: a shutdown, a broken connection, trouble of the engine itself. */
 const NO_ANSWER = /^(08|25P|57P|58|F0|XX|40003|53300)/
 
-/** The engine said that the statement failed, and goes on: its transaction was rolled back. (Severities are translated, codes are not.) */
+/**
+ * The engine said that the statement failed, and goes on: its transaction was rolled back. (Severities are translated, codes are not.) Every
+ * code of the engine has a digit; the system's EPIPE, of a connection that broke, has none.
+ */
 export function isAnswer(error: unknown): boolean {
-  return /^[0-9A-Z]{5}$/.test(codeOf(error)) && !NO_ANSWER.test(codeOf(error))
+  return /^(?=.*\d)[0-9A-Z]{5}$/.test(codeOf(error)) && !NO_ANSWER.test(codeOf(error))
 }
 
 /** Its answer, if it comes in time. */

@@ -15,7 +15,7 @@ import {
 } from './postgres-driver.ts'
 
 interface PendingQuery extends PromiseLike<readonly unknown[]> {
-  values(): PromiseLike<readonly Row[]> & { cancel(): void }
+  raw(): PromiseLike<readonly (readonly (Uint8Array | null)[])[]> & { cancel(): void }
   simple(): PromiseLike<unknown>
 }
 
@@ -35,9 +35,10 @@ export class PostgresJsDriver implements Driver {
   }
 
   async run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
-    const query = this.#sql.unsafe(text, values.map(bufferOf), { prepare: false }).values()
+    const query = this.#sql.unsafe(text, values.map(bufferOf), { prepare: false }).raw()
     try {
-      return await within(this.#settings, query)
+      const rows = await within(this.#settings, query)
+      return rows.map(row => row.map(value => value && Buffer.from(value).toString()))
     } catch (error) {
       if (error instanceof NoAnswer) query.cancel() // it may not even have left yet
       if (NEVER_CONNECTED.has(codeOf(error))) throw new NotSent('no connection', { cause: error })

@@ -1,6 +1,6 @@
 import { afterReading } from '../clock.ts'
-import { bufferOf, codeOf, isAnswer, NoAnswer, NotSent, type Row, type Settings, type Value, within } from './postgres-driver.ts'
-import type { PgClient, PgQuery } from './postgres-pg.ts'
+import { codeOf, isAnswer, NoAnswer, NotSent, type Row, type Settings, type Value, within } from './postgres-driver.ts'
+import { inText, type PgClient } from './postgres-pg.ts'
 
 const LONGEST_NAME = 63
 /** Not prepared in this session, or twice: something stands between us and the engine after all, or someone said DISCARD. Nothing was done. */
@@ -35,7 +35,7 @@ export class Line {
   run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
     return new Promise((resolve, reject) => {
       if (this.#over) return reject(new NotSent('the connection is gone'))
-      const config: PgQuery = { text, values: values.map(bufferOf), rowMode: 'array' }
+      const config = inText(text, values)
       const fail = (error: Error) => {
         if (this.#prepared && FORGOTTEN.has(codeOf(error))) {
           this.#prepared = false

@@ -1,5 +1,5 @@
 /** The driver `pg`. */
-import type { PoolClient } from 'pg'
+import type { PoolClient, QueryArrayConfig } from 'pg'
 import { LeaseError } from '../errors.ts'
 import {
   bufferOf,
@@ -25,6 +25,20 @@ export interface PgQuery {
   readonly values?: unknown[]
   readonly rowMode?: 'array'
   readonly name?: string
+  readonly types?: Parsers
+}
+
+/** Instead of the parsers of the application. */
+interface Parsers {
+  getTypeParser(): (value: string | Buffer) => string
+}
+
+const verbatim = (value: string | Buffer) => value.toString()
+const types: Parsers = { getTypeParser: () => verbatim }
+
+/** A query whose values come as the engine writes them, see Row. */
+export function inText(text: string, values?: readonly Value[]): PgQuery {
+  return { text, rowMode: 'array', types, ...(values !== undefined && { values: values.map(bufferOf) }) }
 }
 
 export interface PgConnection {
@@ -78,10 +92,11 @@ export async function pgPool(url: string, { patience }: Pick<Settings, 'patience
 function refuseStandby(client: PoolClient, done: (error?: Error) => void): void {
   const ignore = () => {} // nobody else listens yet, and an event nobody listens to would end the process
   client.on('error', ignore)
-  client.query<[boolean]>({ text: 'select pg_is_in_recovery()', rowMode: 'array' }, (error: Error | null, result) => {
+  const standby = inText('select pg_is_in_recovery()::text') as unknown as QueryArrayConfig
+  client.query<[string]>(standby, (error: Error | null, result) => {
     client.removeListener('error', ignore)
     if (error) done(error)
-    else done(result.rows[0]![0] ? Object.assign(new Error('this is a standby'), { code: '25006' }) : undefined)
+    else done(result.rows[0]![0] === 'true' ? Object.assign(new Error('this is a standby'), { code: '25006' }) : undefined)
   })
 }
 
@@ -98,7 +113,7 @@ export class PgDriver implements Driver {
   }
 
   async run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
-    return (await this.#on(client => client.query({ text, values: values.map(bufferOf), rowMode: 'array' }))).rows
+    return (await this.#on(client => client.query(inText(text, values)))).rows
   }
 
   async script(text: string): Promise<void> {
@@ -169,9 +184,9 @@ export class PgDriver implements Driver {
     try {
       await within(this.#settings, client.connect())
       await query({ text: `listen ${channel}` })
-      const { rows } = await query({ text: 'select pg_backend_pid()', rowMode: 'array' })
+      const { rows } = await query(inText('select pg_backend_pid()::text'))
       // A pooler greets with a number of its own.
-      const direct = rows[0]![0] === client.processID
+      const direct = rows[0]![0] === String(client.processID)
       if (direct) await query({ text: greeting })
       client.unref()
       return {

@@ -16,8 +16,8 @@ export interface SnapshotsOptions {
   readonly schema: string
   readonly name: string
   readonly clock: Clock
-  /** Asks the engine; nothing that is asked here is ever a matter of doubt, since all of it can be asked again. */
-  readonly ask: (text: string, values: readonly Value[]) => Promise<readonly Row[]>
+  /** Asks the engine. `done`: whether it may have been carried out when no answer came; what can be asked again never was. */
+  readonly ask: (text: string, values: readonly Value[], options?: { readonly done: 'perhaps' }) => Promise<readonly Row[]>
   readonly closing: AbortSignal
 }
 
@@ -35,7 +35,8 @@ export class Snapshots {
     let chunks = 0
     try {
       for await (const chunk of inChunks(bytes)) if (!(await this.#put(id, chunks++, chunk))) return 'older'
-      const [[kept]] = (await ask(`select ${schema}.keep_snapshot($1, $2, $3)`, [name, id, chunks])) as [[string]]
+      const text = `select ${schema}.keep_snapshot($1, $2, $3)`
+      const [[kept]] = (await ask(text, [name, id, chunks], { done: 'perhaps' })) as [[string]]
       if (kept.startsWith('diverged')) throw notThere(at, kept)
       if (kept !== 'kept') return 'older'
     } catch (error) {
@@ -48,30 +49,30 @@ export class Snapshots {
 
   async newest(): Promise<Snapshot | undefined> {
     const { schema, name, ask } = this.#options
-    const text = `select s.id, s.idx, s.nonce, s.written from ${schema}.log l join ${schema}.snapshot s on s.id = l.snapshot where l.name = $1`
+    const text = `select s.id::text, s.idx::text, s.nonce::text, s.written::text from ${schema}.log l join ${schema}.snapshot s on s.id = l.snapshot where l.name = $1`
     const [row] = await ask(text, [name])
     if (row === undefined) return undefined
-    const [id, index, nonce, chunks] = row as [string, string, string, number]
-    return { position: { index: Number(index), nonce: unsigned(nonce) }, age: 0, bytes: this.#chunks(id, chunks) }
+    const [id, index, nonce, chunks] = row as [string, string, string, string]
+    return { position: { index: Number(index), nonce: unsigned(nonce) }, age: 0, bytes: this.#chunks(id, Number(chunks)) }
   }
 
   async *#chunks(id: string, chunks: number): AsyncGenerator<Uint8Array> {
     const { schema, ask } = this.#options
     for (let n = 0; n < chunks; n++) {
-      const [row] = await ask(`select bytes from ${schema}.chunk where snapshot = $1 and n = $2`, [id, n])
+      const [row] = await ask(`select encode(bytes, 'hex') from ${schema}.chunk where snapshot = $1 and n = $2`, [id, n])
       if (row === undefined)
         throw new LeaseError('UNAVAILABLE', 'the snapshot was replaced by newer ones while it was read: begin from the newest')
-      yield row[0] as Uint8Array
+      yield Buffer.from(row[0]!, 'hex')
     }
   }
 
   /** One is written at a time. Whoever comes second waits, and finds that its own is older, or writes the next. */
   async #begin(at: Position): Promise<string | undefined> {
     const { schema, name, ask, clock, closing } = this.#options
-    let seen = { id: '', written: -1, since: clock.now() }
+    let seen = { id: '', written: '', since: clock.now() }
     for (let stale = '0'; ; ) {
-      const text = `select kind, snapshot, written from ${schema}.begin_snapshot($1, $2, $3, $4)`
-      const [[kind, id, written]] = (await ask(text, [name, at.index, signed(at.nonce), stale])) as [[string, string, number]]
+      const text = `select kind, snapshot::text, written::text from ${schema}.begin_snapshot($1, $2, $3, $4)`
+      const [[kind, id, written]] = (await ask(text, [name, at.index, signed(at.nonce), stale])) as [[string, string, string]]
       if (kind === 'begun') return id
       if (kind === 'older' || kind === 'trimmed') return undefined
       if (kind !== 'busy') throw notThere(at, kind)
@@ -86,7 +87,7 @@ export class Snapshots {
   async #put(id: string, n: number, bytes: Uint8Array): Promise<boolean> {
     const { schema, ask } = this.#options
     const text = `with mine as (update ${schema}.snapshot set written = $2::int + 1 where id = $1 and not complete returning id)
-      insert into ${schema}.chunk select id, $2::int, $3 from mine on conflict (snapshot, n) do update set bytes = excluded.bytes returning n`
+      insert into ${schema}.chunk select id, $2::int, $3 from mine on conflict (snapshot, n) do update set bytes = excluded.bytes returning n::text`
     return (await ask(text, [id, n, bytes])).length === 1
   }
 
@@ -100,7 +101,7 @@ export class Snapshots {
     const { schema, name, ask, closing } = this.#options
     try {
       for (let gone = 1; gone > 0 && !closing.aborted; )
-        gone = Number((await ask(`select ${schema}.tidy($1, $2)`, [name, ROWS_AT_ONCE]))[0]![0])
+        gone = Number((await ask(`select ${schema}.tidy($1, $2)::text`, [name, ROWS_AT_ONCE]))[0]![0])
     } catch {
       // What is left is taken away after the next snapshot.
     }

@@ -95,8 +95,8 @@ export class PostgresStore implements Store {
     await this.#learn()
     const log = `${this.#schema}.log`
     await this.#ask(`insert into ${log} (name, loud) values ($1, false) on conflict do nothing`, [this.#name])
-    const text = `select l.id, l.head, l.head_nonce, ${this.#schema}.missing(l, l.head, l.head_nonce) from ${log} l where l.name = $1`
-    const [[id, head, nonce, missing]] = (await this.#ask(text, [this.#name])) as [[number, string, string, string | null]]
+    const text = `select l.id::text, l.head::text, l.head_nonce::text, ${this.#schema}.missing(l, l.head, l.head_nonce) from ${log} l where l.name = $1`
+    const [[id, head, nonce, missing]] = (await this.#ask(text, [this.#name])) as [[string, string, string, string | null]]
     if (missing !== null)
       throw new LeaseError(
         'DIVERGED',
@@ -106,12 +106,12 @@ export class PostgresStore implements Store {
         },
       )
     this.#bell = new Bell(this.#driver, {
-      ...{ clock: this.#clock, log: id, news: payload => this.#heard(payload) },
+      ...{ clock: this.#clock, log: Number(id), news: payload => this.#heard(payload) },
       call: () => this.#ask(`update ${log} set loud = true where id = $1 and not loud`, [id]),
     })
     const snapshots = new Snapshots({
       ...{ schema: this.#schema, name: this.#name, clock: this.#clock, closing: this.#closing.signal },
-      ask: (asked, values) => this.#ask(asked, values),
+      ask: (asked, values, options) => this.#ask(asked, values, options),
     })
     this.#snapshots = snapshots
     await this.#bell.start()
@@ -133,8 +133,8 @@ export class PostgresStore implements Store {
   async #provide(): Promise<void> {
     const driver = this.#driver!
     const version = async () => {
-      const [row] = await driver.run(`select version from ${this.#schema}.version`, [])
-      return row?.[0] as number | undefined
+      const [row] = await driver.run(`select version::text from ${this.#schema}.version`, [])
+      return row && Number(row[0])
     }
     try {
       const make = async () => {
@@ -161,10 +161,10 @@ export class PostgresStore implements Store {
   async #learn(): Promise<void> {
     const [[fsync, commit, standbys, pages, standby]] = (await this.#ask(
       `select current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
-        current_setting('full_page_writes'), pg_is_in_recovery()`,
+        current_setting('full_page_writes'), pg_is_in_recovery()::text`,
       [],
-    )) as [[string, string, string, string, boolean]]
-    if (standby)
+    )) as [[string, string, string, string, string]]
+    if (standby === 'true')
       throw new LeaseError('UNAVAILABLE', `${this.#place} is a standby: name the primary`, {
         facts: { place: this.#place, reason: 'standby' },
       })

@@ -78,7 +78,13 @@ export function dialCopyOf(client: AnyRedis, key: string, patience: number): Dia
   if ('callBuffer' in client) {
     const copy = (client.duplicate as (...overrides: unknown[]) => IoRedis).bind(client)
     if (client.isCluster !== true) return async () => ofIoRedis(copy(ownIoRedis(patience)))
-    const own = { lazyConnect: true, clusterRetryStrategy: () => null, keyPrefix: '', redisOptions: { protocol: 2, keyPrefix: '' } }
+    const own = {
+      lazyConnect: true,
+      clusterRetryStrategy: () => null,
+      retryDelayOnFailover: 0,
+      keyPrefix: '',
+      redisOptions: { protocol: 2, keyPrefix: '' },
+    }
     return async () => ofIoRedis(copy([], own))
   }
   if ('sendCommand' in client && 'isReady' in client)

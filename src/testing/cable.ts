@@ -9,6 +9,16 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 
 type Mode = 'open' | 'refusing' | 'silent'
 
+/** An answer is lost; what is asked afterwards is refused. */
+export interface Breakdown {
+  /** Answers that pass before one is lost. */
+  readonly before: number
+  /** Answers that pass between the lost one and the end. */
+  readonly after: number
+  /** Makes the engine refuse; nothing passes until it resolves. By default nothing listens on the port any more. */
+  readonly refuse?: () => Promise<void>
+}
+
 interface Address {
   readonly host: string
   readonly port: number
@@ -20,6 +30,7 @@ export class Cable implements AsyncDisposable {
   readonly #pairs = new Set<{ readonly near: Socket; readonly far: Socket }>()
   #mode: Mode = 'open'
   #swallow = 0
+  #breakdown: Breakdown | undefined
   /** Answers that were cut off, so that a test can say that it happened. */
   cut = 0
 
@@ -81,6 +92,17 @@ export class Cable implements AsyncDisposable {
     this.#swallow = count
   }
 
+  /** One answer is lost and a few more pass. From then on the engine is out of reach, or refuses, as `refuse` says. */
+  breakDown(breakdown: Breakdown): void {
+    this.#breakdown = breakdown
+  }
+
+  /** Nothing listens on the port any more, so the system refuses new connections. */
+  unplug(): void {
+    this.#server.close()
+    this.disconnect()
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.disconnect()
     if (this.#server.listening) await new Promise(resolve => this.#server.close(resolve))
@@ -97,15 +119,16 @@ export class Cable implements AsyncDisposable {
       far.write(bytes)
     })
     far.on('data', bytes => {
-      if (this.#swallow > 0 && asked) {
-        this.#swallow--
+      if (asked && this.#isLost()) {
         this.cut++
         near.destroy()
         far.destroy()
         return
       }
+      const counted = asked
       asked = false
       near.write(bytes)
+      if (counted) this.#passed()
     })
     for (const [one, other] of [
       [near, far],
@@ -123,6 +146,35 @@ export class Cable implements AsyncDisposable {
       near.pause()
       far.pause()
     }
+  }
+
+  #isLost(): boolean {
+    if (this.#swallow > 0) {
+      this.#swallow--
+      return true
+    }
+    if (this.#breakdown?.before !== 0) return false
+    this.#breakdown = { ...this.#breakdown, before: -1 }
+    if (this.#breakdown.after === 0) this.#break()
+    return true
+  }
+
+  #passed(): void {
+    if (this.#breakdown === undefined) return
+    const { before, after, ...rest } = this.#breakdown
+    if (before >= 0) this.#breakdown = { ...rest, before: before - 1, after }
+    else {
+      this.#breakdown = { ...rest, before, after: after - 1 }
+      if (after === 1) this.#break()
+    }
+  }
+
+  #break(): void {
+    const { refuse } = this.#breakdown!
+    this.#breakdown = undefined
+    if (refuse === undefined) return this.unplug()
+    this.silence()
+    void refuse().finally(() => this.heal())
   }
 }
 

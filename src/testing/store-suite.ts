@@ -25,6 +25,28 @@ export interface StoreFixture extends AsyncDisposable {
   loseTail(count: number): Promise<void>
   /** A copy of all that the store keeps. The returned function puts it back. Both while no store has the log open. Where it can be owned. */
   copy?(): Promise<() => Promise<void>>
+  /**
+   * A store on the same log that reaches the engine over a link of its own. The suite breaks the link. Every shared store on an engine that runs
+   * elsewhere has one. Absent: nothing can be lost between this store and its engine.
+   */
+  linked?(): Promise<LinkedStore>
+}
+
+export interface LinkedStore extends AsyncDisposable {
+  /** Not open yet. It gives up after a few hundred ms. */
+  readonly store: Store
+  /** Takes effect with the next request. */
+  fail(failure: LinkFailure): void
+}
+
+/** The engine carries out a request and its answer is lost. Soon afterwards every request is refused. */
+export interface LinkFailure {
+  /** Answers that pass before the one that is lost. */
+  readonly before: number
+  /** Answers that pass after it, until requests are refused. */
+  readonly after: number
+  /** Connections are refused, or the engine refuses for lack of permission. */
+  readonly end: 'disconnected' | 'forbidden'
 }
 
 export interface Sentence {
@@ -544,6 +566,45 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal((await soon(waiting)).kind, 'disowned')
   },
 
+  'an append that fails after an answer was lost is UNKNOWN, unless it certainly is not in the log': async log => {
+    for (const end of ['disconnected', 'forbidden'] as const)
+      for (let after = 0; after < 4; after++) {
+        const what = `${end} after ${after}`
+        await log.breakLink(async (store, fail, head) => {
+          fail({ before: 0, after, end })
+          const result = await store.append(bytes(what), head).catch(failureOf)
+          const there = (await log.everything()).includes(what)
+          if (result instanceof LeaseError)
+            assert.ok(result.code === 'UNKNOWN' || !there, `${what}: it is in the log, and its caller was told ${result.code}`)
+          else assert.equal(there, result.kind === 'appended' || result.kind === 'behind', `${what}: ${result.kind}`)
+        })
+      }
+  },
+
+  'a snapshot that fails after an answer was lost is UNKNOWN, unless it certainly is not in force': async log => {
+    for (const end of ['disconnected', 'forbidden'] as const)
+      for (let before = 0; before < 3; before++)
+        for (let after = 0; after < 2; after++) {
+          const what = `${end}, ${before} before and ${after} after`
+          const direct = await log.open()
+          const at = appended(await direct.append(bytes(what), log.end)).position
+          log.end = at
+          await log.breakLink(async (store, fail) => {
+            // An empty snapshot, and the link breaks where its end is reached: what is asked from then on puts it in force.
+            async function* nothing(): AsyncGenerator<Uint8Array> {
+              fail({ before, after, end })
+              yield* []
+            }
+            const result = await store.snapshot(at, nothing()).catch(failureOf)
+            const inForce = (await direct.newest())?.position.index === at.index
+            if (result instanceof LeaseError)
+              assert.ok(result.code === 'UNKNOWN' || !inForce, `${what}: it is in force, and its caller was told ${result.code}`)
+            else assert.equal(result, inForce ? 'kept' : 'older', what)
+          })
+          await direct[Symbol.asyncDispose]()
+        }
+  },
+
   'closing while a read waits ends the read as UNAVAILABLE': async log => {
     const store = await log.open()
     const controller = new AbortController()
@@ -581,6 +642,8 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
 class Log implements AsyncDisposable {
   readonly fixture: StoreFixture
   readonly #stores: Store[] = []
+  /** Where a sentence that appends through several stores stands. */
+  end = START
 
   constructor(fixture: StoreFixture) {
     this.fixture = fixture
@@ -602,6 +665,25 @@ class Log implements AsyncDisposable {
 
   owner(name: string): Store {
     return this.#kept(this.fixture.owner!(name))
+  }
+
+  /** Opens a store over a link that can break. */
+  async breakLink(use: (store: Store, fail: (failure: LinkFailure) => void, head: Position) => Promise<void>): Promise<void> {
+    if (this.fixture.linked === undefined) return
+    await using link = await this.fixture.linked()
+    const { store } = link
+    try {
+      const { head } = await store.open()
+      await use(store, failure => link.fail(failure), head)
+    } finally {
+      await store[Symbol.asyncDispose]()
+    }
+  }
+
+  /** All entries, read by a store with nothing in its way. */
+  async everything(): Promise<string[]> {
+    const store = await this.open()
+    return texts(await readAll(store))
   }
 
   /** A store that cannot be owned must not claim to be. */
@@ -688,6 +770,11 @@ async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<Lea
     return error
   }
   assert.fail(`expected ${code}, got ${String(found)}`)
+}
+
+function failureOf(error: unknown): LeaseError {
+  assert.ok(error instanceof LeaseError, String(error))
+  return error
 }
 
 async function soon<T>(promise: Promise<T>): Promise<T> {
