@@ -23,6 +23,8 @@ export interface ConnectionOptions {
   /** The server has let us in. */
   readonly greeted: (greeting: Greeting) => void
   readonly answered: (answer: Answer) => void
+  /** What was written has been sent: more may be asked. */
+  readonly drained: () => void
   /** It is over; `error` says why, where that is known. Called once. */
   readonly ended: (error: LeaseError) => void
 }
@@ -73,6 +75,13 @@ export class Connection implements LinkEnd {
   ask(question: Question): void {
     writeQuestion(this.#writer, question)
     if (this.#writer.length >= BATCH) this.flush()
+  }
+
+  /** Asks for a sign of life. */
+  sendBeat(): void {
+    this.beat = this.#options.clock.now()
+    this.ask({ kind: 'beat', id: 0 })
+    this.flush()
   }
 
   flush(): void {
@@ -146,7 +155,9 @@ export class Connection implements LinkEnd {
 
   // The end
 
-  drained(): void {}
+  drained(): void {
+    if (this.open) this.#options.drained()
+  }
 
   ended(): void {
     this.close(new LeaseError('UNAVAILABLE', `${this.name} has closed the connection`))
