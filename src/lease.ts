@@ -35,6 +35,17 @@ export function since(sent: Sent, now: number, uptime: number): number {
   return passed - ran > COARSE ? passed + COARSE : ran
 }
 
+/** The most of a term that is given up for late timers. */
+const MOST_FOR_TIMERS = 1 / 10
+
+/**
+ * How much of a term may be believed in: less the part for clocks of different rates, and of short terms no less than a timer may be late, so that
+ * the signal still fires before the term is over.
+ */
+export function validOf(term: number, margin: number, { lateness = 0 }: Pick<Clock, 'lateness'>): number {
+  return term - Math.max(term * margin, Math.min(lateness, term * MOST_FOR_TIMERS))
+}
+
 /** Whoever keeps the beliefs of a process: what a lease in hand asks of it. */
 export interface Keeper {
   readonly clock: Clock
@@ -110,6 +121,10 @@ export class Belief {
   spare: Spare | undefined
   /** Its handle may be collected: then it is released. */
   registered = false
+  /** The code that has it was told that it is over: by a signal it had asked for, by `onLost`, or by an answer to its own question. */
+  told = false
+  /** The lessor said that it has ended, with so many ms to go; why is being asked. */
+  endedWith: number | undefined
   jeopardised = false
   touched = false
   progress: number
@@ -142,7 +157,7 @@ export class Belief {
 
   /** How much of the term may be believed in. */
   get valid(): number {
-    return this.term - this.term * this.keeper.margin
+    return validOf(this.term, this.keeper.margin, this.keeper.clock)
   }
 
   /** What is left, by the clocks; not above 0 when it is over. */
@@ -220,7 +235,9 @@ export class Belief {
     this.cancelHold?.()
     if (this.#renewals !== undefined) for (const { reject } of this.#renewals.splice(0)) reject(this.end)
     if (this.#jeopardy !== undefined) this.endanger()
-    this.#signal?.abort(this.end)
+    if (this.#signal === undefined) return
+    this.told = true
+    this.#signal.abort(this.end)
   }
 
   /** Why it is over, once it is. */
@@ -245,7 +262,10 @@ export class Belief {
 
   get signal(): AbortSignal {
     this.#signal ??= new AbortController()
-    if (this.stage === 'ended') this.#signal.abort(this.end)
+    if (this.stage === 'ended') {
+      this.told = true
+      this.#signal.abort(this.end)
+    }
     return this.#signal.signal
   }
 
@@ -313,8 +333,9 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * Fires when the lease is over: before another can have it, from a local deadline and not from an answer. The reason is a LeaseError:
-   * `LOST` with the cause, or `GONE` when its own holder gave it back.
+   * Fires when the lease is over: from a local deadline and not from an answer, and before another can have it unless this process was kept from
+   * running for longer than `lateness` of its clock. `held` is right even then. The reason is a LeaseError: `LOST` with the cause, or `GONE` when its
+   * own holder gave it back.
    */
   get signal(): AbortSignal {
     return this.#belief.signal
@@ -332,18 +353,21 @@ export class Lease implements AsyncDisposable {
 
   /** Asks the clocks: right even when timers are late. */
   get held(): boolean {
-    return this.#belief.held
+    const belief = this.#belief
+    if (belief.held) return true
+    if (belief.stage !== 'held') belief.told = true // else the clocks are in doubt, which may pass
+    return false
   }
 
   /** Milliseconds of validity left unless renewed; 0 when lost. */
   remaining(): number {
-    return this.#belief.held ? this.#belief.remaining() : 0
+    return this.held ? this.#belief.remaining() : 0
   }
 
   /** Throws why the lease is not held, or returns. Asks the clocks. */
   assertHeld(): void {
     const belief = this.#belief
-    if (belief.held) return
+    if (this.held) return
     if (belief.stage !== 'held') throw belief.end
     throw new LeaseError(
       'UNKNOWN',

@@ -90,7 +90,12 @@ export class Leases implements AsyncDisposable {
 
   // Asking
 
-  /** Runs `work` under a lease and gives it back afterwards, whatever happens. With `ifAvailable`, `work` gets null when it is held. */
+  /**
+   * Runs `work` under a lease and gives it back afterwards, whatever happens. With `ifAvailable`, `work` gets null when it is held.
+   *
+   * Rejects with `LOST` when the lease was lost and `work` ended without having been told: it never looked at `signal`, `held` or `assertHeld`, or it
+   * kept the event loop from turning until its deadline was over. `result` of that error is what `work` returned. What `work` throws comes first.
+   */
   request<T>(names: string | readonly string[], work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   request<T>(
     names: string | readonly string[],
@@ -116,8 +121,20 @@ export class Leases implements AsyncDisposable {
     if (belief === undefined) return work(null)
     const lease = new Lease(belief)
     try {
-      const result = this.#nesting.run(belief, work, lease)
-      return isPromise(result) ? await result : result
+      const running = this.#nesting.run(belief, work, lease)
+      const result = isPromise(running) ? await running : running
+      const untold = this.#beliefs.untold(belief)
+      if (untold !== undefined)
+        throw new LeaseError(
+          'LOST',
+          `${untold.message}. The work under it ended without being told: it may have run beside that of the next holder`,
+          {
+            cause: untold,
+            facts: untold.facts,
+            result,
+          },
+        )
+      return result
     } finally {
       try {
         await this.#beliefs.release(belief)

@@ -36,7 +36,6 @@ interface Ward {
 
 export class Heartbeat {
   readonly #clock: Clock
-  readonly #margin: number
   readonly #ward: Ward
   readonly #pacemaker: Pacemaker | undefined
   readonly #groups = new Map<string, Group[]>()
@@ -49,10 +48,9 @@ export class Heartbeat {
   failure: unknown
   readonly seen = { messages: 0, renewals: 0 }
 
-  constructor(clock: Clock, margin: number, ward: Ward, pacemaker?: Pacemaker) {
+  constructor(clock: Clock, ward: Ward, pacemaker?: Pacemaker) {
     this.#pacemaker = pacemaker
     this.#clock = clock
-    this.#margin = margin
     this.#ward = ward
     this.#watch = new ClockWatch(clock, {
       pulse: () => this.#pulse(),
@@ -90,7 +88,7 @@ export class Heartbeat {
     const groups = this.#groups.get(key) ?? []
     let group = groups.find(({ members }) => members.size < MOST)
     if (group === undefined) {
-      group = new Group(kind, belief.term, this.#margin, this.#alarm)
+      group = new Group(kind, belief.term, belief.valid, this.#alarm)
       groups.push(group)
       this.#groups.set(key, groups)
     }
@@ -199,6 +197,12 @@ export class Heartbeat {
       if (left < soonest) soonest = left
     }
     group.attention = now + soonest
+  }
+
+  /** Before it is given back: what was over by then was lost, though no timer has fired yet. */
+  expireIfOver(belief: Belief): void {
+    const { now, uptime } = this.#watch.glance()
+    if (belief.left(now, uptime) <= 0) this.expire(belief, now, uptime)
   }
 
   expire(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
