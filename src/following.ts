@@ -94,7 +94,10 @@ export class Following implements Lessor {
       if (this.#here === from || !(error instanceof LeaseError)) throw error
       if (error.code === 'UNAVAILABLE' || command.kind === 'renew') return this.propose(command, options)
       if (error.code !== 'UNKNOWN' || options.op === undefined) throw error
-      return this.propose(command, { ...options, op: { ...options.op, again: true } })
+      return this.propose(command, { ...options, op: { ...options.op, again: true } }).catch(next => {
+        // The server may have done it before it stopped.
+        throw next instanceof LeaseError && next.code === 'UNAVAILABLE' ? new LeaseError('UNKNOWN', error.message, { cause: next }) : next
+      })
     }
   }
 

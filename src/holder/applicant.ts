@@ -200,9 +200,14 @@ function notAsked(cause: unknown): never {
   throw new LeaseError('UNAVAILABLE', `no answer for ${inWords(PATIENCE)} to what was asked first: this was not asked at all`, { cause })
 }
 
+/** It was done: what was granted is given back by now, or on its way back. */
 function tooLate(asked: Asked): LeaseError {
-  const names = namesOf(asked).join(', ')
-  return new LeaseError('UNAVAILABLE', `${names} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}`)
+  const names = namesOf(asked)
+  return new LeaseError(
+    'LOST',
+    `${names.join(', ')} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}: it is given back; ask again, with a longer ttl`,
+    { facts: { resource: names[0] ?? '', resources: names, holder: asked.holder, cause: 'late-answer' } },
+  )
 }
 
 function waited(asked: Asked, ms: number): LeaseError {

@@ -276,7 +276,7 @@ export class RemoteLessor implements Lessor {
   }
 
   #failed(ask: Ask, error: LeaseError): void {
-    if (ask.isFinal(error)) return ask.fail(error)
+    if (ask.isFinal(error)) return ask.fail(ask.finally(error))
     ask.interrupted()
     const wait = Math.min(RETRY_LAST, RETRY_FIRST * 2 ** ask.tries)
     this.#clock.after(wait, () => {
@@ -504,7 +504,7 @@ export class RemoteLessor implements Lessor {
     for (const subscription of this.#subscriptions.values()) subscription.wire = 0
     this.#interrupt(connection, error)
     // Refused for who we are: what was not sent will not be taken later either.
-    if (error.code !== 'UNAVAILABLE') for (const ask of [...this.#asks.values()]) ask.fail(ask.lost ? ask.unanswered(error.message) : error)
+    if (error.code !== 'UNAVAILABLE') for (const ask of [...this.#asks.values()]) ask.fail(ask.finally(error))
     this.#tell?.(error)
     if (this.#closed !== undefined) return
     if (this.#second !== undefined) {
