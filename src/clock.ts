@@ -148,6 +148,19 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal, options?: 
   })
 }
 
+/**
+ * Calls `then` when the signal fires, or at once when it has fired already: between an answer and its listener other code may have run. The returned
+ * function takes the listener off again.
+ */
+export function whenAborted(signal: AbortSignal, then: () => void): () => void {
+  if (signal.aborted) {
+    then()
+    return () => {}
+  }
+  signal.addEventListener('abort', then, { once: true })
+  return () => signal.removeEventListener('abort', then)
+}
+
 /** The answer, unless nobody wants it any more: then the signal's reason, at once. */
 export function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return answer

@@ -5,7 +5,7 @@
  * Not promised: that a watch sees every event of a move; it is told to begin anew (`resync`), as after any gap. Promised: what was asked is
  * decided in one place only, and one who asks on this lessor never learns that there were two.
  */
-import { type Clock, pause, systemClock } from './clock.ts'
+import { type Clock, pause, systemClock, whenAborted } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import type { Command } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
@@ -195,8 +195,7 @@ export class Following implements Lessor {
     const ended = () => {
       if (this.#here === here) this.#ended.abort(here.signal.reason)
     }
-    if (here.signal.aborted) ended()
-    else here.signal.addEventListener('abort', ended, { once: true })
+    whenAborted(here.signal, ended)
     void this.#listen(here)
     if (this.#home !== undefined && isRemote(here)) this.#mind(here, this.#home)
   }

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Clock, systemClock } from './clock.ts'
+import { type Clock, systemClock, whenAborted } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import { Following } from './following.ts'
 import { Leases, type LeasesOptions } from './leases.ts'
@@ -135,7 +135,7 @@ export async function replicaOn(
   const survivor = survivors.get(url)
   const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }) })
   survivors.delete(url)
-  replica.signal.addEventListener('abort', () => {
+  whenAborted(replica.signal, () => {
     const { reason } = replica.signal
     if (reason instanceof LeaseError && reason.code === 'DIVERGED') survivors.set(url, above(replica.survivor, survivors.get(url)))
   })

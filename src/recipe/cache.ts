@@ -5,6 +5,7 @@
  * Not promised: that a write is quick while a reader is unreachable; it takes that reader's term. Writes that go past `write` are not seen.
  * Promised: a value that is served is not older than the last write that was completed before (S23).
  */
+import { whenAborted } from '../clock.ts'
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
@@ -147,7 +148,7 @@ export class Cache<V> implements AsyncDisposable {
     kept.then(
       loaded => {
         loaded.value.catch(() => void this.#drop(key, loaded))
-        loaded.lease.signal.addEventListener('abort', () => this.#forget(key, loaded.lease), { once: true })
+        whenAborted(loaded.lease.signal, () => this.#forget(key, loaded.lease))
       },
       () => this.#kept.delete(key),
     )

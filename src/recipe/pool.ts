@@ -7,7 +7,7 @@
  *
  * Not promised: that what was granted still matches. A member that is offered no more, or relabelled, is not taken from those who wait for it.
  */
-import { pause } from '../clock.ts'
+import { pause, whenAborted } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
@@ -66,7 +66,7 @@ export class Pool {
     }
     const { id, signal } = offer // and not the handle: an offer that is forgotten must be collected
     const gone = undo
-    if (gone !== undefined) signal.addEventListener('abort', () => void gone(id), { once: true })
+    if (gone !== undefined) whenAborted(signal, () => void gone(id))
     return offer
   }
 

@@ -1,3 +1,4 @@
+import { whenAborted } from '../clock.ts'
 import type { Duration } from '../duration.ts'
 import type { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
@@ -24,10 +25,7 @@ export class Session implements AsyncDisposable {
     this.#leases = leases
     this.#lease = lease
     const { signal } = lease // and not the handle: a session that is forgotten must be collected
-    this.ended = new Promise(resolve => {
-      if (signal.aborted) resolve(signal.reason)
-      else signal.addEventListener('abort', () => resolve(signal.reason), { once: true })
-    })
+    this.ended = new Promise(resolve => whenAborted(signal, () => resolve(signal.reason)))
   }
 
   static async begin(
