@@ -11,6 +11,7 @@
 import type { Clock } from './clock.ts'
 import { inWords } from './duration.ts'
 import { type Facts, LeaseError } from './errors.ts'
+import { checkOptionNames } from './options.ts'
 
 export type Strategy = 'half' | 'continuous' | 'on-activity' | 'manual' | 'never'
 
@@ -414,8 +415,9 @@ export class Lease implements AsyncDisposable {
    * whoever has the name may `adopt` it, with any key that may acquire it. It is not held from the call on, and held again if it was refused; `signal` fires when it is
    * gone. So end the work first: it cannot be told in time by a signal.
    */
-  transfer(to: string, { incarnation }: { readonly incarnation?: number } = {}): Promise<number> {
-    return this.#belief.keeper.transfer(this.#belief, to, incarnation)
+  async transfer(to: string, options: { readonly incarnation?: number } = {}): Promise<number> {
+    checkOptionNames('transfer', options, ['incarnation'])
+    return this.#belief.keeper.transfer(this.#belief, to, options.incarnation)
   }
 
   /** Stops believing, then tells the lessor. Again, or after a loss: nothing happens, and with `onLost` this waits until the lessor was told. */

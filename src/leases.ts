@@ -13,7 +13,7 @@ import { type Clock, systemClock } from './clock.ts'
 import { type Duration, milliseconds } from './duration.ts'
 import { LeaseError } from './errors.ts'
 import { Applicant } from './holder/applicant.ts'
-import { type AcquireOptions, checkNames, checkOptions, checkSignal, maxHoldOf, waitOf } from './holder/asked.ts'
+import { type AcquireOptions, checkNames, checkNoWait, checkOptions, checkSignal, maxHoldOf, waitOf } from './holder/asked.ts'
 import { awake } from './holder/awake.ts'
 import { Beliefs } from './holder/beliefs.ts'
 import { take } from './holder/handover.ts'
@@ -26,6 +26,7 @@ import type { Command, PolicyRules, Want } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import { type Belief, Lease } from './lease.ts'
 import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from './lessor.ts'
+import { checkExcess, checkOptionNames } from './options.ts'
 import { Cache, type CacheOptions } from './recipe/cache.ts'
 import { Election, type ElectionOptions } from './recipe/election.ts'
 import { Lock } from './recipe/lock.ts'
@@ -50,6 +51,12 @@ export interface LeasesOptions {
   readonly maxStall?: Duration
 }
 
+/** `apiKey` is for the place: see `connect`. */
+export const LEASES_OPTIONS = ['holder', 'clock', 'clockError', 'ttl', 'heartbeat', 'maxStall', 'apiKey'] as const
+/** Of `acquire`, without meaning for a lease on nothing. */
+const NOT_OPEN = ['wait', 'ifAvailable', 'mode', 'units', 'any', 'priority', 'steal', 'recall'] as const
+const REQUEST = 'request(names, options, callback), request(names, callback, options) or request(names, callback)'
+
 /** So long an answer is waited for that only says whether something must be given back. */
 const GOODBYE = 1_000
 
@@ -67,6 +74,7 @@ export class Leases implements AsyncDisposable {
   #closed: Promise<void> | undefined
 
   constructor(lessor: Lessor, options: LeasesOptions = {}, pacemaker?: Pacemaker) {
+    checkOptionNames('Leases', options, LEASES_OPTIONS)
     if (options.heartbeat === 'worker' && pacemaker === undefined)
       throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' opens the place of leases a second time, by its URL: use connect(url, …)")
     const { holder = `${hostname()}:${process.pid}`, clock = systemClock, ttl = 30_000 } = options
@@ -108,15 +116,27 @@ export class Leases implements AsyncDisposable {
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
   request<T>(names: string | readonly string[], options: AcquireOptions, work: (lease: Lease | null) => T | PromiseLike<T>): Promise<T>
-  async request<T>(
+  /** The options may come last as well. */
+  request<T>(
     names: string | readonly string[],
-    second: AcquireOptions | ((lease: Lease) => T | PromiseLike<T>),
-    third?: ((lease: Lease) => T | PromiseLike<T>) | ((lease: Lease | null) => T | PromiseLike<T>),
-  ): Promise<T> {
-    const options = typeof second === 'function' || second === undefined ? {} : second
-    checkOptions(options)
-    const work = (typeof second === 'function' ? second : third) as (lease: Lease | null) => T | PromiseLike<T>
-    if (typeof work !== 'function') throw new LeaseError('INVALID', 'request takes a function as its last argument')
+    work: (lease: Lease | null) => T | PromiseLike<T>,
+    options: AcquireOptions & { readonly ifAvailable: true },
+  ): Promise<T>
+  request<T>(
+    names: string | readonly string[],
+    work: (lease: Lease) => T | PromiseLike<T>,
+    options: AcquireOptions & { readonly ifAvailable?: false },
+  ): Promise<T>
+  request<T>(names: string | readonly string[], work: (lease: Lease | null) => T | PromiseLike<T>, options: AcquireOptions): Promise<T>
+  async request<T>(names: string | readonly string[], second: unknown, third?: unknown, ...excess: readonly unknown[]): Promise<T> {
+    checkExcess(REQUEST, excess)
+    const [given, callback] = typeof second === 'function' ? [third, second] : [second, third]
+    if (typeof callback !== 'function' || typeof given === 'function')
+      throw new LeaseError('INVALID', `request takes one callback: write ${REQUEST}`)
+    const options = (given ?? (given === null ? null : {})) as AcquireOptions
+    const work = callback as (lease: Lease | null) => T | PromiseLike<T>
+    checkOptions(options, 'request')
+    if (options.ifAvailable === true) checkNoWait(options, 'request with ifAvailable')
     const belief = await (options.ifAvailable === true ? this.#tryObtain(names, options) : this.#obtain(names, options, waitOf(options)))
     if (belief === undefined) return work(null)
     const lease = new Lease(belief)
@@ -145,8 +165,11 @@ export class Leases implements AsyncDisposable {
   }
 
   /** All of the resources or none. Waits until granted unless `wait`, `ifAvailable` or `signal` say otherwise. */
-  async acquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
+  acquire(names: string | readonly string[], options?: AcquireOptions): Promise<Lease>
+  async acquire(names: string | readonly string[], options: AcquireOptions = {}, ...excess: readonly unknown[]): Promise<Lease> {
+    checkExcess('acquire(names, options)', excess)
     checkOptions(options)
+    if (options.ifAvailable === true) checkNoWait(options, 'acquire with ifAvailable')
     const belief = await this.#obtain(names, options, waitOf(options)).catch(error => this.#withRemaining(error))
     return this.#beliefs.handle(belief)
   }
@@ -165,7 +188,15 @@ export class Leases implements AsyncDisposable {
   }
 
   /** Undefined when it is held: that is an answer, not a failure. */
-  async tryAcquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease | undefined> {
+  tryAcquire(names: string | readonly string[], options?: AcquireOptions): Promise<Lease | undefined>
+  async tryAcquire(
+    names: string | readonly string[],
+    options: AcquireOptions = {},
+    ...excess: readonly unknown[]
+  ): Promise<Lease | undefined> {
+    checkExcess('tryAcquire(names, options)', excess)
+    checkOptions(options, 'tryAcquire')
+    checkNoWait(options, 'tryAcquire')
     const belief = await this.#tryObtain(names, options)
     return belief === undefined ? undefined : this.#beliefs.handle(belief)
   }
@@ -174,6 +205,7 @@ export class Leases implements AsyncDisposable {
   async open(
     options: Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'any' | 'priority' | 'steal' | 'recall'> = {},
   ): Promise<Lease> {
+    checkOptions(options, 'open', NOT_OPEN)
     return this.#beliefs.handle(await this.#ask([], options, 0))
   }
 
@@ -188,6 +220,7 @@ export class Leases implements AsyncDisposable {
 
   /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */
   async adopt(lease: number, options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'> = {}): Promise<Lease> {
+    checkOptionNames('adopt', options, ['renew', 'maxHold', 'maxStall'])
     this.#mustBeOpen()
     const belief = await take(this.#beliefs, this.#operations, this.#identity, lease, options)
     return this.#beliefs.handle(this.#applicant.handOut(belief, maxHoldOf(options)))
@@ -221,6 +254,7 @@ export class Leases implements AsyncDisposable {
   // Recipes
 
   lock(names: string | readonly string[], options?: ConstructorParameters<typeof Lock>[2]): Lock {
+    if (options !== undefined) checkOptions(options, 'lock', ['mode', 'signal', 'ifAvailable'])
     return new Lock(this, names, options)
   }
 
@@ -271,6 +305,7 @@ export class Leases implements AsyncDisposable {
   /** One array per revision. A gap can only appear as one event `resync`. */
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
     checkSignal(options?.signal, `a watch of ${prefix}`)
+    checkOptionNames('watch', options, ['after', 'types', 'signal'])
     return awake(this.clock, this.lessor.watch(prefix, options))
   }
 
@@ -300,8 +335,10 @@ export class Leases implements AsyncDisposable {
 
   async revoke(
     target: { readonly lease: number } | { readonly holder: string } | { readonly prefix: string },
-    { force, by = this.holder }: { readonly force?: boolean; readonly by?: string } = {},
+    options: { readonly force?: boolean; readonly by?: string } = {},
   ): Promise<void> {
+    checkOptionNames('revoke', options, ['force', 'by'])
+    const { force, by = this.holder } = options
     await this.#change({ kind: 'revoke', target, by, ...(force !== undefined && { force }) })
   }
 

@@ -11,6 +11,7 @@ import { LeaseError } from '../errors.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Lease } from '../lease.ts'
 import type { Leases } from '../leases.ts'
+import { checkOptionNames } from '../options.ts'
 
 export interface ElectionOptions {
   readonly ttl?: Duration
@@ -71,7 +72,9 @@ export class Election {
   readonly #yields: boolean
   #term: Term | undefined
 
-  constructor(leases: Leases, name: string, { ttl = '10s', priority = 0, budget, yields = false }: ElectionOptions = {}) {
+  constructor(leases: Leases, name: string, options: ElectionOptions = {}) {
+    checkOptionNames('election', options, ['ttl', 'priority', 'budget', 'yields'])
+    const { ttl = '10s', priority = 0, budget, yields = false } = options
     this.#leases = leases
     this.#seat = `election/${name}`
     this.#ttl = milliseconds(ttl, 'ttl')
@@ -121,8 +124,10 @@ export class Election {
 
   /** Runs `work` for each term, one after another, until `signal` ends the candidacy. */
   async lead(work: (term: Term) => void | PromiseLike<void>, options: { readonly signal: AbortSignal }): Promise<void> {
+    if (typeof work !== 'function') throw new LeaseError('INVALID', 'lead runs a callback for each term: write lead(callback, { signal })')
     const signal = options?.signal
     mustEnd(signal)
+    checkOptionNames('lead', options, ['signal'])
     // Called off while it was handed over, a term is over before its work has begun.
     for await (const term of this.terms(signal)) if (!term.signal.aborted) await work(term)
   }
