@@ -113,6 +113,8 @@ export class Belief {
   /** As the last counted answer said, never as it was asked for. */
   term: number
   sent: Sent = NEVER
+  /** The last request that was to renew it, answered or not. */
+  asked = 0
   /** Answers to requests up to this number give no belief: they left before the news of the grant, or before a farewell. */
   hollow = 0
 

@@ -12,7 +12,7 @@ import { hostname } from 'node:os'
 import { type Clock, systemClock } from './clock.ts'
 import { type Duration, milliseconds } from './duration.ts'
 import { LeaseError } from './errors.ts'
-import { Applicant } from './holder/applicant.ts'
+import { Applicant, waitedInVain } from './holder/applicant.ts'
 import { type AcquireOptions, checkNames, checkNoWait, checkOptions, checkSignal, maxHoldOf, waitOf } from './holder/asked.ts'
 import { awake } from './holder/awake.ts'
 import { Beliefs } from './holder/beliefs.ts'
@@ -25,7 +25,16 @@ import type { Pacemaker } from './holder/pacemaker.ts'
 import type { Command, PolicyRules, Want } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import { type Belief, Lease } from './lease.ts'
-import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from './lessor.ts'
+import {
+  type GrantView,
+  holdersOf,
+  type Lessor,
+  type Query,
+  type ReadOptions,
+  type View,
+  type WaiterView,
+  type WatchOptions,
+} from './lessor.ts'
 import { checkExcess, checkOptionNames } from './options.ts'
 import { Cache, type CacheOptions } from './recipe/cache.ts'
 import { Election, type ElectionOptions } from './recipe/election.ts'
@@ -57,6 +66,8 @@ export const LEASES_OPTIONS = ['holder', 'clock', 'clockError', 'ttl', 'heartbea
 const NOT_OPEN = ['wait', 'ifAvailable', 'mode', 'units', 'any', 'priority', 'steal', 'recall'] as const
 const REQUEST = 'request(names, options, callback), request(names, callback, options) or request(names, callback)'
 
+/** So long it is asked who was in the way of a wait in vain. */
+const NAMING = 250
 /** So long an answer is waited for that only says whether something must be given back. */
 const GOODBYE = 1_000
 
@@ -174,6 +185,14 @@ export class Leases implements AsyncDisposable {
     return this.#beliefs.handle(belief)
   }
 
+  /** A wait in vain, with who is in the way where that can be seen. It is for people, and must not keep them waiting much longer. */
+  async #withHolders(error: unknown): Promise<never> {
+    if (!(error instanceof LeaseError && error.code === 'WAITED')) throw error
+    const { resources, waited } = error.facts as { readonly resources: readonly string[]; readonly waited: number }
+    const holders = await this.#operations.within(NAMING, holdersOf(this.lessor, resources)).catch(() => [])
+    throw holders.length === 0 ? error : waitedInVain(resources, waited, holders)
+  }
+
   /** Why it was refused, with how long its holder has left: the kernel knows no time. */
   async #withRemaining(error: unknown): Promise<never> {
     if (!(error instanceof LeaseError && error.code === 'HELD') || typeof error.facts.lease !== 'number' || error.facts.lease === 0)
@@ -236,7 +255,7 @@ export class Leases implements AsyncDisposable {
   }
 
   #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
-    return this.#ask(checkNames(names), options, limit)
+    return this.#ask(checkNames(names), options, limit).catch(error => this.#withHolders(error))
   }
 
   #ask(names: readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {

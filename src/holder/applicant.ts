@@ -47,7 +47,7 @@ export class Applicant {
     return new Promise((resolve, reject) => {
       const asking = new Asking<Belief>(asked.ask, limit === Number.POSITIVE_INFINITY, resolve, reject)
       if (signal !== undefined) asking.endWith(signal)
-      if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waited(asked, ms))
+      if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waitedInVain(namesOf(asked), ms))
       this.#asking.set(asking, this.#ask(asked, asking))
     })
   }
@@ -210,9 +210,11 @@ function tooLate(asked: Asked): LeaseError {
   )
 }
 
-function waited(asked: Asked, ms: number): LeaseError {
-  const names = namesOf(asked)
-  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${inWords(ms)}: it is still held, or others come first`, {
-    facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms) },
+/** `holders`: who is in the way, where that is known. */
+export function waitedInVain(names: readonly string[], ms: number, holders: readonly string[] = []): LeaseError {
+  const why = holders.length === 0 ? 'it is still held, or others come first' : `it is held by ${holders.join(', ')}`
+  const who = holders.length === 0 ? {} : { holder: holders[0]!, holders }
+  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${inWords(ms)}: ${why}`, {
+    facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms), ...who },
   })
 }

@@ -215,10 +215,12 @@ export class Heartbeat {
     this.leave(belief)
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
+    const unanswered = belief.asked > sent.number
     if (slept > 0) this.#ward.expired(belief, 'suspend', slept)
     else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
-    else if (belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
-    else if (belief.stage === 'held' && strategy === 'on-activity' && !belief.touched) this.#ward.expired(belief, 'inactive', ran)
+    else if (!unanswered && belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
+    else if (!unanswered && belief.stage === 'held' && strategy === 'on-activity' && !belief.touched)
+      this.#ward.expired(belief, 'inactive', ran)
     else if (stall.at > sent.now && stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', stall.ms)
     else this.#ward.expired(belief, 'unreachable', ran)
   }
@@ -298,6 +300,7 @@ export class Heartbeat {
 
   #send(members: readonly Belief[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
     const sent = this.sent()
+    for (const belief of members) belief.asked = sent.number
     this.seen.messages++
     this.seen.renewals += members.length
     this.#ward

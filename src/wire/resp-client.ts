@@ -504,7 +504,10 @@ export class RemoteLessor implements Lessor {
     for (const subscription of this.#subscriptions.values()) subscription.wire = 0
     this.#interrupt(connection, error)
     // Refused for who we are: what was not sent will not be taken later either.
-    if (error.code !== 'UNAVAILABLE') for (const ask of [...this.#asks.values()]) ask.fail(ask.finally(error))
+    if (error.code !== 'UNAVAILABLE') {
+      for (const ask of [...this.#asks.values()]) ask.fail(ask.finally(error))
+      for (const subscription of this.#subscriptions.values()) subscription.fail(error)
+    }
     this.#tell?.(error)
     if (this.#closed !== undefined) return
     if (this.#second !== undefined) {
