@@ -50,8 +50,7 @@ test('WAITED names who is in the way', async () => {
   const { clock, log } = a
   const c = silentLessor({ holder: 'cleo', clock, log })
   const b = silentLessor({ holder: 'bob', clock, log })
-  await a.leases.acquire('k', { mode: 'shared' })
-  await c.leases.acquire('k', { mode: 'shared' })
+  const kept = [await a.leases.acquire('k', { mode: 'shared' }), await c.leases.acquire('k', { mode: 'shared' })] // else they are collected
   for (const ask of [() => b.leases.acquire('k', { wait: 1_000 }), () => b.leases.request('k', { wait: 1_000 }, () => {})]) {
     const asked = ask().catch(error => error)
     await clock.advance(1_000)
@@ -61,6 +60,7 @@ test('WAITED names who is in the way', async () => {
       facts: { resource: 'k', waited: 1_000, holder: 'ann', holders: ['ann', 'cleo'] },
     })
   }
+  expect(kept.map(({ held }) => held)).toEqual([true, true])
   await Promise.all([a, b, c].map(({ leases }) => leases[Symbol.asyncDispose]()))
 })
 
@@ -68,13 +68,14 @@ test('WAITED is told in time when nobody can say who is in the way', async () =>
   const a = silentLessor({ holder: 'ann' })
   const { clock, log } = a
   const b = silentLessor({ holder: 'bob', clock, log })
-  await a.leases.acquire('k', { ttl: '1m' })
+  const kept = await a.leases.acquire('k', { ttl: '1m' })
   const asked = b.leases.acquire('k', { ttl: '1m', wait: 1_000 }).catch(error => error)
   await clock.advance(500)
   b.lessor.stopAnswering()
   await clock.advance(1_000)
   expect(await asked).toMatchObject({ code: 'WAITED' })
   b.lessor.answer()
+  expect(kept.held).toBe(true)
   await Promise.all([a, b].map(({ leases }) => leases[Symbol.asyncDispose]()))
 })
 
