@@ -59,7 +59,7 @@ export function serve(program: Command): void {
     .option('--socket <path>', 'a unix socket, for this user alone')
     .option('--tls-cert <file>', 'certificate, PEM; read again at HUP')
     .option('--tls-key <file>', 'its key, PEM')
-    .option('--tls-ca <file>', 'let in only clients with a certificate of this authority')
+    .option('--tls-ca <file>', 'let in only clients with a certificate of this authority (/healthz and /readyz need none)')
     .option('--behind-proxy', 'something in front of this server does TLS')
     .option('--host <name>', 'a name this server is called by, besides loopback ones; may be repeated', list)
     .option('--shared', 'share the data file with other processes instead of owning it')
