@@ -6,7 +6,7 @@
  * decided in one place only, and one who asks on this lessor never learns that there were two.
  */
 import { setMaxListeners } from 'node:events'
-import { type Clock, pause, systemClock } from './clock.ts'
+import { type Clock, pause, systemClock, whenAborted } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import type { Command } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
@@ -96,7 +96,10 @@ export class Following implements Lessor {
       if (this.#here === from || !(error instanceof LeaseError)) throw error
       if (error.code === 'UNAVAILABLE' || command.kind === 'renew') return this.propose(command, options)
       if (error.code !== 'UNKNOWN' || options.op === undefined) throw error
-      return this.propose(command, { ...options, op: { ...options.op, again: true } })
+      return this.propose(command, { ...options, op: { ...options.op, again: true } }).catch(next => {
+        // The server may have done it before it stopped.
+        throw next instanceof LeaseError && next.code === 'UNAVAILABLE' ? new LeaseError('UNKNOWN', error.message, { cause: next }) : next
+      })
     }
   }
 
@@ -214,8 +217,7 @@ export class Following implements Lessor {
     const ended = () => {
       if (this.#here === here) this.#ended.abort(here.signal.reason)
     }
-    if (here.signal.aborted) ended()
-    else here.signal.addEventListener('abort', ended, { once: true })
+    whenAborted(here.signal, ended)
     here.onRewound?.(why => {
       if (this.#here === here) for (const tell of [...this.#onRewound]) tell(why)
     })

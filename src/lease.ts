@@ -11,6 +11,7 @@
 import type { Clock } from './clock.ts'
 import { inWords } from './duration.ts'
 import { type Facts, LeaseError } from './errors.ts'
+import { checkOptionNames } from './options.ts'
 
 export type Strategy = 'half' | 'continuous' | 'on-activity' | 'manual' | 'never'
 
@@ -33,6 +34,17 @@ export function since(sent: Sent, now: number, uptime: number): number {
   const ran = now - sent.now
   const passed = uptime - sent.uptime
   return passed - ran > COARSE ? passed + COARSE : ran
+}
+
+/** The most of a term that is given up for late timers. */
+const MOST_FOR_TIMERS = 1 / 10
+
+/**
+ * How much of a term may be believed in: less the part for clocks of different rates, and of short terms no less than a timer may be late, so that
+ * the signal still fires before the term is over.
+ */
+export function validOf(term: number, margin: number, { lateness = 0 }: Pick<Clock, 'lateness'>): number {
+  return term - Math.max(term * margin, Math.min(lateness, term * MOST_FOR_TIMERS))
 }
 
 /** Whoever keeps the beliefs of a process: what a lease in hand asks of it. */
@@ -101,6 +113,8 @@ export class Belief {
   /** As the last counted answer said, never as it was asked for. */
   term: number
   sent: Sent = NEVER
+  /** The last request that was to renew it, answered or not. */
+  asked = 0
   /** Answers to requests up to this number give no belief: they left before the news of the grant, or before a farewell. */
   hollow = 0
 
@@ -110,6 +124,10 @@ export class Belief {
   spare: Spare | undefined
   /** Its handle may be collected: then it is released. */
   registered = false
+  /** The code that has it was told that it is over: by a signal it had asked for, by `onLost`, or by an answer to its own question. */
+  told = false
+  /** The lessor said that it has ended, with so many ms to go; why is being asked. */
+  endedWith: number | undefined
   jeopardised = false
   touched = false
   progress: number
@@ -142,7 +160,7 @@ export class Belief {
 
   /** How much of the term may be believed in. */
   get valid(): number {
-    return this.term - this.term * this.keeper.margin
+    return validOf(this.term, this.keeper.margin, this.keeper.clock)
   }
 
   /** What is left, by the clocks; not above 0 when it is over. */
@@ -220,7 +238,9 @@ export class Belief {
     this.cancelHold?.()
     if (this.#renewals !== undefined) for (const { reject } of this.#renewals.splice(0)) reject(this.end)
     if (this.#jeopardy !== undefined) this.endanger()
-    this.#signal?.abort(this.end)
+    if (this.#signal === undefined) return
+    this.told = true
+    this.#signal.abort(this.end)
   }
 
   /** Why it is over, once it is. */
@@ -245,7 +265,10 @@ export class Belief {
 
   get signal(): AbortSignal {
     this.#signal ??= new AbortController()
-    if (this.stage === 'ended') this.#signal.abort(this.end)
+    if (this.stage === 'ended') {
+      this.told = true
+      this.#signal.abort(this.end)
+    }
     return this.#signal.signal
   }
 
@@ -313,8 +336,9 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * Fires when the lease is over: before another can have it, from a local deadline and not from an answer. The reason is a LeaseError:
-   * `LOST` with the cause, or `GONE` when its own holder gave it back.
+   * Fires when the lease is over: from a local deadline and not from an answer, and before another can have it unless this process was kept from
+   * running for longer than `lateness` of its clock. `held` is right even then. The reason is a LeaseError: `LOST` with the cause, or `GONE` when its
+   * own holder gave it back.
    */
   get signal(): AbortSignal {
     return this.#belief.signal
@@ -332,18 +356,21 @@ export class Lease implements AsyncDisposable {
 
   /** Asks the clocks: right even when timers are late. */
   get held(): boolean {
-    return this.#belief.held
+    const belief = this.#belief
+    if (belief.held) return true
+    if (belief.stage !== 'held') belief.told = true // else the clocks are in doubt, which may pass
+    return false
   }
 
   /** Milliseconds of validity left unless renewed; 0 when lost. */
   remaining(): number {
-    return this.#belief.held ? this.#belief.remaining() : 0
+    return this.held ? this.#belief.remaining() : 0
   }
 
   /** Throws why the lease is not held, or returns. Asks the clocks. */
   assertHeld(): void {
     const belief = this.#belief
-    if (belief.held) return
+    if (this.held) return
     if (belief.stage !== 'held') throw belief.end
     throw new LeaseError(
       'UNKNOWN',
@@ -390,8 +417,9 @@ export class Lease implements AsyncDisposable {
    * whoever has the name may `adopt` it, with any key that may acquire it. It is not held from the call on, and held again if it was refused; `signal` fires when it is
    * gone. So end the work first: it cannot be told in time by a signal.
    */
-  transfer(to: string, { incarnation }: { readonly incarnation?: number } = {}): Promise<number> {
-    return this.#belief.keeper.transfer(this.#belief, to, incarnation)
+  async transfer(to: string, options: { readonly incarnation?: number } = {}): Promise<number> {
+    checkOptionNames('transfer', options, ['incarnation'])
+    return this.#belief.keeper.transfer(this.#belief, to, options.incarnation)
   }
 
   /** Stops believing, then tells the lessor. Again, or after a loss: nothing happens, and with `onLost` this waits until the lessor was told. */

@@ -12,8 +12,8 @@ import { hostname } from 'node:os'
 import { type Clock, systemClock } from './clock.ts'
 import { type Duration, milliseconds } from './duration.ts'
 import { LeaseError } from './errors.ts'
-import { Applicant } from './holder/applicant.ts'
-import { type AcquireOptions, checkNames, checkOptions, checkSignal, maxHoldOf, waitOf } from './holder/asked.ts'
+import { Applicant, waitedInVain } from './holder/applicant.ts'
+import { type AcquireOptions, checkNames, checkNoWait, checkOptions, checkSignal, maxHoldOf, waitOf } from './holder/asked.ts'
 import { awake } from './holder/awake.ts'
 import { Beliefs } from './holder/beliefs.ts'
 import { take } from './holder/handover.ts'
@@ -25,7 +25,17 @@ import type { Pacemaker } from './holder/pacemaker.ts'
 import type { Command, PolicyRules, Want } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import { type Belief, Lease } from './lease.ts'
-import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from './lessor.ts'
+import {
+  type GrantView,
+  holdersOf,
+  type Lessor,
+  type Query,
+  type ReadOptions,
+  type View,
+  type WaiterView,
+  type WatchOptions,
+} from './lessor.ts'
+import { checkExcess, checkOptionNames } from './options.ts'
 import { Cache, type CacheOptions } from './recipe/cache.ts'
 import { Election, type ElectionOptions } from './recipe/election.ts'
 import { Lock } from './recipe/lock.ts'
@@ -50,6 +60,14 @@ export interface LeasesOptions {
   readonly maxStall?: Duration
 }
 
+/** `apiKey` is for the place: see `connect`. */
+export const LEASES_OPTIONS = ['holder', 'clock', 'clockError', 'ttl', 'heartbeat', 'maxStall', 'apiKey'] as const
+/** Of `acquire`, without meaning for a lease on nothing. */
+const NOT_OPEN = ['wait', 'ifAvailable', 'mode', 'units', 'any', 'priority', 'steal', 'recall'] as const
+const REQUEST = 'request(names, options, callback), request(names, callback, options) or request(names, callback)'
+
+/** So long it is asked who was in the way of a wait in vain. */
+const NAMING = 250
 /** So long an answer is waited for that only says whether something must be given back. */
 const GOODBYE = 1_000
 
@@ -67,6 +85,7 @@ export class Leases implements AsyncDisposable {
   #closed: Promise<void> | undefined
 
   constructor(lessor: Lessor, options: LeasesOptions = {}, pacemaker?: Pacemaker) {
+    checkOptionNames('Leases', options, LEASES_OPTIONS)
     if (options.heartbeat === 'worker' && pacemaker === undefined)
       throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' opens the place of leases a second time, by its URL: use connect(url, …)")
     const { holder = `${hostname()}:${process.pid}`, clock = systemClock, ttl = 30_000 } = options
@@ -90,7 +109,12 @@ export class Leases implements AsyncDisposable {
 
   // Asking
 
-  /** Runs `work` under a lease and gives it back afterwards, whatever happens. With `ifAvailable`, `work` gets null when it is held. */
+  /**
+   * Runs `work` under a lease and gives it back afterwards, whatever happens. With `ifAvailable`, `work` gets null when it is held.
+   *
+   * Rejects with `LOST` when the lease was lost and `work` ended without having been told: it never looked at `signal`, `held` or `assertHeld`, or it
+   * kept the event loop from turning until its deadline was over. `result` of that error is what `work` returned. What `work` throws comes first.
+   */
   request<T>(names: string | readonly string[], work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   request<T>(
     names: string | readonly string[],
@@ -103,21 +127,45 @@ export class Leases implements AsyncDisposable {
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
   request<T>(names: string | readonly string[], options: AcquireOptions, work: (lease: Lease | null) => T | PromiseLike<T>): Promise<T>
-  async request<T>(
+  /** The options may come last as well. */
+  request<T>(
     names: string | readonly string[],
-    second: AcquireOptions | ((lease: Lease) => T | PromiseLike<T>),
-    third?: ((lease: Lease) => T | PromiseLike<T>) | ((lease: Lease | null) => T | PromiseLike<T>),
-  ): Promise<T> {
-    const options = typeof second === 'function' || second === undefined ? {} : second
-    checkOptions(options)
-    const work = (typeof second === 'function' ? second : third) as (lease: Lease | null) => T | PromiseLike<T>
-    if (typeof work !== 'function') throw new LeaseError('INVALID', 'request takes a function as its last argument')
+    work: (lease: Lease | null) => T | PromiseLike<T>,
+    options: AcquireOptions & { readonly ifAvailable: true },
+  ): Promise<T>
+  request<T>(
+    names: string | readonly string[],
+    work: (lease: Lease) => T | PromiseLike<T>,
+    options: AcquireOptions & { readonly ifAvailable?: false },
+  ): Promise<T>
+  request<T>(names: string | readonly string[], work: (lease: Lease | null) => T | PromiseLike<T>, options: AcquireOptions): Promise<T>
+  async request<T>(names: string | readonly string[], second: unknown, third?: unknown, ...excess: readonly unknown[]): Promise<T> {
+    checkExcess(REQUEST, excess)
+    const [given, callback] = typeof second === 'function' ? [third, second] : [second, third]
+    if (typeof callback !== 'function' || typeof given === 'function')
+      throw new LeaseError('INVALID', `request takes one callback: write ${REQUEST}`)
+    const options = (given ?? (given === null ? null : {})) as AcquireOptions
+    const work = callback as (lease: Lease | null) => T | PromiseLike<T>
+    checkOptions(options, 'request')
+    if (options.ifAvailable === true) checkNoWait(options, 'request with ifAvailable')
     const belief = await (options.ifAvailable === true ? this.#tryObtain(names, options) : this.#obtain(names, options, waitOf(options)))
     if (belief === undefined) return work(null)
     const lease = new Lease(belief)
     try {
-      const result = this.#nesting.run(belief, work, lease)
-      return isPromise(result) ? await result : result
+      const running = this.#nesting.run(belief, work, lease)
+      const result = isPromise(running) ? await running : running
+      const untold = this.#beliefs.untold(belief)
+      if (untold !== undefined)
+        throw new LeaseError(
+          'LOST',
+          `${untold.message}. The work under it ended without being told: it may have run beside that of the next holder`,
+          {
+            cause: untold,
+            facts: untold.facts,
+            result,
+          },
+        )
+      return result
     } finally {
       try {
         await this.#beliefs.release(belief)
@@ -128,10 +176,21 @@ export class Leases implements AsyncDisposable {
   }
 
   /** All of the resources or none. Waits until granted unless `wait`, `ifAvailable` or `signal` say otherwise. */
-  async acquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
+  acquire(names: string | readonly string[], options?: AcquireOptions): Promise<Lease>
+  async acquire(names: string | readonly string[], options: AcquireOptions = {}, ...excess: readonly unknown[]): Promise<Lease> {
+    checkExcess('acquire(names, options)', excess)
     checkOptions(options)
+    if (options.ifAvailable === true) checkNoWait(options, 'acquire with ifAvailable')
     const belief = await this.#obtain(names, options, waitOf(options)).catch(error => this.#withRemaining(error))
     return this.#beliefs.handle(belief)
+  }
+
+  /** A wait in vain, with who is in the way where that can be seen. It is for people, and must not keep them waiting much longer. */
+  async #withHolders(error: unknown): Promise<never> {
+    if (!(error instanceof LeaseError && error.code === 'WAITED')) throw error
+    const { resources, waited } = error.facts as { readonly resources: readonly string[]; readonly waited: number }
+    const holders = await this.#operations.within(NAMING, holdersOf(this.lessor, resources)).catch(() => [])
+    throw holders.length === 0 ? error : waitedInVain(resources, waited, holders)
   }
 
   /** Why it was refused, with how long its holder has left: the kernel knows no time. */
@@ -148,7 +207,15 @@ export class Leases implements AsyncDisposable {
   }
 
   /** Undefined when it is held: that is an answer, not a failure. */
-  async tryAcquire(names: string | readonly string[], options: AcquireOptions = {}): Promise<Lease | undefined> {
+  tryAcquire(names: string | readonly string[], options?: AcquireOptions): Promise<Lease | undefined>
+  async tryAcquire(
+    names: string | readonly string[],
+    options: AcquireOptions = {},
+    ...excess: readonly unknown[]
+  ): Promise<Lease | undefined> {
+    checkExcess('tryAcquire(names, options)', excess)
+    checkOptions(options, 'tryAcquire')
+    checkNoWait(options, 'tryAcquire')
     const belief = await this.#tryObtain(names, options)
     return belief === undefined ? undefined : this.#beliefs.handle(belief)
   }
@@ -157,6 +224,7 @@ export class Leases implements AsyncDisposable {
   async open(
     options: Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'any' | 'priority' | 'steal' | 'recall'> = {},
   ): Promise<Lease> {
+    checkOptions(options, 'open', NOT_OPEN)
     return this.#beliefs.handle(await this.#ask([], options, 0))
   }
 
@@ -171,6 +239,7 @@ export class Leases implements AsyncDisposable {
 
   /** Takes over a lease that was transferred to this holder. It is renewed first and handed out when that is acknowledged. */
   async adopt(lease: number, options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'> = {}): Promise<Lease> {
+    checkOptionNames('adopt', options, ['renew', 'maxHold', 'maxStall'])
     this.#mustBeOpen()
     const belief = await take(this.#beliefs, this.#operations, this.#identity, lease, options)
     return this.#beliefs.handle(this.#applicant.handOut(belief, maxHoldOf(options)))
@@ -186,7 +255,7 @@ export class Leases implements AsyncDisposable {
   }
 
   #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
-    return this.#ask(checkNames(names), options, limit)
+    return this.#ask(checkNames(names), options, limit).catch(error => this.#withHolders(error))
   }
 
   #ask(names: readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
@@ -204,6 +273,7 @@ export class Leases implements AsyncDisposable {
   // Recipes
 
   lock(names: string | readonly string[], options?: ConstructorParameters<typeof Lock>[2]): Lock {
+    if (options !== undefined) checkOptions(options, 'lock', ['mode', 'signal', 'ifAvailable'])
     return new Lock(this, names, options)
   }
 
@@ -254,6 +324,7 @@ export class Leases implements AsyncDisposable {
   /** One array per revision. A gap can only appear as one event `resync`. */
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
     checkSignal(options?.signal, `a watch of ${prefix}`)
+    checkOptionNames('watch', options, ['after', 'types', 'signal'])
     return awake(this.clock, this.lessor.watch(prefix, options))
   }
 
@@ -283,8 +354,10 @@ export class Leases implements AsyncDisposable {
 
   async revoke(
     target: { readonly lease: number } | { readonly holder: string } | { readonly prefix: string },
-    { force, by = this.holder }: { readonly force?: boolean; readonly by?: string } = {},
+    options: { readonly force?: boolean; readonly by?: string } = {},
   ): Promise<void> {
+    checkOptionNames('revoke', options, ['force', 'by'])
+    const { force, by = this.holder } = options
     await this.#change({ kind: 'revoke', target, by, ...(force !== undefined && { force }) })
   }
 

@@ -31,6 +31,22 @@ export interface ReadOptions {
   readonly signal?: AbortSignal
 }
 
+/** Resources that are looked at, and holders that are named, to say who is in the way. */
+const MOST_NAMED = 8
+
+/** Who holds something of these resources, as far as the asker may see it: for messages. */
+export async function holdersOf(
+  lessor: Pick<Lessor, 'read'>,
+  resources: readonly string[],
+  signal?: AbortSignal,
+): Promise<readonly string[]> {
+  const views = await Promise.all(
+    resources.slice(0, MOST_NAMED).map(resource => lessor.read({ kind: 'resource', resource }, signal === undefined ? {} : { signal })),
+  )
+  const names = new Set(views.flatMap(({ value }) => value.grants.map(({ holder }) => holder)))
+  return [...names].slice(0, MOST_NAMED)
+}
+
 export interface WatchOptions {
   /** Everything after this revision, without a gap; left out: from now on. */
   readonly after?: number

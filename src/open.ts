@@ -3,11 +3,12 @@ import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Clock, systemClock } from './clock.ts'
+import { type Clock, systemClock, whenAborted } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import { Following } from './following.ts'
-import { Leases, type LeasesOptions } from './leases.ts'
+import { LEASES_OPTIONS, Leases, type LeasesOptions } from './leases.ts'
 import type { Lessor } from './lessor.ts'
+import { checkOptionNames } from './options.ts'
 import { startPacemaker } from './pacemaker-thread.ts'
 import { Replica, type Survivor } from './replica/replica.ts'
 import { FileStore, type FileStoreOptions } from './store/file.ts'
@@ -23,6 +24,7 @@ export async function connect(where: string | URL = ownUrl(), options: LeasesOpt
   if (typeof url !== 'string') throw new LeaseError('INVALID', `a place for leases is named by a URL, not by ${String(url)}`)
   if (typeof options !== 'object' || options === null)
     throw new LeaseError('INVALID', `the options of connect are an object, not ${String(options)}`)
+  checkOptionNames('connect', options, LEASES_OPTIONS) // before anything is opened
   const pacemaker = options.heartbeat === 'worker' ? await startPacemaker(url, options) : undefined
   try {
     return new Leases(await open(url, options), options, pacemaker)
@@ -135,7 +137,7 @@ export async function replicaOn(
   const survivor = survivors.get(url)
   const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }) })
   survivors.delete(url)
-  replica.signal.addEventListener('abort', () => {
+  whenAborted(replica.signal, () => {
     const { reason } = replica.signal
     if (reason instanceof LeaseError && reason.code === 'DIVERGED') survivors.set(url, above(replica.survivor, survivors.get(url)))
   })

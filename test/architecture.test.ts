@@ -11,6 +11,7 @@ const rooms: readonly Room[] = [
   { room: 'kernel/', may: [], packages: 'none' },
   { room: 'errors.ts', may: ['type:kernel/'] },
   { room: 'duration.ts', may: ['errors.ts'] },
+  { room: 'options.ts', may: ['errors.ts'] },
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
   { room: 'web-clock.ts', may: ['type:clock.ts'] },
 
@@ -23,13 +24,19 @@ const rooms: readonly Room[] = [
 
   { room: 'following.ts', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
 
-  { room: 'holder/', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
-  { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
-  { room: 'leases.ts', may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
+  {
+    room: 'holder/',
+    may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+  },
+  { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
+  {
+    room: 'leases.ts',
+    may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'],
+  },
   // What a registration is, and who is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'recipe/registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
-  { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   { room: 'wire/', may: ['web-clock.ts', 'recipe/registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   {

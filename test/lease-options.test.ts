@@ -1,6 +1,7 @@
 /** What can be asked for, and what is said of what cannot. */
 import { expect, test } from 'vitest'
-import type { AcquireOptions } from '../src/leases.ts'
+import { type AcquireOptions, Leases } from '../src/leases.ts'
+import { connect } from '../src/open.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 
 const wrong = (value: unknown) => value as never
@@ -122,4 +123,94 @@ test('one signal ends any number of waits, with one listener, and none is left',
   expect(listeners).toBe(0)
   await using free = await leases.acquire('other', { signal: new AbortController().signal })
   expect(free.held).toBe(true)
+})
+
+test('request takes its options before or after the callback', async () => {
+  const { clock, leases } = silentLessor()
+  expect(await leases.request('k', lease => lease.ttl, { ttl: '2s' })).toBe(2_000)
+  expect(await leases.request('k', { ttl: '3s' }, lease => lease.ttl)).toBe(3_000)
+  await using _held = await leases.acquire('k')
+  expect(await leases.request('k', lease => lease, { ifAvailable: true })).toBeNull()
+  const asked = expect(leases.request('k', () => {}, { wait: '1s' })).rejects.toMatchObject({ code: 'WAITED' })
+  await clock.advance(1_000)
+  await asked
+})
+
+test('an argument that is misplaced, or one too many, is INVALID and the right order is shown', async () => {
+  await using leases = silentLessor().leases
+  const work = () => {}
+  const order = { code: 'INVALID', message: expect.stringContaining('request(names, options, callback)') }
+  await expect(leases.request('k', wrong({}))).rejects.toMatchObject(order)
+  await expect(leases.request('k', wrong(work), wrong(work))).rejects.toMatchObject(order)
+  await expect(leases.request('k', wrong({}), wrong({}))).rejects.toMatchObject(order)
+  await expect(leases.request('k', work, wrong('2s'))).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(leases.request('k', ...(wrong([{}, work, {}]) as [never]))).rejects.toMatchObject(order)
+  for (const call of ['acquire', 'tryAcquire'] as const) {
+    await expect(leases[call]('k', ...(wrong([{}, { ttl: '2s' }]) as [never]))).rejects.toMatchObject({ code: 'INVALID' })
+    await expect(leases[call]('k', wrong(work))).rejects.toMatchObject({ code: 'INVALID', message: expect.stringContaining('request') })
+  }
+  await expect(leases.pool('p').take(wrong({ wait: '1s' }))).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(leases.election('e').lead(wrong({}), wrong(work))).rejects.toMatchObject({ code: 'INVALID' })
+  expect((await leases.query()).held).toEqual([])
+})
+
+test('options that contradict each other, or that a call has no use for, are INVALID', async () => {
+  await using leases = silentLessor().leases
+  for (const asked of [
+    leases.tryAcquire('k', { wait: '5s' }),
+    leases.acquire('k', { ifAvailable: true, wait: '5s' }),
+    leases.open(wrong({ mode: 'shared' })),
+    leases.open(wrong({ wait: '5s' })),
+  ])
+    await expect(asked).rejects.toMatchObject({ code: 'INVALID' })
+  await using one = (await leases.tryAcquire('k', { wait: false }))!
+  expect(one.held).toBe(true)
+})
+
+test('every call of the library refuses an option that it does not have, and says which was meant', async () => {
+  const { leases } = silentLessor()
+  const bad = wrong({ tll: '1s' })
+  const session = await leases.session()
+  const lease = await leases.acquire('mine')
+  const { signal } = new AbortController()
+  const cache = leases.cache('c/', { load: () => 1 })
+  const calls: Readonly<Record<string, () => unknown>> = {
+    acquire: () => leases.acquire('k', bad),
+    open: () => leases.open(bad),
+    adopt: () => leases.adopt(1, bad),
+    lock: () => leases.lock('k', bad),
+    'lock.run': () => leases.lock('k').run(() => {}, bad),
+    'lock.share': () => leases.lock('k').share(() => {}, bad),
+    'lock.acquire': () => leases.lock('k').acquire(bad),
+    'lock.tryAcquire': () => leases.lock('k').tryAcquire(bad),
+    election: () => leases.election('e', bad),
+    'election.lead': () => leases.election('e').lead(() => {}, wrong({ signal, tll: 1 })),
+    session: () => leases.session(bad),
+    'session.begin': () => session.begin(bad),
+    'session.acquire': () => session.acquire('k', bad),
+    cache: () => leases.cache('c/', wrong({ load: () => 1, tll: '1s' })),
+    'cache.write': () => cache.write('a', 2, bad),
+    pool: () => leases.pool('p', bad),
+    'pool.offer': () => leases.pool('p').offer('one', bad),
+    'pool.take': () => leases.pool('p').take(1, bad),
+    'pool.tryTake': () => leases.pool('p').tryTake(1, bad),
+    'registry.register': () => leases.registry.register(wrong({ service: 's', address: 'http://10.0.0.7:80', tll: '1s' })),
+    'registry.register, of several': () => leases.registry.register([{ service: 's', address: 'http://10.0.0.7:80' }], bad),
+    'registry.discover': () => leases.registry.discover(bad),
+    'discovery.pick': () => leases.registry.discover({ service: 's' }).pick(bad),
+    'discovery.changes': () => leases.registry.discover({ service: 's' }).changes(bad).next(),
+    watch: () => leases.watch('k', wrong({ signal, tll: 1 })),
+    revoke: () => leases.revoke({ lease: lease.id }, bad),
+    transfer: () => lease.transfer('other', bad),
+  }
+  for (const [name, call] of Object.entries(calls)) {
+    const told = await (async () => call())().catch(error => error)
+    expect(told, name).toMatchObject({ code: 'INVALID', message: expect.stringContaining('tll') })
+  }
+  await expect(leases.acquire('k', bad)).rejects.toMatchObject({ message: expect.stringContaining('Did you mean ttl?') })
+  expect(() => new Leases(leases.lessor, wrong({ tll: 1 }))).toThrow(expect.objectContaining({ code: 'INVALID' }))
+  await expect(connect('memory:', wrong({ tll: 1 }))).rejects.toMatchObject({ code: 'INVALID' })
+  expect(lease.held).toBe(true)
+  expect((await leases.query()).held.map(({ resource }) => resource)).toEqual(['mine'])
+  await leases[Symbol.asyncDispose]()
 })

@@ -127,7 +127,7 @@ describe('a lease in hand', () => {
     const asked = leases.tryAcquire('k', { ttl: 1_000 })
     await clock.advance(995)
     lessor.answer()
-    await expect(asked).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(asked).rejects.toMatchObject({ code: 'LOST' })
     await clock.settle()
     expect((await leases.query()).held).toEqual([])
   })

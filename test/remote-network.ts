@@ -61,6 +61,8 @@ export class Cable {
   readonly server: string
   /** Nothing arrives any more, and nobody is told. */
   dead = false
+  /** What the client sends is lost. What the server sends arrives. */
+  mute = false
   readonly #over: (() => void)[] = []
   cut = false
 
@@ -121,7 +123,7 @@ export class Network {
     this.cables.add(cable)
     this.connections++
     let far: LinkEnd | undefined
-    const there = new Way(this, cable, bytes => far?.data(bytes))
+    const there = new Way(this, cable, bytes => (cable.mute ? undefined : far?.data(bytes)))
     const back = new Way(this, cable, bytes => near.data(bytes))
     let nearOver = false
     let farOver = false

@@ -106,6 +106,13 @@ const TOLD: Readonly<Record<LeaseError['code'], Told>> = {
   },
 }
 
+/** Lost before anything was run: the answer to `acquire` came after the ttl. */
+const LATE_ANSWER: Told = {
+  exit: EXIT.unavailable,
+  means: 'It was given back, and nothing was run.',
+  next: 'Try again, with a longer --ttl if answers take so long.',
+}
+
 /** The store is there and does not let us in: of what it says, only a person can change anything. */
 export function denial({ facts }: LeaseError): Partial<Told> | undefined {
   const { reason, path } = facts
@@ -125,7 +132,7 @@ export function failureOf(error: unknown): Failure {
   if (error instanceof CommandFailure) return error.failure
   if (error instanceof LeaseError) {
     const { code, message: happened, facts } = error
-    const told = { ...TOLD[code], ...denial(error) }
+    const told = { ...TOLD[code], ...denial(error), ...(facts.cause === 'late-answer' && LATE_ANSWER) }
     const { resource } = facts
     return { code, happened, facts, ...told, next: typeof resource === 'string' ? told.next.replace('NAME', resource) : told.next }
   }

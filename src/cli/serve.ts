@@ -9,7 +9,7 @@ import { dirname, resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { isatty } from 'node:tty'
 import type { Command } from 'commander'
-import { systemClock } from '../clock.ts'
+import { systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { Following } from '../following.ts'
 import { openHere, operatorFile, pathOf, replicaOn, shown, storeOf } from '../open.ts'
@@ -64,7 +64,7 @@ export function serve(program: Command): void {
     .option('--socket <path>', 'a unix socket, for this user alone')
     .option('--tls-cert <file>', 'certificate, PEM; read again at HUP')
     .option('--tls-key <file>', 'its key, PEM')
-    .option('--tls-ca <file>', 'let in only clients with a certificate of this authority')
+    .option('--tls-ca <file>', 'let in only clients with a certificate of this authority (/healthz and /readyz need none)')
     .option('--behind-proxy', 'something in front of this server does TLS')
     .option('--host <name>', 'a name this server is called by, besides loopback ones; may be repeated', list)
     .option('--shared', 'share the data file with other processes instead of owning it')
@@ -293,10 +293,7 @@ async function say(
 
 /** A store that cannot be followed any more is the end of its server: clients change to another, or wait for the next. */
 function lost({ signal }: Following): Promise<unknown> {
-  return new Promise(resolve => {
-    if (signal.aborted) resolve(signal.reason)
-    else signal.addEventListener('abort', () => resolve(signal.reason), { once: true })
-  })
+  return new Promise(resolve => whenAborted(signal, () => resolve(signal.reason)))
 }
 
 /** The first INT or TERM stops it in order; at a second one the process ends as if nobody had listened. */

@@ -47,7 +47,7 @@ export class Applicant {
     return new Promise((resolve, reject) => {
       const asking = new Asking<Belief>(asked.ask, limit === Number.POSITIVE_INFINITY, resolve, reject)
       if (signal !== undefined) asking.endWith(signal)
-      if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waited(asked, ms))
+      if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waitedInVain(namesOf(asked), ms))
       this.#asking.set(asking, this.#ask(asked, asking))
     })
   }
@@ -200,14 +200,21 @@ function notAsked(cause: unknown): never {
   throw new LeaseError('UNAVAILABLE', `no answer for ${inWords(PATIENCE)} to what was asked first: this was not asked at all`, { cause })
 }
 
+/** It was done: what was granted is given back by now, or on its way back. */
 function tooLate(asked: Asked): LeaseError {
-  const names = namesOf(asked).join(', ')
-  return new LeaseError('UNAVAILABLE', `${names} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}`)
+  const names = namesOf(asked)
+  return new LeaseError(
+    'LOST',
+    `${names.join(', ')} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}: it is given back; ask again, with a longer ttl`,
+    { facts: { resource: names[0] ?? '', resources: names, holder: asked.holder, cause: 'late-answer' } },
+  )
 }
 
-function waited(asked: Asked, ms: number): LeaseError {
-  const names = namesOf(asked)
-  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${inWords(ms)}: it is still held, or others come first`, {
-    facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms) },
+/** `holders`: who is in the way, where that is known. */
+export function waitedInVain(names: readonly string[], ms: number, holders: readonly string[] = []): LeaseError {
+  const why = holders.length === 0 ? 'it is still held, or others come first' : `it is held by ${holders.join(', ')}`
+  const who = holders.length === 0 ? {} : { holder: holders[0]!, holders }
+  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${inWords(ms)}: ${why}`, {
+    facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms), ...who },
   })
 }

@@ -3,6 +3,7 @@ import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
 import { type Belief, type BeliefOptions, beliefOf, Lease, type Strategy } from '../lease.ts'
+import { kindOf, noOption } from '../options.ts'
 import type { Profile } from '../store.ts'
 import { nextAsk } from './channels.ts'
 
@@ -107,37 +108,37 @@ const OPTIONS: Readonly<Record<keyof AcquireOptions, readonly [Check, string?]>>
   require: [value => Array.isArray(value), "an array of 'durable' and 'failover'"],
 }
 
-/** Throws `INVALID` where an option does not exist, or is not what it must be. */
-export function checkOptions(options: unknown): void {
-  if (!isObject(options)) throw new LeaseError('INVALID', `options must be an object, not ${shown(options)}`)
+/** Throws `INVALID` where an option does not exist, or is not what it must be. `call` is whose options they are. */
+export function checkOptions(options: unknown, call = 'acquire', without: readonly string[] = []): void {
+  if (!isObject(options)) {
+    const hint = typeof options === 'function' ? ': write request(names, options, callback) to run a callback under a lease' : ''
+    throw new LeaseError('INVALID', `options must be an object, not ${kindOf(options)}${hint}`)
+  }
   for (const name in options as object) {
     const value = (options as Record<string, unknown>)[name]
-    const [check, must] = Object.hasOwn(OPTIONS, name) ? OPTIONS[name as keyof AcquireOptions] : []
+    const [check, must] = Object.hasOwn(OPTIONS, name) && !without.includes(name) ? OPTIONS[name as keyof AcquireOptions] : []
     if (check === undefined)
-      throw new LeaseError('INVALID', `there is no option ${name}; there are ${Object.keys(OPTIONS).join(', ')}`, {
-        facts: { option: name },
-      })
+      throw noOption(
+        call,
+        name,
+        Object.keys(OPTIONS).filter(option => !without.includes(option)),
+      )
     if (value !== undefined && !check(value))
-      throw new LeaseError('INVALID', `${name} must be ${must}, not ${shown(value)}`, { facts: { option: name } })
+      throw new LeaseError('INVALID', `${name} must be ${must}, not ${kindOf(value)}`, { facts: { option: name } })
   }
 }
 
 /** Throws `INVALID` unless it is one: whoever waits must be able to stop. */
 export function checkSignal(signal: unknown, what: string): void {
-  if (!isSignal(signal)) throw new LeaseError('INVALID', `${what} needs an AbortSignal, which ends it; not ${shown(signal)}`)
+  if (!isSignal(signal)) throw new LeaseError('INVALID', `${what} needs an AbortSignal, which ends it; not ${kindOf(signal)}`)
 }
 
 export function checkNames(names: unknown): readonly string[] {
   if (typeof names === 'string') return [names]
   if (!Array.isArray(names) || !names.every(name => typeof name === 'string'))
-    throw new LeaseError('INVALID', `a resource is a text such as 'jobs/nightly', or an array of them, not ${shown(names)}`)
+    throw new LeaseError('INVALID', `a resource is a text such as 'jobs/nightly', or an array of them, not ${kindOf(names)}`)
   if (names.length === 0) throw new LeaseError('INVALID', 'no resource is named: a lease on nothing is made by open()')
   return names
-}
-
-function shown(value: unknown): string {
-  if (typeof value === 'string') return `'${value.slice(0, 64)}'`
-  return Array.isArray(value) ? 'an array' : value !== null && typeof value === 'object' ? 'an object of another kind' : String(value)
 }
 
 function parentOf(parent: unknown): Lease | number | undefined {
@@ -223,6 +224,12 @@ export function form(names: readonly string[], options: AcquireOptions, circumst
   if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
   if (recall === true) command.recall = true
   return { ...settings, command }
+}
+
+/** Throws `INVALID` when something that never waits is told to wait. */
+export function checkNoWait({ wait }: AcquireOptions, call: string): void {
+  if (wait === undefined || wait === false || wait === 0) return
+  throw new LeaseError('INVALID', `${call} does not wait: leave out wait, or use acquire`, { facts: { option: 'wait' } })
 }
 
 /** How long to wait at most. */

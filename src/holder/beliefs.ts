@@ -44,7 +44,6 @@ export class Beliefs implements Iterable<Belief> {
     this.losses = new Losses(clock)
     const heartbeat = new Heartbeat(
       clock,
-      margin,
       {
         renew: (leases, waiting) => lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
         granted: belief => void this.hearing.check(belief),
@@ -158,6 +157,7 @@ export class Beliefs implements Iterable<Belief> {
     if (belief.stage === 'waiting') return
     const left = belief.remaining()
     belief.stage = 'leaving'
+    belief.endedWith = left
     this.heartbeat.leave(belief)
     let past: PastGrant | undefined
     const [resource] = belief.resources
@@ -207,9 +207,22 @@ export class Beliefs implements Iterable<Belief> {
       if (!definite) this.giveBack(belief.id, belief.term)
       return
     }
-    const stopped = (async () => onLost(belief.end))()
-    const told = () => (definite ? undefined : farewell(this.#operations, belief.id, belief.term))
-    belief.farewell = stopped.then(told, told).catch(() => {})
+    belief.told = true
+    const stopped = (async () => onLost(belief.end))().catch(error => warnOfOnLost(belief, error))
+    belief.farewell = stopped.then(() => (definite ? undefined : farewell(this.#operations, belief.id, belief.term))).catch(() => {})
+  }
+
+  /** Why it was lost, if it was and the code that has it could not know. Asks the clocks: a timer may be late. */
+  untold(belief: Belief): LeaseError | undefined {
+    const { told } = belief
+    this.#catchUp(belief)
+    return !told && belief.stage === 'ended' && belief.end.code === 'LOST' ? belief.end : undefined
+  }
+
+  /** Ends what is over already: by the clocks, before a timer could fire, or because the lessor said so. */
+  #catchUp(belief: Belief): void {
+    if (belief.stage === 'leaving' && belief.endedWith !== undefined) this.loseTo(belief, 'ended', '', belief.endedWith)
+    else if (belief.stage === 'held') this.heartbeat.expireIfOver(belief)
   }
 
   endChildren(belief: Belief): void {
@@ -295,6 +308,7 @@ export class Beliefs implements Iterable<Belief> {
   }
 
   release(belief: Belief): Promise<void> {
+    this.#catchUp(belief)
     if (belief.farewell !== undefined) return belief.farewell
     if (belief.stage === 'ended') return Promise.resolve()
     // Stops believing before it sends, with all that hangs on it.
@@ -315,4 +329,10 @@ export class Beliefs implements Iterable<Belief> {
       held: this.#operations.clock.now() - belief.grantedAt,
     }))
   }
+}
+
+/** Nothing may throw out of a timer, and a failure to stop must not be kept quiet: as Node's own, it is a warning of the process. */
+function warnOfOnLost({ name }: Belief, cause: unknown): void {
+  const warning = new Error(`onLost of ${name} failed, so it counts as stopped: ${String(cause)}`, { cause })
+  process.emitWarning(Object.assign(warning, { name: 'LeaseholdWarning', code: 'LEASEHOLD_ON_LOST' }))
 }

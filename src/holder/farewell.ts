@@ -16,7 +16,9 @@ export async function farewell(operations: Operations, lease: number, term: numb
       if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
       throw refused(outcome)
     } catch (cause) {
-      if (lessor.signal.aborted || clock.now() >= end)
+      // Whoever is refused for its key is refused again.
+      const refusedForKey = cause instanceof LeaseError && (cause.code === 'UNAUTHENTICATED' || cause.code === 'FORBIDDEN')
+      if (lessor.signal.aborted || clock.now() >= end || refusedForKey)
         throw new LeaseError('UNKNOWN', `lease ${lease} may not have been released: it lapses in at most ${inWords(term)}`, {
           cause,
           facts: { lease, ttl: term },

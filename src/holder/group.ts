@@ -23,10 +23,10 @@ export class Group {
   /** The last request that was answered. */
   answered = 0
 
-  constructor(kind: Kind, term: number, margin: number, alarm: (group: Group) => Alarm) {
+  constructor(kind: Kind, term: number, valid: number, alarm: (group: Group) => Alarm) {
     this.alarm = alarm(this)
     this.kind = kind
     this.term = term
-    this.valid = term - term * margin
+    this.valid = valid
   }
 }

@@ -166,8 +166,14 @@ export class Hearing {
         waiter.settle({ lease: belief.id, resources: grants.map(grant => grant.resource), tokens: grants.map(({ token }) => token) })
       } else this.#placed(waiter, Math.max(...value.wants.map(({ position }) => position)))
       return revision
-    } catch {
-      return undefined // the next renewal brings the same news
+    } catch (error) {
+      // The key was revoked: nothing will ever be heard of the place in the queue.
+      const waiter = this.#beliefs.waiters.get(belief.id)
+      if (waiter !== undefined && error instanceof LeaseError && error.code === 'UNAUTHENTICATED') {
+        waiter.fail(error)
+        this.#beliefs.leave(belief)
+      }
+      return undefined // else the next renewal brings the same news
     }
   }
 
@@ -193,9 +199,14 @@ export class Hearing {
     if (cause === ELSEWHERE) return // one of the queues it stood in; the grant is told beside it
     if (cause === 'lapsed') return waiter.settle(undefined)
     this.#beliefs.forget(belief)
-    const error = new LeaseError('GONE', `the place in the queue for ${namesOf(waiter.asked).join(', ')} was taken away: ${cause}`, {
-      facts: { lease: belief.id, cause },
-    })
+    const names = namesOf(waiter.asked).join(', ')
+    const facts = { lease: belief.id, cause }
+    const error =
+      cause === 'unkeyed'
+        ? new LeaseError('UNAUTHENTICATED', `the key with which ${names} was waited for was revoked: ask an administrator for another`, {
+            facts,
+          })
+        : new LeaseError('GONE', `the place in the queue for ${names} was taken away: ${cause}`, { facts })
     belief.finish(error)
     waiter.fail(error)
   }

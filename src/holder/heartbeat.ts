@@ -36,7 +36,6 @@ interface Ward {
 
 export class Heartbeat {
   readonly #clock: Clock
-  readonly #margin: number
   readonly #ward: Ward
   readonly #pacemaker: Pacemaker | undefined
   readonly #groups = new Map<string, Group[]>()
@@ -49,10 +48,9 @@ export class Heartbeat {
   failure: unknown
   readonly seen = { messages: 0, renewals: 0 }
 
-  constructor(clock: Clock, margin: number, ward: Ward, pacemaker?: Pacemaker) {
+  constructor(clock: Clock, ward: Ward, pacemaker?: Pacemaker) {
     this.#pacemaker = pacemaker
     this.#clock = clock
-    this.#margin = margin
     this.#ward = ward
     this.#watch = new ClockWatch(clock, {
       pulse: () => this.#pulse(),
@@ -90,7 +88,7 @@ export class Heartbeat {
     const groups = this.#groups.get(key) ?? []
     let group = groups.find(({ members }) => members.size < MOST)
     if (group === undefined) {
-      group = new Group(kind, belief.term, this.#margin, this.#alarm)
+      group = new Group(kind, belief.term, belief.valid, this.#alarm)
       groups.push(group)
       this.#groups.set(key, groups)
     }
@@ -201,6 +199,12 @@ export class Heartbeat {
     group.attention = now + soonest
   }
 
+  /** Before it is given back: what was over by then was lost, though no timer has fired yet. */
+  expireIfOver(belief: Belief): void {
+    const { now, uptime } = this.#watch.glance()
+    if (belief.left(now, uptime) <= 0) this.expire(belief, now, uptime)
+  }
+
   expire(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
     const { sent, strategy } = belief
     const group = belief.group as Group | undefined
@@ -211,10 +215,12 @@ export class Heartbeat {
     this.leave(belief)
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
+    const unanswered = belief.asked > sent.number
     if (slept > 0) this.#ward.expired(belief, 'suspend', slept)
     else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
-    else if (belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
-    else if (belief.stage === 'held' && strategy === 'on-activity' && !belief.touched) this.#ward.expired(belief, 'inactive', ran)
+    else if (!unanswered && belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
+    else if (!unanswered && belief.stage === 'held' && strategy === 'on-activity' && !belief.touched)
+      this.#ward.expired(belief, 'inactive', ran)
     else if (stall.at > sent.now && stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', stall.ms)
     else this.#ward.expired(belief, 'unreachable', ran)
   }
@@ -294,6 +300,7 @@ export class Heartbeat {
 
   #send(members: readonly Belief[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
     const sent = this.sent()
+    for (const belief of members) belief.asked = sent.number
     this.seen.messages++
     this.seen.renewals += members.length
     this.#ward

@@ -57,6 +57,8 @@ export class Operations {
     this.#unanswered.add(seq)
     let end = this.clock.now() + patience
     let failed = false
+    /** A copy may have been done. From here on no failure of another copy can say that it was not. */
+    let uncertain = false
     let earlier: Outcome | undefined
     // Asked on, the answer to an earlier try is as good as that to the last: it is the same operation.
     const heardLate = (outcome: Outcome) => {
@@ -73,11 +75,12 @@ export class Operations {
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
           const dead = this.lessor.signal.aborted
+          const passing = isUnavailable(error) || (uncertain && isLimit(error))
+          uncertain ||= isUnknown(error)
           if (!dead && (isUnknown(error) || isUnavailable(error)) && waits(error as LeaseError)) end = this.clock.now() + patience
           // Certainly not done, and never was: `again` would be another matter, since the first may have been.
-          else if (!isUnknown(error) && (tries === 0 || !isUnavailable(error))) throw error
-          else if (this.clock.now() >= end || dead)
-            throw isUnknown(error) ? error : new LeaseError('UNKNOWN', (error as LeaseError).message, { cause: error })
+          else if (!isUnknown(error) && (tries === 0 || !passing)) throw uncertain && isRefusal(error) ? asUnknown(error) : error
+          else if (this.clock.now() >= end || dead) throw isUnknown(error) ? error : asUnknown(error as LeaseError)
         }
         await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
       }
@@ -161,4 +164,17 @@ function isUnknown(error: unknown): boolean {
 
 function isUnavailable(error: unknown): boolean {
   return error instanceof LeaseError && error.code === 'UNAVAILABLE'
+}
+
+function isLimit(error: unknown): boolean {
+  return error instanceof LeaseError && error.code === 'LIMIT'
+}
+
+/** Of the copy that was refused it is certain that it was not done. */
+function isRefusal(error: unknown): error is LeaseError {
+  return error instanceof LeaseError && (error.code === 'FORBIDDEN' || error.code === 'UNAUTHENTICATED' || error.code === 'LIMIT')
+}
+
+function asUnknown(cause: LeaseError): LeaseError {
+  return new LeaseError('UNKNOWN', `${cause.message}: an earlier copy of what was asked may or may not have been done`, { cause })
 }

@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.ts'
+import { validOf } from '../lease.ts'
 import type { Lessor } from '../lessor.ts'
 import { Page, type Pulse, type Slot } from './pacemaker.ts'
 
@@ -73,7 +74,7 @@ export class StandIn {
       if (outcome.kind !== 'renewed') return
       for (const [i, { page, slot, lease }] of late.entries()) {
         const ttl = outcome.ttls[i]!
-        const valid = ttl - ttl * margin
+        const valid = validOf(ttl, margin, clock)
         if (ttl > 0) page.standFor(slot, lease, { now: now + valid, uptime: uptime + valid })
         else this.#patience.set(lease, Number.POSITIVE_INFINITY)
       }

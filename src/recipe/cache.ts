@@ -5,10 +5,12 @@
  * Not promised: that a write is quick while a reader is unreachable; it takes that reader's term. Writes that go past `write` are not seen.
  * Promised: a value that is served is not older than the last write that was completed before (S23).
  */
+import { whenAborted } from '../clock.ts'
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { Leases } from '../leases.ts'
+import { checkOptionNames, checkSpelling } from '../options.ts'
 
 export interface CacheOptions<V> {
   /**
@@ -56,6 +58,9 @@ export class Cache<V> implements AsyncDisposable {
   #listening: Promise<void> | undefined
 
   constructor(leases: Leases, prefix: string, options: CacheOptions<V>) {
+    if (typeof options?.load !== 'function')
+      throw new LeaseError('INVALID', `the cache of ${prefix} needs a function load, which brings values`)
+    checkSpelling('cache', options, ['load', 'save', 'ttl', 'most']) // a source may be passed as it is
     const { ttl = '1m' } = options
     this.#leases = leases
     this.#prefix = prefix.endsWith('/') ? prefix : `${prefix}/`
@@ -89,7 +94,9 @@ export class Cache<V> implements AsyncDisposable {
   }
 
   /** Puts the value where it belongs, once nobody reads the old one any more. */
-  async write(key: string, value: V, { wait }: { readonly wait?: Duration } = {}): Promise<void> {
+  async write(key: string, value: V, options: { readonly wait?: Duration } = {}): Promise<void> {
+    checkOptionNames('write', options, ['wait'])
+    const { wait } = options
     const { save } = this.#options
     this.#mustBeOpen()
     this.#writes.count()
@@ -131,7 +138,7 @@ export class Cache<V> implements AsyncDisposable {
     kept.then(
       loaded => {
         loaded.value.catch(() => void this.#drop(key, loaded))
-        loaded.lease.signal.addEventListener('abort', () => this.#forget(key, loaded.lease), { once: true })
+        whenAborted(loaded.lease.signal, () => this.#forget(key, loaded.lease))
       },
       () => this.#kept.delete(key),
     )

@@ -10,6 +10,7 @@ import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import { type Sent, since } from '../lease.ts'
 import type { Lessor } from '../lessor.ts'
+import { checkOptionNames } from '../options.ts'
 import { type Change, Directory, type Known } from './registry/directory.ts'
 import { SERVICES } from './registry/entry.ts'
 import { type Filter, type Instance, matches } from './registry/match.ts'
@@ -230,6 +231,7 @@ export class Discovery implements AsyncIterable<Change> {
   }
 
   pickNow(options?: PickOptions): Instance | undefined {
+    if (options !== undefined) checkOptionNames('pick', options, ['strategy', 'key'])
     if (options?.strategy !== undefined && !STRATEGIES.includes(options.strategy))
       throw new LeaseError('INVALID', `there is no strategy ${String(options.strategy)}; there are ${STRATEGIES.join(', ')}`)
     if (options?.strategy === 'hash' && options.key === undefined) throw new LeaseError('INVALID', 'picking by hash needs a key')
@@ -269,7 +271,9 @@ export class Discovery implements AsyncIterable<Change> {
   }
 
   /** First everyone who is there, then what changes. Several changes of one instance between two looks are told as one; none is left out. */
-  async *changes({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Change, void, void> {
+  async *changes(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Change, void, void> {
+    checkOptionNames('changes', options, ['signal'])
+    const { signal } = options
     await this.#feed.ready(signal)
     if (signal?.aborted) return
     const { directory, closed } = this.#feed

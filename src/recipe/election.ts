@@ -5,12 +5,13 @@
  * fires before the seat can be another's, and a seat that is given up is given up after the work of the term has ended, or after its
  * budget for ending is spent.
  */
-import { pause } from '../clock.ts'
+import { pause, whenAborted } from '../clock.ts'
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Lease } from '../lease.ts'
 import type { Leases } from '../leases.ts'
+import { checkOptionNames } from '../options.ts'
 
 export interface ElectionOptions {
   readonly ttl?: Duration
@@ -71,7 +72,9 @@ export class Election {
   readonly #yields: boolean
   #term: Term | undefined
 
-  constructor(leases: Leases, name: string, { ttl = '10s', priority = 0, budget, yields = false }: ElectionOptions = {}) {
+  constructor(leases: Leases, name: string, options: ElectionOptions = {}) {
+    checkOptionNames('election', options, ['ttl', 'priority', 'budget', 'yields'])
+    const { ttl = '10s', priority = 0, budget, yields = false } = options
     this.#leases = leases
     this.#seat = `election/${name}`
     this.#ttl = milliseconds(ttl, 'ttl')
@@ -100,10 +103,11 @@ export class Election {
         if (signal.aborted) return
         throw error
       }
+      // Called off between the grant and here: no term begins.
+      if (signal.aborted) return lease.release().catch(() => {})
       const term = new Term(lease)
       this.#term = term
-      const resign = () => term.resign()
-      signal.addEventListener('abort', resign, { once: true })
+      const stop = whenAborted(signal, () => term.resign())
       const over = new AbortController()
       this.#spend(term, over.signal)
       if (this.#yields) void this.#makeWay(term, over.signal)
@@ -111,7 +115,7 @@ export class Election {
         yield term
       } finally {
         over.abort()
-        signal.removeEventListener('abort', resign)
+        stop()
         this.#term = undefined
         await this.#giveUp(term).catch(() => {}) // untold, it lapses by itself: no reason to stand no more
       }
@@ -120,9 +124,12 @@ export class Election {
 
   /** Runs `work` for each term, one after another, until `signal` ends the candidacy. */
   async lead(work: (term: Term) => void | PromiseLike<void>, options: { readonly signal: AbortSignal }): Promise<void> {
+    if (typeof work !== 'function') throw new LeaseError('INVALID', 'lead runs a callback for each term: write lead(callback, { signal })')
     const signal = options?.signal
     mustEnd(signal)
-    for await (const term of this.terms(signal)) await work(term)
+    checkOptionNames('lead', options, ['signal'])
+    // Called off while it was handed over, a term is over before its work has begun.
+    for await (const term of this.terms(signal)) if (!term.signal.aborted) await work(term)
   }
 
   /** Ends the present term, if it is ours. */
@@ -183,8 +190,8 @@ export class Election {
         .then(() => this.#giveUp(term))
         .catch(() => {}) // the work ended in time, or the lease is lost: nothing left to give up
     }
-    if (term.signal.aborted) begin()
-    else term.signal.addEventListener('abort', begin, { once: true, signal: over })
+    const stop = whenAborted(term.signal, begin)
+    whenAborted(over, stop)
   }
 
   /** Someone preferred waits: the term is handed over as soon as the work has ended. */

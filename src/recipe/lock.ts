@@ -1,5 +1,6 @@
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
+import { checkOptionNames } from '../options.ts'
 
 /** A name, or several at once, that one holder has at a time; or many, as long as all of them only read. */
 export class Lock {
@@ -15,22 +16,27 @@ export class Lock {
   }
 
   /** Alone. */
-  run<T>(work: (lease: Lease) => T | PromiseLike<T>, { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
-    return this.#leases.request(this.#names, this.#with('exclusive', signal), work)
+  async run<T>(work: (lease: Lease) => T | PromiseLike<T>, options: { readonly signal?: AbortSignal } = {}): Promise<T> {
+    checkOptionNames('run', options, ['signal'])
+    return this.#leases.request(this.#names, this.#with('exclusive', options.signal), work)
   }
 
   /** Beside others that share it too. */
-  share<T>(work: (lease: Lease) => T | PromiseLike<T>, { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
-    return this.#leases.request(this.#names, this.#with('shared', signal), work)
+  async share<T>(work: (lease: Lease) => T | PromiseLike<T>, options: { readonly signal?: AbortSignal } = {}): Promise<T> {
+    checkOptionNames('share', options, ['signal'])
+    return this.#leases.request(this.#names, this.#with('shared', options.signal), work)
   }
 
   /** To be disposed of by the caller. */
-  acquire({ mode = 'exclusive', signal }: Pick<AcquireOptions, 'mode' | 'signal'> = {}): Promise<Lease> {
+  async acquire(options: Pick<AcquireOptions, 'mode' | 'signal'> = {}): Promise<Lease> {
+    checkOptionNames('acquire of a lock', options, ['mode', 'signal'])
+    const { mode = 'exclusive', signal } = options
     return this.#leases.acquire(this.#names, this.#with(mode, signal))
   }
 
-  tryAcquire({ mode = 'exclusive' }: Pick<AcquireOptions, 'mode'> = {}): Promise<Lease | undefined> {
-    return this.#leases.tryAcquire(this.#names, this.#with(mode, undefined))
+  async tryAcquire(options: Pick<AcquireOptions, 'mode'> = {}): Promise<Lease | undefined> {
+    checkOptionNames('tryAcquire of a lock', options, ['mode'])
+    return this.#leases.tryAcquire(this.#names, { ...this.#with(options.mode ?? 'exclusive', undefined), wait: false })
   }
 
   /** Who has it, and who waits. */

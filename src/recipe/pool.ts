@@ -7,12 +7,13 @@
  *
  * Not promised: that what was granted still matches. A member that is offered no more, or relabelled, is not taken from those who wait for it.
  */
-import { pause } from '../clock.ts'
+import { pause, whenAborted } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
 import { MOST_WANTS } from '../lessor.ts'
+import { checkOptionNames } from '../options.ts'
 
 /** Between two tries to follow what is offered, while the lessor does not answer. */
 const RETRY = 500
@@ -36,19 +37,24 @@ export interface TakeOptions
   readonly expect?: Duration
 }
 
+const TAKE = ['ttl', 'wait', 'priority', 'signal', 'renew', 'maxHold', 'parent', 'onWait', 'units', 'match', 'expect'] as const
+
 export class Pool {
   readonly #leases: Leases
   readonly #name: string
   readonly #match: Labels
 
-  constructor(leases: Leases, name: string, { match = {} }: { readonly match?: Labels } = {}) {
+  constructor(leases: Leases, name: string, options: { readonly match?: Labels } = {}) {
+    checkOptionNames('pool', options, ['match'])
     this.#leases = leases
     this.#name = name
-    this.#match = match
+    this.#match = options.match ?? {}
   }
 
   /** The member is in the pool for as long as the returned lease is held. */
-  async offer(member: string, { labels = {}, units = 1, ttl }: { labels?: Labels; units?: number; ttl?: Duration } = {}): Promise<Lease> {
+  async offer(member: string, options: { labels?: Labels; units?: number; ttl?: Duration } = {}): Promise<Lease> {
+    checkOptionNames('offer', options, ['labels', 'units', 'ttl'])
+    const { labels = {}, units = 1, ttl } = options
     let undo: Undo | undefined
     let offer: Lease | undefined
     try {
@@ -66,7 +72,7 @@ export class Pool {
     }
     const { id, signal } = offer // and not the handle: an offer that is forgotten must be collected
     const gone = undo
-    if (gone !== undefined) signal.addEventListener('abort', () => void gone(id), { once: true })
+    if (gone !== undefined) whenAborted(signal, () => void gone(id))
     return offer
   }
 
@@ -155,6 +161,8 @@ export class Pool {
    * that is `NOT_FOUND`. Of more than 256 it asks for so many at a time, for free ones first.
    */
   async take(count = 1, options: TakeOptions = {}): Promise<Lease> {
+    if (typeof count !== 'number') throw new LeaseError('INVALID', 'how many are taken comes first: write take(count, options)')
+    checkOptionNames('take', options, TAKE)
     const { units, match = {}, expect, ...rest } = options
     const asked: Writable<typeof rest> = { ...rest }
     const { clock } = this.#leases
@@ -269,6 +277,11 @@ export class Pool {
 
   /** Undefined when fewer are free. */
   async tryTake(count = 1, options: Omit<TakeOptions, 'wait'> = {}): Promise<Lease | undefined> {
+    checkOptionNames(
+      'tryTake',
+      options,
+      TAKE.filter(name => name !== 'wait'),
+    )
     try {
       return await this.take(count, { ...options, wait: 0 })
     } catch (error) {

@@ -1,5 +1,6 @@
 /** Agents and services that are listed only while they live: registration is a lease, discovery a cache of what is registered. */
 import type { ServiceView } from '../lessor.ts'
+import { checkOptionNames } from '../options.ts'
 import { type DiscoverOptions, Discovery, Feed } from './discovery.ts'
 import { Registrar } from './registrar.ts'
 import type { Asking, Registered, RegisterInput, RegisterOptions } from './registration.ts'
@@ -12,6 +13,8 @@ export type { Filter, Instance } from './registry/match.ts'
 export type { PickOptions, Strategy } from './registry/pick.ts'
 
 const OPTIONS = ['ttl', 'grace', 'drain', 'wait', 'signal', 'onEvent'] as const
+
+const FILTER = ['service', 'capability', 'capabilities', 'tag', 'zone', 'status', 'maxStale'] as const
 
 export class Registry implements AsyncDisposable {
   readonly #asking: Asking
@@ -35,6 +38,7 @@ export class Registry implements AsyncDisposable {
   register(what: RegisterInput & RegisterOptions): Promise<Registered>
   register(what: readonly RegisterInput[], options?: RegisterOptions): Promise<Registered>
   async register(what: (RegisterInput & RegisterOptions) | readonly RegisterInput[], given: RegisterOptions = {}): Promise<Registered> {
+    checkOptionNames('register', given, OPTIONS)
     if (isList(what)) return this.#registrar.register(what, given)
     const options = Object.fromEntries(OPTIONS.filter(name => what[name] !== undefined).map(name => [name, what[name]]))
     const { ttl, grace, drain, wait, signal, onEvent, ...input } = what
@@ -43,6 +47,7 @@ export class Registry implements AsyncDisposable {
 
   /** A cache of those who match, kept by one watch for all that this process discovers. */
   discover(options: DiscoverOptions = {}): Discovery {
+    checkOptionNames('discover', options, FILTER)
     this.#feed ??= new Feed(this.#asking.lessor, this.#asking.clock)
     return new Discovery(this.#feed, options)
   }

@@ -1,7 +1,9 @@
+import { whenAborted } from '../clock.ts'
 import type { Duration } from '../duration.ts'
-import type { LeaseError } from '../errors.ts'
+import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
+import { checkOptionNames } from '../options.ts'
 
 export interface SessionOptions {
   readonly ttl?: Duration
@@ -11,6 +13,14 @@ export interface SessionOptions {
   readonly parent?: AcquireOptions['parent']
   /** At the latest after so long, however active. */
   readonly maxLife?: Duration
+}
+
+const OPTIONS = ['ttl', 'renew', 'labels', 'parent', 'maxLife'] as const
+
+/** The session itself is the parent. */
+function mustHaveNoParent(call: string, options: object): void {
+  if (options !== null && 'parent' in options)
+    throw new LeaseError('INVALID', `${call} takes no parent: the session is the parent`, { facts: { option: 'parent' } })
 }
 
 /** Someone who is there: a user, an agent, a job. Activity renews it; leases, entries and sessions that hang on it end with it, at once. */
@@ -24,16 +34,12 @@ export class Session implements AsyncDisposable {
     this.#leases = leases
     this.#lease = lease
     const { signal } = lease // and not the handle: a session that is forgotten must be collected
-    this.ended = new Promise(resolve => {
-      if (signal.aborted) resolve(signal.reason)
-      else signal.addEventListener('abort', () => resolve(signal.reason), { once: true })
-    })
+    this.ended = new Promise(resolve => whenAborted(signal, () => resolve(signal.reason)))
   }
 
-  static async begin(
-    leases: Leases,
-    { ttl = '20m', renew = 'on-activity', labels, parent, maxLife }: SessionOptions = {},
-  ): Promise<Session> {
+  static async begin(leases: Leases, options: SessionOptions = {}): Promise<Session> {
+    checkOptionNames('session', options, OPTIONS)
+    const { ttl = '20m', renew = 'on-activity', labels, parent, maxLife } = options
     const lease = await leases.open({
       ttl,
       renew,
@@ -71,12 +77,14 @@ export class Session implements AsyncDisposable {
   }
 
   /** Held for as long as the session lasts, or until it is released. */
-  acquire(names: string | readonly string[], options: Omit<AcquireOptions, 'parent'> = {}): Promise<Lease> {
+  async acquire(names: string | readonly string[], options: Omit<AcquireOptions, 'parent'> = {}): Promise<Lease> {
+    mustHaveNoParent('acquire of a session', options)
     return this.#leases.acquire(names, { ...options, parent: this.#lease })
   }
 
   /** A session within this one. */
-  begin(options: Omit<SessionOptions, 'parent'> = {}): Promise<Session> {
+  async begin(options: Omit<SessionOptions, 'parent'> = {}): Promise<Session> {
+    mustHaveNoParent('begin of a session', options)
     return Session.begin(this.#leases, { ...options, parent: this })
   }
 

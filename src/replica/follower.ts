@@ -315,6 +315,7 @@ export class Follower {
     const { closing } = this.#options
     for (const over of [signal, closing]) over.addEventListener('abort', wake, { once: true })
     this.#onChange.add(news)
+    if (signal.aborted || closing.aborted) wake()
     return news
   }
 

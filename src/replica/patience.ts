@@ -10,6 +10,7 @@ export function isTransient(error: unknown): boolean {
 /** Resolves after `ms`, or as soon as the signal fires. Leaves no listener behind. */
 export function pauseUnless(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   return new Promise(resolve => {
+    if (signal.aborted) return resolve()
     const stop = () => {
       cancel()
       resolve()

@@ -5,7 +5,7 @@
  * durable and applied. What is certain to be refused is not written: it is answered from a state known to be at the log's end.
  */
 import { setMaxListeners } from 'node:events'
-import { type Clock, systemClock } from '../clock.ts'
+import { type Clock, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { mayRenew } from '../kernel/authority.ts'
@@ -205,7 +205,7 @@ export class Replica implements Lessor {
   async #start(survivor: Survivor | undefined): Promise<void> {
     const { snapshot } = await this.#store.open()
     const { ended } = this.#store
-    ended?.addEventListener('abort', () => this.#fail(ended.reason), { once: true })
+    if (ended !== undefined) whenAborted(ended, () => this.#fail(ended.reason))
     await this.#follower.start(snapshot)
     this.#keeper.learnTogether()
     const { run } = this.#state

@@ -4,13 +4,23 @@
  * A wire turns bytes into calls of this and answers into bytes; it decides nothing. Refusals are outcomes, which the wire words; failures are
  * thrown LeaseErrors.
  */
-import { type Clock, systemClock } from '../clock.ts'
+import { type Clock, systemClock, unlessAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { badText, NAME_BYTES } from '../kernel/name.ts'
 import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
-import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from '../lessor.ts'
+import {
+  holdersOf,
+  type Lessor,
+  type ProposeOptions,
+  type Query,
+  type ReadOptions,
+  type Told,
+  tell,
+  type View,
+  type WatchOptions,
+} from '../lessor.ts'
 import { Audit, type Audited, type Concern } from './audit.ts'
 import { type Caller, Gate } from './gate.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
@@ -38,6 +48,8 @@ export interface DeskOptions {
 
 const UNCOUNTED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
 const SECOND = 1_000
+/** So long it is asked who was in the way of a wait in vain. */
+const NAMING = 250
 /** Leases or resources in one answer. */
 export const MOST_LISTED = 100_000
 export const NOTHING_MORE: Asked = {}
@@ -161,17 +173,28 @@ export class Desk implements AsyncDisposable {
     const leave = () => over.abort(signal!.reason)
     signal?.addEventListener('abort', leave, { once: true })
     if (signal?.aborted) leave()
-    const cancel = this.clock.after(wait, () => over.abort(waitedInVain(command, wait)))
+    const inVain = waitedInVain(command, wait)
+    const cancel = this.clock.after(wait, () => over.abort(inVain))
     try {
       return { ...(await this.follow(caller, outcome, over.signal, { remember: op !== undefined })), waited: true }
     } catch (error) {
       const ended = op !== undefined && error instanceof LeaseError && error.code === 'GONE'
-      if (ended && (await this.#waiting.wasInVain(outcome.lease))) throw waitedInVain(command, wait)
-      throw error
+      if (ended && (await this.#waiting.wasInVain(outcome.lease))) throw await this.#inVain(command, wait)
+      throw over.signal.aborted && error === inVain ? await this.#inVain(command, wait) : error
     } finally {
       cancel()
       signal?.removeEventListener('abort', leave)
     }
+  }
+
+  /** With who is in the way: that is told to whoever asks for a name, as it is by `HELD`. */
+  async #inVain(command: Acquire, wait: number): Promise<LeaseError> {
+    const late = new AbortController()
+    const cancel = this.clock.after(NAMING, () => late.abort())
+    const names = command.wants.map(({ resource }) => resource)
+    const holders = await unlessAborted(holdersOf(this.lessor, names), late.signal).catch(() => [])
+    cancel()
+    return waitedInVain(command, wait, holders)
   }
 
   /** For those who were answered `queued` and are to be told of the grant later: see Waiting. A revoked key's place goes at once. */
@@ -319,8 +342,10 @@ function shortened(text: string): string {
   return bytes.toString('utf8', 0, end)
 }
 
-function waitedInVain({ wants }: Acquire, wait: number): LeaseError {
-  return new LeaseError('WAITED', `${wants.map(({ resource }) => resource).join(', ')}: not granted within ${wait} ms`, {
-    facts: { resources: wants.map(({ resource }) => resource), waited: wait },
+function waitedInVain({ wants }: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
+  const names = wants.map(({ resource }) => resource)
+  const who = holders.length === 0 ? '' : `: it is held by ${holders.join(', ')}`
+  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${wait} ms${who}`, {
+    facts: { resources: names, waited: wait, ...(holders.length > 0 && { holder: holders[0]!, holders }) },
   })
 }

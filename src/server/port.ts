@@ -7,9 +7,10 @@
 import { readFile, rm } from 'node:fs/promises'
 import type { Server as HttpServer } from 'node:http'
 import { createServer, type Server as NetServer, type Socket } from 'node:net'
-import { createServer as createTlsServer, type Server as TlsServer } from 'node:tls'
+import { createServer as createTlsServer, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import { afterReading } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
+import { isCertified, uncertified } from './certified.ts'
 import type { Door, DoorContext } from './door.ts'
 import { takeSocketPath } from './port-path.ts'
 import { RespDoor } from './resp-door.ts'
@@ -46,7 +47,7 @@ export class Port {
   readonly #servers: NetServer[] = []
   readonly #sockets = new Set<Socket>()
   /** What TLS runs over, from before its handshake. */
-  readonly #beneath = new Set<Socket>()
+  readonly #beneath = new Map<string, Socket>()
   /** Those that have not said a word yet. Browsers open such in advance. */
   readonly #silent = new Set<Socket>()
   #path: string | undefined
@@ -83,18 +84,26 @@ export class Port {
   }
 
   async #listen(where: { readonly host: string; readonly port: number } | { readonly path: string }): Promise<void> {
-    const take = (socket: Socket) => this.#take(socket)
     const secure = this.#tls !== undefined && 'port' in where
     const server = secure
       ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
       : createServer({ allowHalfOpen: true, noDelay: true })
-    server.on(secure ? 'secureConnection' : 'connection', take)
+    server.on(secure ? 'secureConnection' : 'connection', (socket: Socket) => {
+      if (secure && this.#tls!.ca !== undefined && !isCertified(socket as TLSSocket)) uncertified.add(socket)
+      this.#take(socket)
+    })
     if (secure) {
       // Node tells of a handshake that failed or took too long, and leaves the socket as it is.
-      server.on('tlsClientError', (_, socket: Socket) => socket.destroy())
+      server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+        const plain = error.code === 'ERR_SSL_HTTP_REQUEST' ? 'http' : error.code === 'ERR_SSL_WRONG_VERSION_NUMBER' ? 'resp' : undefined
+        const beneath = this.#beneath.get(peerOf(socket))
+        if (plain !== undefined && beneath !== undefined) sayTls(beneath, plain, () => socket.destroy())
+        else socket.destroy()
+      })
       server.on('connection', (socket: Socket) => {
-        this.#beneath.add(socket)
-        socket.once('close', () => this.#beneath.delete(socket))
+        const peer = peerOf(socket)
+        this.#beneath.set(peer, socket)
+        socket.once('close', () => this.#beneath.delete(peer))
       })
     }
     server.maxConnections = this.#context.limits.connections + TOLD
@@ -129,7 +138,7 @@ export class Port {
       cert: certificate,
       key: secret,
       minVersion: 'TLSv1.2' as const,
-      ...(authority !== undefined && { ca: authority, requestCert: true, rejectUnauthorized: true }),
+      ...(authority !== undefined && { ca: authority, requestCert: true, rejectUnauthorized: false }),
     }
   }
 
@@ -167,6 +176,7 @@ export class Port {
       socket.off('data', tellApart)
       socket.off('end', gone)
       if (crowded >= 0) return refuse(socket, wire, limits.connections)
+      if (wire === 'resp' && uncertified.has(socket)) return void socket.end(`-UNAVAILABLE ${CERTIFICATE}\r\n`)
       if (wire === 'resp') return this.#resp.take(socket, first)
       if (this.#http === undefined) return void socket.end(`HTTP/1.1 501 Not Implemented\r\n${PLAIN}Only RESP is spoken here.\n`)
       socket.pause()
@@ -199,7 +209,7 @@ export class Port {
       await left
       cancel()
     }
-    for (const socket of this.#beneath) socket.destroy()
+    for (const socket of this.#beneath.values()) socket.destroy()
     await Promise.all(stopped)
     if (this.#path !== undefined) await rm(this.#path, { force: true })
   }
@@ -220,6 +230,28 @@ export function wireOf(first: Uint8Array): 'http' | 'resp' | undefined {
   if (/^\S+ (\/|https?:\/\/)/i.test(line)) return 'http'
   if (line.length === known.length && line.length < FIRST_LINE) return undefined
   return / HTTP\/\d\.\d\r?$/.test(line) ? 'http' : 'resp'
+}
+
+const CERTIFICATE =
+  'this server lets in only who shows a client certificate of its authority: name yours as ?cert=FILE&key=FILE behind the address'
+
+function peerOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`
+}
+
+/** Beneath a handshake that cannot succeed, in the words of whoever spoke without TLS. */
+function sayTls(socket: Socket, wire: 'http' | 'resp', then: () => void): void {
+  const message = `this port speaks TLS: write ${wire === 'http' ? 'https' : 'leaseholds'}:// instead of ${wire === 'http' ? 'http' : 'leasehold'}://`
+  const body = JSON.stringify({ error: { code: 'UNAVAILABLE', message } })
+  socket.write(
+    wire === 'http'
+      ? `HTTP/1.1 400 Bad Request\r\nContent-Length: ${body.length}\r\n${PLAIN.replace('text/plain', 'application/json')}${body}`
+      : `-UNAVAILABLE ${message}\r\n`,
+    () => {
+      socket.destroySoon()
+      then()
+    },
+  )
 }
 
 function refuse(socket: Socket, wire: 'http' | 'resp', limit: number): void {

@@ -108,6 +108,7 @@ export class Tail {
       })
       this.#waiting.add(wake)
       signal.addEventListener('abort', stop)
+      if (signal.aborted) stop()
     })
   }
 

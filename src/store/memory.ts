@@ -130,6 +130,7 @@ export class MemoryLog {
       }
       this.#readers.add(wake)
       signal.addEventListener('abort', stop)
+      if (signal.aborted) stop()
     })
   }
 

@@ -263,6 +263,7 @@ function unless<T>(signal: AbortSignal, answer: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const stop = () => reject(signal.reason)
     signal.addEventListener('abort', stop, { once: true })
+    if (signal.aborted) stop()
     answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop))
   })
 }

@@ -85,7 +85,7 @@ export class ManualClock implements Clock {
     await this.settle()
     for (let next = this.#timers[0]; next && next.at <= end; next = this.#timers[0]) {
       this.#timers.shift()
-      this.#moveTo(next.at)
+      this.#moveTo(Math.max(this.#now, next.at))
       next.then()
       await this.settle()
     }
@@ -105,6 +105,11 @@ export class ManualClock implements Clock {
       this.#timers.shift()
       next.then()
     }
+  }
+
+  /** Synchronous code runs for `ms`: time goes on and no timer fires. What is overdue fires with the next `advance`. */
+  block(ms: number): void {
+    this.#moveTo(this.#now + ms)
   }
 
   /** Lets promises and `soon` callbacks run until nothing is left to do at this moment. */

@@ -189,6 +189,7 @@ export class HttpLessor implements Lessor {
         const stream = new EventStream(answer.body!, this.#clock, SILENCE)
         // By hand as well: once the head has come, Node's fetch keeps a weak hold on who may abort it, and after a collection nobody can.
         call.signal.addEventListener('abort', () => stream.cancel(), { once: true })
+        if (call.signal.aborted) stream.cancel()
         try {
           for await (const events of stream) {
             pause = RETRY_FIRST

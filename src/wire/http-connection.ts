@@ -35,12 +35,17 @@ export class Connection {
   rewinds = 0
 
   constructor(url: string, key: string | undefined, clock: Clock, fetch: typeof globalThis.fetch) {
-    const { protocol, username, password, origin, pathname } = parsed(url)
+    const { protocol, username, password, origin, pathname, search, hash } = parsed(url)
     if (protocol !== 'http:' && protocol !== 'https:') throw new LeaseError('INVALID', `${protocol} is not spoken here: use http or https`)
     if (username !== '' || password !== '')
       throw new LeaseError(
         'INVALID',
         'a key never travels in a URL, where logs and histories keep it: give it as key, or set LEASEHOLD_API_KEY',
+      )
+    if (search !== '' || hash !== '')
+      throw new LeaseError(
+        'INVALID',
+        `${protocol}// has no settings such as ${(search || hash).slice(0, 32)}: name an authority of your own with NODE_EXTRA_CA_CERTS=FILE, or use leaseholds://host:port?ca=FILE`,
       )
     this.#base = origin + pathname.replace(/\/+$/, '')
     this.#key = key
@@ -150,18 +155,30 @@ export class Connection {
     for (const tell of [...this.onRewound]) tell(why)
   }
 
+  #adviceOn(error: unknown): string {
+    const { code = '', message = '' } = ((error as Error | undefined)?.cause ?? {}) as { code?: string; message?: string }
+    if (NO_TLS.test(`${code} ${message}`)) return `. It does not speak TLS: write ${this.#base.replace('https:', 'http:')}`
+    if (DISTRUST.test(code) && !code.startsWith('ERR_SSL'))
+      return '. Its certificate is not trusted here: name its authority with NODE_EXTRA_CA_CERTS=FILE, or use leaseholds://host:port?ca=FILE'
+    return ''
+  }
+
   /** What went wrong, as a lessor says it. */
   worded(error: unknown, signal: AbortSignal | undefined, changes: boolean, answered = false): unknown {
     if (signal?.aborted) return signal.reason
     const closed = this.closing.signal.aborted
     if (error instanceof LeaseError && !closed) return error
-    const message = closed ? 'this lessor was closed' : `no answer from ${this.#base}: ${reasonOf(error)}`
+    const message = closed ? 'this lessor was closed' : `no answer from ${this.#base}: ${reasonOf(error)}${this.#adviceOn(error)}`
     // Only who was never reached did nothing. Of everything else nobody can know.
     if (changes && (answered || !neverReached(error)))
       return new LeaseError('UNKNOWN', `${message}; what was asked may or may not have been done`, { cause: error })
     return new LeaseError('UNAVAILABLE', message, { cause: error })
   }
 }
+
+/** What answered a handshake was no TLS; and codes of certificates that were not believed. */
+const NO_TLS = /wrong.version.number|packet.length.too.long/i
+const DISTRUST = /CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|ALTNAME/
 
 function parsed(url: string): URL {
   try {

@@ -64,7 +64,15 @@ export class Ask {
   /** Whether a failure that the server told of is the last word on it. */
   isFinal({ code }: LeaseError): boolean {
     if (code === 'UNKNOWN') return !this.repeatable
-    // This copy was not done; the one before may have been.
-    return code !== 'UNAVAILABLE' || !this.lost || this.question.kind === 'read'
+    // This copy was not done; the one before may have been. What may be otherwise in a moment is asked again.
+    return (code !== 'UNAVAILABLE' && code !== 'LIMIT') || !this.lost || this.question.kind === 'read'
+  }
+
+  /** What a failure that the server told of says about all copies. */
+  finally(error: LeaseError): LeaseError {
+    const { code, message } = error
+    if (!this.lost || this.question.kind === 'read' || !['UNAVAILABLE', 'LIMIT', 'FORBIDDEN', 'UNAUTHENTICATED'].includes(code))
+      return error
+    return new LeaseError('UNKNOWN', `${message}: an earlier copy of what was asked may or may not have been done`, { cause: error })
   }
 }

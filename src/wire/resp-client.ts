@@ -4,7 +4,8 @@
  *
  * Not promised: that a question is answered by the server it was put to first. When a connection is lost, what is safe to ask again is asked
  * again elsewhere; what is not is `UNKNOWN`, and never `UNAVAILABLE`: it may have been done. A server that is silent is left for the next one
- * within a third of what a lease has left when it is renewed. Watches go on where they were.
+ * within a third of what a lease has left when it is renewed; with one address, a second connection to it is tried by then, and takes over when
+ * it is greeted before the first is heard again. Watches go on where they were.
  */
 import { setMaxListeners } from 'node:events'
 import { type Clock, pause, type Standing, systemClock } from '../clock.ts'
@@ -19,6 +20,7 @@ import type { Answer } from './messages.ts'
 import { Ask, type Asking } from './resp-ask.ts'
 import { Connection, type Greeting } from './resp-connection.ts'
 import type { Dial } from './resp-dial.ts'
+import { Silence } from './resp-silence.ts'
 import { Stream } from './resp-stream.ts'
 import { Subscription } from './resp-subscription.ts'
 import { Terms } from './resp-terms.ts'
@@ -37,14 +39,8 @@ export interface RemoteLessorOptions {
 
 const RETRY_FIRST = 20
 const RETRY_LAST = 1_000
-/** How long silence is borne: with one server it can only be waited for; with several, by what leases there are. */
-const SILENCE_ALONE = 10_000
-const SILENCE_LONGEST = 5_000
-const SILENCE_SHORTEST = 100
-/** Where there are others, one that does not greet us is not waited for any longer. */
-const GREETING = 1_000
-/** A lease is renewed at half its ttl, and a third of what is left then is a sixth of it: half for noticing, half for going elsewhere. */
-const SHARE = 12
+/** What cannot be asked twice waits this long on a connection that was replaced. */
+const LAST_WORD = 10_000
 /** Answers are waited for this long when closing. */
 const FAREWELL = 1_000
 
@@ -61,6 +57,11 @@ export class RemoteLessor implements Lessor {
   #unsent: Ask[] = []
   #flushing = false
   #connection: Connection | undefined
+  /** Tried while the connection in use is silent. */
+  #second: Connection | undefined
+  #secondUntil = 0
+  /** Replaced by a second one. What cannot be asked twice may still be answered on it. */
+  #former: Connection | undefined
   #greeting: Greeting | undefined
   #lastId = 0
   #revision = 0
@@ -70,6 +71,7 @@ export class RemoteLessor implements Lessor {
   #next = 0
   #failures = 0
   readonly #terms = new Terms()
+  readonly #silence: Silence
   /** Stays set while nothing is asked, without keeping the process alive: setting one for each question would cost more than asking it. */
   #impatient: Standing | undefined
   #watchdog: (() => void) | undefined
@@ -82,6 +84,7 @@ export class RemoteLessor implements Lessor {
     this.#key = key
     this.#clock = clock
     this.#patience = patience
+    this.#silence = new Silence(clock, this.#terms, dials.length)
     // Clients that were told of the same addresses do not all begin with the first.
     this.#next = Math.floor(clock.random() * dials.length)
     setMaxListeners(0, this.#closing.signal)
@@ -243,10 +246,15 @@ export class RemoteLessor implements Lessor {
 
   // Answers
 
-  #answered(answer: Answer): void {
+  #answered(connection: Connection, answer: Answer): void {
+    this.#take(connection, answer)
+    if (connection === this.#former) this.#leaveFormer()
+  }
+
+  #take(connection: Connection, answer: Answer): void {
     const { id } = answer
     if (answer.kind === 'witness') {
-      this.#witness = answer.witness
+      if (connection === this.#connection) this.#witness = answer.witness
       return
     }
     if (answer.kind === 'outcome' || answer.kind === 'view') {
@@ -260,7 +268,9 @@ export class RemoteLessor implements Lessor {
     if (stream !== undefined) return stream.tell(answer)
     if (answer.kind === 'failed') {
       const ask = this.#asks.get(id)
-      return ask === undefined ? this.#unwatched(id, answer.error) : this.#failed(ask, answer.error)
+      if (ask === undefined) return this.#unwatched(id, answer.error)
+      // Asked again elsewhere since: the answer to that is the one that counts.
+      return ask.on === connection ? this.#failed(ask, answer.error) : undefined
     }
     const subscription = this.#subscriptions.get(id)
     if (subscription === undefined) return
@@ -274,7 +284,7 @@ export class RemoteLessor implements Lessor {
   }
 
   #failed(ask: Ask, error: LeaseError): void {
-    if (ask.isFinal(error)) return ask.fail(error)
+    if (ask.isFinal(error)) return ask.fail(ask.finally(error))
     ask.interrupted()
     const wait = Math.min(RETRY_LAST, RETRY_FIRST * 2 ** ask.tries)
     this.#clock.after(wait, () => {
@@ -354,7 +364,7 @@ export class RemoteLessor implements Lessor {
     const connection = this.#connection
     if (!connection?.open) throw new LeaseError('UNAVAILABLE', `${this.#names()} cannot be reached at the moment`)
     const id = ++this.#lastId
-    const stream = new Stream()
+    const stream = new Stream(connection)
     this.#streams.set(id, stream)
     connection.holdOpen(true)
     connection.ask({ kind: 'backup', id })
@@ -401,22 +411,31 @@ export class RemoteLessor implements Lessor {
 
   #connect(): void {
     if (this.#closed !== undefined) return
-    const dial = this.#dials[this.#next++ % this.#dials.length]!
-    const connection: Connection = new Connection({
-      dial,
-      clock: this.#clock,
-      key: this.#key,
-      witness: this.#witness,
-      greeted: greeting => this.#greeted(connection, greeting),
-      answered: answer => this.#answered(answer),
-      ended: error => this.#ended(connection, error),
-    })
+    const connection = this.#dial()
     this.#connection = connection
     connection.holdOpen(this.#asks.size > 0 || this.#greeting === undefined)
     this.#guard(connection)
   }
 
+  #dial(): Connection {
+    const connection: Connection = new Connection({
+      dial: this.#dials[this.#next++ % this.#dials.length]!,
+      clock: this.#clock,
+      key: this.#key,
+      witness: this.#witness,
+      greeted: greeting => this.#greeted(connection, greeting),
+      answered: answer => this.#answered(connection, answer),
+      drained: () => this.#flush(),
+      ended: error => this.#ended(connection, error),
+    })
+    return connection
+  }
+
   #greeted(connection: Connection, greeting: Greeting): void {
+    if (connection === this.#second) {
+      if (!this.#silence.wantsSecond(this.#connection!, this.#asks.values())) return this.#dropSecond() // the first is heard again
+      this.#takeOver(connection)
+    }
     this.#greeting = greeting
     if (!greeting.continues) this.#rewound(connection, greeting)
     this.#witness = greeting.witness ?? ''
@@ -431,6 +450,7 @@ export class RemoteLessor implements Lessor {
   /** Nothing that was told before counts any more. */
   #rewound({ name }: Connection, { revision }: Greeting): void {
     this.#revision = revision
+    this.#former?.close(new LeaseError('UNAVAILABLE', `${name} has another log now`))
     for (const ask of this.#asks.values()) ask.forgetRevision()
     for (const subscription of this.#subscriptions.values()) subscription.resync(revision, this.#clock.wall())
     const why = wentBack(name)
@@ -442,65 +462,117 @@ export class RemoteLessor implements Lessor {
     return () => this.#onRewound.delete(tell)
   }
 
-  #ended(connection: Connection, error: LeaseError): void {
-    if (this.#connection !== connection) return
-    this.#connection = undefined
-    this.#watchdog?.()
-    for (const subscription of this.#subscriptions.values()) subscription.wire = 0
-    for (const stream of this.#streams.values()) stream.tell(new LeaseError('UNAVAILABLE', error.message, { cause: error }))
-    const lost: Ask[] = []
-    for (const ask of this.#asks.values()) if (ask.on === connection) lost.push(ask)
-    for (const ask of lost) {
+  /** Tries a second connection beside the silent one, and another when that is not greeted either. */
+  #trySecond(): void {
+    const now = this.#clock.now()
+    if (this.#second !== undefined && now < this.#secondUntil) return
+    this.#dropSecond()
+    this.#secondUntil = now + this.#silence.nextSecond()
+    this.#second = this.#dial()
+    this.#second.holdOpen(false)
+  }
+
+  #dropSecond(): void {
+    const second = this.#second
+    this.#second = undefined
+    second?.close(new LeaseError('UNAVAILABLE', `${second.name} is not needed twice`))
+  }
+
+  /** The server greets the second connection while the first is silent: everything goes on there. */
+  #takeOver(second: Connection): void {
+    this.#former?.close(new LeaseError('UNAVAILABLE', `${second.name} has not answered`))
+    const former = this.#connection!
+    this.#former = former
+    this.#connection = second
+    this.#second = undefined
+    former.holdOpen(false)
+    // Under new numbers: what the former connection may still bring of them is not news.
+    for (const subscription of [...this.#subscriptions.values()]) this.#stopWatching(subscription)
+    for (const ask of this.#asks.values()) {
+      if (ask.on !== former || !ask.repeatable) continue
+      ask.interrupted()
+      this.#unsent.push(ask)
+    }
+    this.#guard(second)
+    this.#leaveFormer()
+    this.#clock.after(LAST_WORD, () => former.close(new LeaseError('UNAVAILABLE', `${former.name} has not answered`)))
+  }
+
+  /** Closes the replaced connection when no answer is expected on it. */
+  #leaveFormer(): void {
+    const former = this.#former!
+    for (const { on } of this.#asks.values()) if (on === former) return
+    for (const { on } of this.#streams.values()) if (on === former) return
+    former.close(new LeaseError('UNAVAILABLE', `${former.name} was replaced by another connection`))
+  }
+
+  /** Its answers will not come: what can be asked twice is asked again. */
+  #interrupt(connection: Connection, error: LeaseError): void {
+    for (const stream of this.#streams.values())
+      if (stream.on === connection) stream.tell(new LeaseError('UNAVAILABLE', error.message, { cause: error }))
+    for (const ask of [...this.#asks.values()]) {
+      if (ask.on !== connection) continue
       ask.interrupted()
       if (ask.repeatable) this.#unsent.push(ask)
       else ask.fail(ask.unanswered(error.message))
     }
+  }
+
+  #ended(connection: Connection, error: LeaseError): void {
+    if (this.#second === connection) this.#second = undefined
+    if (this.#former === connection) {
+      this.#former = undefined
+      this.#interrupt(connection, error)
+    }
+    if (this.#connection !== connection) return
+    this.#connection = undefined
+    this.#watchdog?.()
+    for (const subscription of this.#subscriptions.values()) subscription.wire = 0
+    this.#interrupt(connection, error)
     // Refused for who we are: what was not sent will not be taken later either.
-    if (error.code !== 'UNAVAILABLE') for (const ask of [...this.#asks.values()]) ask.fail(ask.lost ? ask.unanswered(error.message) : error)
+    if (error.code !== 'UNAVAILABLE') {
+      for (const ask of [...this.#asks.values()]) ask.fail(ask.finally(error))
+      for (const subscription of this.#subscriptions.values()) subscription.fail(error)
+    }
     this.#tell?.(error)
     if (this.#closed !== undefined) return
+    if (this.#second !== undefined) {
+      this.#connection = this.#second
+      this.#second = undefined
+      return this.#guard(this.#connection)
+    }
     this.#failures++
     const wait =
       this.#failures < this.#dials.length
         ? 0
-        : this.#clock.random() *
-          Math.min(RETRY_LAST, RETRY_FIRST * 2 ** this.#failures, Math.max(RETRY_FIRST, this.#terms.shortest(this.#clock.now()) / SHARE))
+        : this.#clock.random() * Math.min(RETRY_LAST, RETRY_FIRST * 2 ** this.#failures, this.#silence.share(RETRY_FIRST))
     this.#watchdog = this.#clock.after(wait, () => this.#connect(), { ref: this.#asks.size > 0 || this.#greeting === undefined })
-  }
-
-  #silence({ open }: Connection): number {
-    if (this.#dials.length === 1) return SILENCE_ALONE
-    return Math.min(open ? SILENCE_LONGEST : GREETING, Math.max(SILENCE_SHORTEST, this.#terms.shortest(this.#clock.now()) / SHARE))
   }
 
   /** Notices a server that says nothing any more, or that answers but does not renew. */
   #guard(connection: Connection): void {
     this.#watchdog?.()
-    const silence = this.#silence(connection)
-    this.#watchdog = this.#clock.after(silence / 2, () => {
-      if (!this.#isSilent(connection, silence)) return this.#guard(connection)
+    this.#watchdog = this.#clock.after(this.#silence.every, () => {
+      if (!this.#isSilent(connection)) return this.#guard(connection)
       // We may have been stopped ourselves: what waits in the socket is read before anyone is judged.
       this.#clock.soon(() =>
         this.#clock.soon(() => {
           if (this.#connection !== connection) return
-          if (!this.#isSilent(connection, silence)) return this.#guard(connection)
-          connection.close(new LeaseError('UNAVAILABLE', `${connection.name} has not answered for ${inWords(silence)}`))
+          if (this.#silence.isOver(connection, this.#asks.values())) {
+            const limit = inWords(this.#silence.limit(connection))
+            return connection.close(new LeaseError('UNAVAILABLE', `${connection.name} has not answered for ${limit}`))
+          }
+          if (this.#silence.wantsSecond(connection, this.#asks.values())) this.#trySecond()
+          else this.#dropSecond()
+          this.#guard(connection)
         }),
       )
     })
   }
 
-  #isSilent(connection: Connection, silence: number): boolean {
-    const now = this.#clock.now()
-    if (!connection.open) return now - connection.heard >= silence
-    if (this.#dials.length > 1)
-      for (const ask of this.#asks.values()) if (ask.isRenewal && ask.on === connection && now - ask.sentAt > 2 * silence) return true
-    if (connection.beat !== undefined) return connection.heard < connection.beat && now - connection.beat >= silence
-    if (now - connection.heard < silence / 2) return false
-    connection.beat = now
-    connection.ask({ kind: 'beat', id: 0 })
-    connection.flush()
-    return false
+  #isSilent(connection: Connection): boolean {
+    const asks = () => this.#asks.values()
+    return this.#silence.isOver(connection, asks()) || this.#silence.wantsSecond(connection, asks()) || this.#second !== undefined
   }
 
   // The end
@@ -522,7 +594,7 @@ export class RemoteLessor implements Lessor {
     for (const subscription of this.#subscriptions.values()) subscription.fail(error)
     this.#impatient?.cancel()
     this.#watchdog?.()
-    this.#connection?.close(error)
+    for (const connection of [this.#second, this.#former, this.#connection]) connection?.close(error)
     this.#watchdog?.()
   }
 

@@ -29,6 +29,8 @@ export interface ConnectionOptions {
   /** The server has let us in. */
   readonly greeted: (greeting: Greeting) => void
   readonly answered: (answer: Answer) => void
+  /** What was written has been sent: more may be asked. */
+  readonly drained: () => void
   /** It is over; `error` says why, where that is known. Called once. */
   readonly ended: (error: LeaseError) => void
 }
@@ -88,6 +90,13 @@ export class Connection implements LinkEnd {
     if (this.#writer.length >= BATCH) this.flush()
   }
 
+  /** Asks for a sign of life. */
+  sendBeat(): void {
+    this.beat = this.#options.clock.now()
+    this.ask({ kind: 'beat', id: 0 })
+    this.flush()
+  }
+
   flush(): void {
     const { length } = this.#writer
     if (length === 0 || this.#over) return
@@ -106,6 +115,9 @@ export class Connection implements LinkEnd {
   data(bytes: Uint8Array): void {
     if (this.#over) return
     this.heard = this.#options.clock.now()
+    // An alert of TLS, where a greeting should be.
+    if (!this.#greeted && bytes[0] === 0x15)
+      return this.close(new LeaseError('UNAVAILABLE', `${this.name} speaks TLS: write leaseholds://`))
     try {
       this.#parser.feed(bytes, reply => this.#reply(reply))
     } catch (error) {
@@ -166,19 +178,22 @@ export class Connection implements LinkEnd {
 
   // The end
 
-  drained(): void {}
+  drained(): void {
+    if (this.open) this.#options.drained()
+  }
 
   ended(): void {
     this.close(new LeaseError('UNAVAILABLE', `${this.name} has closed the connection`))
   }
 
-  closed(why?: Error): void {
+  closed(why?: NodeJS.ErrnoException): void {
     const distrusted = whyDistrusted(why)
-    const message = this.#greeted
-      ? `the connection to ${this.name} was lost`
-      : distrusted === undefined
-        ? `${this.name} cannot be reached`
-        : `${this.name} shows a certificate that is not trusted here (${distrusted}): name its authority with NODE_EXTRA_CA_CERTS=FILE, or as ?ca=FILE behind the address`
+    let message = `${this.name} cannot be reached`
+    if (this.#greeted) message = `the connection to ${this.name} was lost`
+    else if (distrusted !== undefined)
+      message = `${this.name} shows a certificate that is not trusted here (${distrusted}): name its authority with NODE_EXTRA_CA_CERTS=FILE, or as ?ca=FILE behind the address`
+    else if (why !== undefined && NO_TLS.test(`${why.code} ${why.message}`))
+      message = `${this.name} does not speak TLS: write leasehold:// instead of leaseholds://`
     this.close(
       new LeaseError('UNAVAILABLE', message, {
         ...(why && { cause: why }),
@@ -194,6 +209,9 @@ export class Connection implements LinkEnd {
     this.#options.ended(error)
   }
 }
+
+/** What answered a handshake was no TLS: as a code, or in OpenSSL's own words behind EPROTO. */
+const NO_TLS = /wrong.version.number|packet.length.too.long/i
 
 /** Codes of verification, OpenSSL's own and Node's. */
 const DISTRUST = /CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY|DECRYPT)|ALTNAME|INVALID_CA|PATH_LENGTH|INVALID_PURPOSE|HOSTNAME_MISMATCH/

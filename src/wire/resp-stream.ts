@@ -1,10 +1,16 @@
 /** What comes in pieces over one connection and cannot be taken up again on another: a backup. */
 import { LeaseError } from '../errors.ts'
 import type { Answer } from './messages.ts'
+import type { Connection } from './resp-connection.ts'
 
 export class Stream {
+  readonly on: Connection
   readonly #news: (Answer | LeaseError)[] = []
   #wake = () => {}
+
+  constructor(on: Connection) {
+    this.on = on
+  }
 
   /** An answer, or why there will be none. */
   tell(news: Answer | LeaseError): void {

@@ -6,6 +6,7 @@ import { isUtf8 } from 'node:buffer'
 import { setMaxListeners } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
+import { uncertified } from '../certified.ts'
 import type { Door, DoorContext } from '../door.ts'
 import { Metrics } from '../metrics.ts'
 import { Tallies } from '../tally.ts'
@@ -29,6 +30,9 @@ const PROBE_LAST = 5_000
 const SMALL = 16 << 10
 /** Said twice, each could be meant: another server in front of this one may have gone by the other. */
 const ONCE: ReadonlySet<string> = new Set(['host', 'authorization', 'content-type', 'content-encoding', 'origin'])
+
+/** What is answered on a connection without the client certificate that the server asks for: those who probe have none. */
+const PROBE = /^\/(healthz|readyz)(\?|$)/
 
 /** Bytes of bodies that are not whole yet, of all connections: thousands of them must not add up to all the memory there is. */
 interface Bodies {
@@ -56,7 +60,10 @@ export function httpDoor(options: HttpOptions = {}): Door {
     // Whoever has no more to ask may still want to hear the answer.
     Object.assign(server, { httpAllowHalfOpen: true })
     server.on('connection', (socket: Socket) => socket.setMaxListeners(0)) // each of a pipeline's waits listens there
-    server.on('request', (request, response) => void serve(context, bodies, request, response, ask => handler.answer(ask)))
+    server.on('request', (request, response) => {
+      const lacking = uncertified.has(request.socket) && !PROBE.test(request.url!)
+      void serve(context, bodies, request, response, lacking ? withoutCertificate : ask => handler.answer(ask))
+    })
     server.on('checkExpectation', (request, response) => void serve(context, bodies, request, response, unexpected))
     server.on('clientError', (error: NodeJS.ErrnoException, socket) => hopeless(error, socket as Socket))
     return server
@@ -83,6 +90,15 @@ async function serve(
     context.log.debug({ error: String(error) }, 'an answer was broken off')
     response.destroy()
   }
+}
+
+function withoutCertificate(): Answer {
+  return failure(
+    new Failure(
+      'UNAUTHENTICATED',
+      'this server lets in only who shows a client certificate of its authority; without one, /healthz and /readyz alone are answered',
+    ),
+  )
 }
 
 function unexpected(ask: Ask): Answer {

@@ -15,7 +15,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
   {
     name: 'the library gives up its margin on the wrong side',
     file: 'lease.js',
-    find: 'return this.term - this.term * this.keeper.margin',
+    find: 'return validOf(this.term, this.keeper.margin, this.keeper.clock)',
     put: 'return this.term + this.term * 0.15',
     expected: ['S1', 'S16', 'L3'],
     profiles,

@@ -1,0 +1,46 @@
+/** Arguments of public calls: an option that does not exist, or an argument in the wrong place, is refused and never passed over. */
+import { LeaseError } from './errors.ts'
+
+/** Throws `INVALID` unless `options` is an object whose every option `call` knows. */
+export function checkOptionNames(call: string, options: unknown, known: readonly string[]): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options))
+    throw new LeaseError('INVALID', `the options of ${call} must be an object, not ${kindOf(options)}`)
+  for (const name in options) if (!known.includes(name)) throw noOption(call, name, known)
+}
+
+/** As `checkOptionNames`, for options that may be an object of the caller's own with more to it: refuses only what looks misspelt. */
+export function checkSpelling(call: string, options: object, known: readonly string[]): void {
+  for (const name in options) if (!known.includes(name) && nearest(name, known) !== undefined) throw noOption(call, name, known)
+}
+
+export function noOption(call: string, name: string, known: readonly string[]): LeaseError {
+  const meant = nearest(name, known)
+  const hint = meant === undefined ? '' : `. Did you mean ${meant}?`
+  return new LeaseError('INVALID', `there is no option ${name} of ${call}${hint || ';'} there are ${known.join(', ')}`, {
+    facts: { option: name },
+  })
+}
+
+/** Throws `INVALID` when a call has more arguments than it takes. `form` shows how it is called. */
+export function checkExcess(form: string, excess: readonly unknown[]): void {
+  if (excess.length > 0) throw new LeaseError('INVALID', `too many arguments: write ${form}`)
+}
+
+function nearest(name: string, known: readonly string[]): string | undefined {
+  return known.find(option => isNear(name.toLowerCase(), option.toLowerCase()))
+}
+
+/** One letter more, less or other, or two that changed places. */
+function isNear(a: string, b: string): boolean {
+  if (Math.abs(a.length - b.length) > 1) return false
+  let start = 0
+  while (start < a.length && a[start] === b[start]) start++
+  const [x, y] = [a.slice(start), b.slice(start)]
+  return x.slice(1) === y.slice(1) || x.slice(1) === y || x === y.slice(1) || (x[0] === y[1] && x[1] === y[0] && x.slice(2) === y.slice(2))
+}
+
+export function kindOf(value: unknown): string {
+  if (typeof value === 'string') return `'${value.slice(0, 64)}'`
+  if (typeof value === 'function') return 'a function'
+  return Array.isArray(value) ? 'an array' : value !== null && typeof value === 'object' ? 'an object of another kind' : String(value)
+}
