@@ -31,6 +31,8 @@ const STRANGER: Allowed = { bytes: 4 << 10, args: 10, owed: 16, whose: ' before 
 const UNWRITTEN = 64 << 10
 /** So much of an unfinished command is never too much: a usual one, torn in two by the network. */
 const SMALL = 16 << 10
+/** Commands that one connection may have carried out in one turn of the loop. */
+const STRIDE = 4_096
 /** Wrong secrets that one connection may try. */
 const MOST_GUESSES = 16
 
@@ -138,9 +140,16 @@ export class RespSession implements LinkEnd {
 
   #run(): void {
     let more = true
+    let left = STRIDE
     this.#measure()
     try {
       while (!this.#occupied && !this.#leaving && this.#hasRoom()) {
+        if (left-- === 0) {
+          // Others are served before the rest is looked at, at the end of this turn.
+          this.#pause()
+          this.dirty()
+          break
+        }
         more = this.args.next()
         if (!more) break
         this.#execute()

@@ -43,6 +43,9 @@ const op = optional(
 )
 const by = optional(text('Who wants it, for those who are told. Left out: the name of the key.'))
 
+/** Commands in one request. */
+export const MOST_PROPOSALS = 1_000
+
 // Questions
 
 export const Acquire = closed({
@@ -171,7 +174,10 @@ export const Proposal = closed({
 })
 export const Propose = closed({
   // Each is checked by itself: one that is wrong hurts nobody who asks at the same time.
-  proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), { maxItems: 1_000, description: 'Decided in this order.' }),
+  proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), {
+    maxItems: MOST_PROPOSALS,
+    description: 'Decided in this order.',
+  }),
 })
 const query = <K extends string>(kind: K) => ({ kind: Type.Literal(kind) })
 const prefixes = (description: string) => Type.Array(text(''), { maxItems: 10_000, description })

@@ -1,4 +1,5 @@
 /** Everything a lessor can do, for clients that are lessors themselves: commands, questions and backups whole. */
+import { turn } from '../../clock.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Query } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
@@ -7,6 +8,9 @@ import { failure, isOurMistake } from './failure.ts'
 import { given, list, reading } from './leases.ts'
 import { check, mustBeName, mustBePrefix } from './parse.ts'
 import { type Call, json, type Route, route } from './route.ts'
+
+/** Commands that are checked and handed over in one turn of the loop. */
+const STRIDE = 64
 
 /** What only has the form of a question is one: a bad name or prefix is refused and never looked up. */
 function mustMakeSense(query: Query): Query {
@@ -51,8 +55,15 @@ export const farLessor: readonly Route[] = [
     most: ({ limits }) => limits.command,
     answer: schema.Proposed,
     handle: async call => {
-      const answers = await Promise.all(call.body.proposals.map(proposal => proposed(call, proposal)))
-      return json(200, { answers })
+      const answers: Promise<object>[] = []
+      for (const proposal of call.body.proposals) {
+        if (answers.length % STRIDE === STRIDE - 1) await turn()
+        const answer = proposed(call, proposal)
+        // It is awaited below. Until then a mistake of ours must not count as one that nobody handles.
+        answer.catch(() => {})
+        answers.push(answer)
+      }
+      return json(200, { answers: await Promise.all(answers) })
     },
   }),
   route({
