@@ -1,5 +1,4 @@
 /** Everything a lessor can do, for clients that are lessors themselves: commands, questions and backups whole. */
-import { turn } from '../../clock.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Query } from '../../lessor.ts'
 import * as schema from '../../wire/http-schema.ts'
@@ -57,7 +56,7 @@ export const farLessor: readonly Route[] = [
     handle: async call => {
       const answers: Promise<object>[] = []
       for (const proposal of call.body.proposals) {
-        if (answers.length % STRIDE === STRIDE - 1) await turn()
+        if (answers.length % STRIDE === STRIDE - 1) await new Promise<void>(resolve => call.clock.soon(resolve))
         const answer = proposed(call, proposal)
         // It is awaited below. Until then a mistake of ours must not count as one that nobody handles.
         answer.catch(() => {})

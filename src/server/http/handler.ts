@@ -123,7 +123,9 @@ export class Handler {
     if (said !== undefined) {
       // One answer for whatever is no key of ours: not even its form tells anything.
       const [, secret] = /^Bearer +([\x21-\x7e]{1,512})$/i.exec(said) ?? []
-      return gate.identify(secret ?? '')
+      const caller = gate.identify(secret ?? '')
+      ask.identified?.(caller)
+      return caller
     }
     const known = this.#anyone.get(ask.connection) ?? anyone()
     this.#anyone.set(ask.connection, known)
