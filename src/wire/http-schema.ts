@@ -134,7 +134,7 @@ const state = {
   status: optional(Type.Enum([...STATUSES])),
   load: optional(Type.Number({ minimum: 0, maximum: 1e9, description: 'Any measure of how busy it is, smaller being freer.' })),
 }
-const generation = optional(whole('A newer one takes the name over; an older one is refused.'))
+const generation = optional(whole('A newer one takes the name over; an older one is refused. 0 when left out, everywhere.'))
 /** What it says of itself is checked again, in full, where every registration is (recipe/registry/entry.ts). */
 export const Register = closed({
   address: optional(text('http://10.0.0.7:8080, tcp://host:5000 or host:5000.')),
