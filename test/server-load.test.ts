@@ -10,6 +10,7 @@ import { hashOf } from '../src/server/secret.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 import { writeQuestion } from '../src/wire/messages.ts'
 import { Place as CliPlace, eventually } from './cli.ts'
+import { describeEngine, engine } from './engine.ts'
 import { ask } from './http-world.ts'
 import { command, type Place, place, Raw } from './resp-place.ts'
 
@@ -96,6 +97,27 @@ describe('a stopping server', () => {
     server.process.kill('SIGTERM')
     // Ten seconds, and the machine may be busy. Without a bound some of them never end.
     expect(await server.finished).toMatchObject({ code: 0, signal: null })
+  })
+})
+
+describeEngine('redis', 'a stopping server on an engine', () => {
+  test('ends in time though its store has stopped answering', { timeout: SLOW }, async () => {
+    await using redis = await engine('redis')
+    await using here = new CliPlace()
+    const { server, port } = await served(here, {}, '--store', redis.url)
+    using raw = new Raw(port)
+    expect(await raw.ask('PING')).toBe('PONG')
+    redis.pause()
+    try {
+      // Under way for as long as the store is silent.
+      raw.send(command('LEASE.ACQUIRE', 'a', 'TTL', 600_000))
+      for (let i = 0; i < 5; i++) expect((await ask(port, undefined, 'GET', '/healthz')).status).toBe(200)
+      server.process.kill('SIGTERM')
+      const { signal, code } = await server.finished
+      expect([signal, code === 0 || code === 69]).toEqual([null, true])
+    } finally {
+      redis.resume()
+    }
   })
 })
 
