@@ -254,7 +254,7 @@ function judge(input: Input, { status, code, headers = {}, body }: Answer): void
     if (error.code !== code || typeof error.message !== 'string' || error.message === '') throw new Error(`no coded answer: ${shown()}`)
   }
   for (const value of Object.values(headers)) if (/[\r\n\0]/.test(value)) throw new Error(`a header that could be two: ${shown()}`)
-  if (typeof body === 'object') void body[Symbol.asyncIterator]().return?.()
+  if (typeof body === 'object' && !(body instanceof Uint8Array)) void body[Symbol.asyncIterator]().return?.()
 }
 
 test('mutated bytes on real connections: an answer or a closed connection, and the next one is served', async () => {

@@ -139,10 +139,10 @@ test('every route answers as the document says, field by field, and everything t
   await api.ask(200, 'GET', '/v1/services/s/1?consistent=true')
   await api.ask(404, 'GET', '/v1/services/s/none')
   await api.ask(200, 'GET', '/v1/services')
-  await api.ask(200, 'POST', '/v1/services/s/1/heartbeat', { load: 2, status: 'warning', op: 'h' })
+  await api.ask(200, 'POST', '/v1/services/s/1/heartbeat', { generation: 2, load: 2, status: 'warning', op: 'h' })
   await api.ask(200, 'GET', '/v1/entries?prefix=services')
   const instances = [
-    { service: 's', instance: '1' },
+    { service: 's', instance: '1', generation: 2 },
     { service: 's', instance: '2' },
     { service: 's', instance: '1', generation: 1 },
   ]

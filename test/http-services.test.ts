@@ -70,7 +70,7 @@ test('many beat at once: the renewed, the gone and the replaced are told apart',
   await using here = await world()
   for (const instance of ['a', 'b', 'c']) await here.ask('PUT', `/v1/services/worker/${instance}`, { ...planner, generation: 2 })
   await settled()
-  await here.ask('DELETE', '/v1/services/worker/b')
+  await here.ask('DELETE', '/v1/services/worker/b?generation=2')
   const instances = [
     { service: 'worker', instance: 'a', generation: 2 },
     { service: 'worker', instance: 'b', generation: 2 },
@@ -99,6 +99,32 @@ test('an older generation touches nothing, a newer one takes over', async () => 
   expect((await here.ask('PUT', '/v1/services/planner/a', { ...planner, generation: 3, address: 'http://new:1' })).status).toBe(201)
   await settled()
   expect((await here.ask('GET', '/v1/services/planner/a')).json).toMatchObject({ generation: 3, address: 'http://new:1' })
+})
+
+test('one that does not say its generation neither keeps, changes nor removes a generation', async () => {
+  await using here = await world()
+  const put = (generation: number) => here.ask('PUT', '/v1/services/planner/a', { ...planner, generation })
+  const { lease } = (await put(1)).json
+  const newer = (await put(2)).json
+  expect(newer.lease).not.toBe(lease)
+  await settled()
+  const stale = { status: 409, json: { error: { code: 'STALE', generation: 2 } } }
+  const beat = (body: object) => here.ask('POST', '/v1/services/planner/a/heartbeat', body)
+  expect(await beat({ status: 'draining' })).toMatchObject(stale)
+  expect(await beat({})).toMatchObject(stale)
+  expect(await here.ask('DELETE', '/v1/services/planner/a')).toMatchObject(stale)
+  expect(await here.ask('DELETE', '/v1/services/planner/a?op=x')).toMatchObject(stale)
+  const many = await here.ask('POST', '/v1/heartbeats', { instances: [{ service: 'planner', instance: 'a', status: 'draining' }] })
+  expect(many.json).toMatchObject({ renewed: [], stale: [{ service: 'planner', instance: 'a', generation: 2 }] })
+  expect((await here.ask('GET', '/v1/services/planner/a?consistent=true')).json).toMatchObject({ status: 'passing', lease: newer.lease })
+  // It says which it is, or renews the lease that it was given.
+  expect((await beat({ generation: 2, status: 'draining' })).status).toBe(200)
+  expect((await here.ask('POST', `/v1/leases/${newer.lease}/renew`)).status).toBe(200)
+  expect((await here.ask('DELETE', '/v1/services/planner/a?generation=2')).status).toBe(204)
+  // Whoever never speaks of generations need not begin to.
+  expect((await here.ask('PUT', '/v1/services/planner/a', planner)).status).toBe(201)
+  expect((await beat({ status: 'draining' })).status).toBe(200)
+  expect((await here.ask('DELETE', '/v1/services/planner/a')).status).toBe(204)
 })
 
 test('lists are by capability, tag, status and nearness', async () => {

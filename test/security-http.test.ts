@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { turn } from '../src/clock.ts'
 import { VERBS, type Verb } from '../src/kernel/command.ts'
 import { VALUE_BYTES } from '../src/kernel/name.ts'
+import { Guard } from '../src/server/http/guard.ts'
 import { TABLE } from '../src/server/http/table.ts'
 import { DEFAULT_LIMITS } from '../src/server/limits.ts'
 import { auditTo, clean, serverLog } from '../src/server/log.ts'
@@ -222,6 +223,19 @@ describe('who is asked', () => {
     expect(
       (await raw(here, 'GET http://localhost/v1/leases HTTP/1.1\r\nHost: evil\r\nConnection: close\r\n\r\n')).split('\r\n')[0],
     ).toContain('200')
+  })
+
+  test('a listener on [::] is called by its IPv4 address, and by its IPv6 address in every form', () => {
+    const guard = new Guard()
+    const check = (host: string, local: string) => {
+      const ask = { method: 'GET', target: '/', hasBody: false, connection: {}, local, header: () => undefined }
+      return guard.check({ ...ask, body: () => Promise.resolve(''), gone: () => new AbortController().signal }, host, '/')
+    }
+    const mapped = '::ffff:192.0.2.7'
+    for (const host of ['192.0.2.7', '192.0.2.7:7420', '[::ffff:192.0.2.7]:7420', '[::ffff:c000:207]']) check(host, mapped)
+    for (const host of ['[2001:db8::7]:7420', '[2001:DB8:0::7]']) check(host, '2001:db8::7')
+    for (const host of ['192.0.2.8', '192.0.2.7.example', '[::ffff:192.0.2.8]', '[2001:db8::7]', '[::]', '[::ffff:1.2.3]'])
+      expect(() => check(host, mapped), host).toThrow('this server is not called')
   })
 
   test('a page of another site reaches nothing', async () => {

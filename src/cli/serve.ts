@@ -16,11 +16,11 @@ import { openHere, operatorFile, pathOf, replicaOn, shown, storeOf } from '../op
 import { Replica } from '../replica/replica.ts'
 import type { RegistryOptions } from '../server/registry/doors.ts'
 import { newSecret } from '../server/secret.ts'
-import type { ServeOptions, Server } from '../server/serve.ts'
+import type { Log, ServeOptions, Server } from '../server/serve.ts'
 import { FileStore } from '../store/file.ts'
 import type { Store } from '../store.ts'
 import { mustNotContradict } from './contradictions.ts'
-import { misconfigured, usage } from './exit.ts'
+import { EXIT, misconfigured, usage } from './exit.ts'
 import { hasTerminal } from './process-table.ts'
 import { blamed, mistaken } from './settings.ts'
 import { type Asked, asked, common, stayAlive } from './visit.ts'
@@ -48,6 +48,8 @@ const SWITCHES = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChec
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
 const OBJECTS = ['limits', 'checkCommands']
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
+/** Ms from the first INT or TERM until the process is gone, whatever it waits for. Connections are given ten of these seconds. */
+const STOP_WITHIN = 20_000
 /** How many ports are tried after the one that is taken. */
 const PORTS = 100
 /** How often leases may have moved on. */
@@ -211,6 +213,7 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
     await say(shown(url), out, server, options, registry.opened)
     const why = await Promise.race([stop.asked, lost(lessor)])
     process.off('SIGHUP', reload)
+    if (!(why instanceof Error)) endInTime(log)
     await server.close()
     return why
   }
@@ -257,6 +260,18 @@ async function listen(
 
 function above(address: string): string {
   return address.replace(/\d+$/, port => String(Math.min(65_535, Number(port) + 1)))
+}
+
+/**
+ * A store that does not let itself be closed, a probe or a look-up of a name under way: nothing that is waited for at the end keeps the process for
+ * longer. Its leases stand in the log, as after a crash.
+ */
+function endInTime(log: Log): void {
+  const late = () => {
+    log.error({ within: STOP_WITHIN }, 'something that was under way did not end in time: the server ends without it')
+    process.exit(EXIT.unavailable)
+  }
+  systemClock.after(STOP_WITHIN, late)
 }
 
 /** Where commands that name the file are led. */

@@ -231,10 +231,16 @@ export class Reader {
     return new Uint8Array(this.#bytes.subarray(this.#at - length, this.#at))
   }
 
-  list<T>(read: () => T): T[] {
+  /** Bytes that have not been read. */
+  get left(): number {
+    return this.#end - this.#at
+  }
+
+  list<T>(read: () => T, most = Number.POSITIVE_INFINITY): T[] {
     const length = this.uint()
     // Every item takes at least a byte: a length beyond that is damage, and must not reserve memory.
     if (length > this.#end - this.#at) throw new Damaged('a list ends too soon')
+    if (length > most) throw new Damaged('a list is too long')
     const items: T[] = []
     for (let i = 0; i < length; i++) items.push(read())
     return items

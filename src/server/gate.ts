@@ -128,9 +128,12 @@ export class Gate implements AsyncDisposable {
 
   /** Whether a caller that was identified earlier still counts: keys come and go while connections last. Throws `UNAUTHENTICATED`. */
   admit(caller: Caller): void {
-    if (caller.operator === true) return
-    if (caller.key === 0 ? !this.closed : this.#byId.has(caller.key)) return
-    throw new LeaseError('UNAUTHENTICATED', caller.key === 0 ? this.#needed() : `the key ${caller.name} was revoked`)
+    if (!this.admits(caller))
+      throw new LeaseError('UNAUTHENTICATED', caller.key === 0 ? this.#needed() : `the key ${caller.name} was revoked`)
+  }
+
+  admits({ key, operator }: Caller): boolean {
+    return operator === true || (key === 0 ? !this.closed : this.#byId.has(key))
   }
 
   #needed(): string {

@@ -1,4 +1,5 @@
 /** What one caller may ask of a server before others would feel it. Each has a default, a setting of its name, and a coded refusal. */
+import { getHeapStatistics } from 'node:v8'
 import { LeaseError } from '../errors.ts'
 
 export interface Limits {
@@ -15,6 +16,14 @@ export interface Limits {
   /** How deep JSON may be nested. */
   readonly depth: number
   readonly connections: number
+  /** Of the connections, so many are for callers with a key, once there are keys. */
+  readonly reserved: number
+  /** Connections of one address that have shown no key where one is needed. */
+  readonly strangersPerAddress: number
+  /** Ms that such a connection may ask nothing. Then it is closed. */
+  readonly strangerTime: number
+  /** Bytes of answers that all connections together may leave unread. Then those are closed that have read nothing for the longest time. */
+  readonly unread: number
   /** Watches open at once with one key, or on one connection without a key. */
   readonly watches: number
   /** Bytes kept for a watcher that does not read. Then it is told to begin anew, or cut off. */
@@ -36,6 +45,10 @@ export const DEFAULT_LIMITS: Limits = {
   metadata: 8 << 10,
   depth: 16,
   connections: 12_000,
+  reserved: 3_000,
+  strangersPerAddress: 1_000,
+  strangerTime: 10_000,
+  unread: Math.min(256 << 20, Math.floor(getHeapStatistics().heap_size_limit / 8)),
   watches: 100,
   watchBuffer: 1 << 20,
   drainTime: 30_000,

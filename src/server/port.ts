@@ -11,6 +11,7 @@ import { createServer as createTlsServer, type TLSSocket, type Server as TlsServ
 import { afterReading } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { isCertified, uncertified } from './certified.ts'
+import { Connections, type Reason } from './connections.ts'
 import type { Door, DoorContext } from './door.ts'
 import { takeSocketPath } from './port-path.ts'
 import { RespDoor } from './resp-door.ts'
@@ -35,8 +36,10 @@ const TOLD = 128
 const KEEP_ALIVE = 60_000
 /** Of the first line, so much is waited for before it is called RESP. */
 const FIRST_LINE = 4 << 10
-/** So long those who are answered and do not leave are waited for when the server stops. */
+/** A stopping server waits so long for clients that were answered and do not hang up. */
 const FAREWELL = 5_000
+/** A stopping server waits so long for everything: answers under way, clients that do not read them, and the above. Then it closes every connection. */
+const STOP_WITHIN = 10_000
 
 export class Port {
   readonly addresses: string[] = []
@@ -46,6 +49,7 @@ export class Port {
   readonly #http: HttpServer | undefined
   readonly #servers: NetServer[] = []
   readonly #sockets = new Set<Socket>()
+  readonly #connections: Connections
   /** What TLS runs over, from before its handshake. */
   readonly #beneath = new Map<string, Socket>()
   /** Those that have not said a word yet. Browsers open such in advance. */
@@ -57,6 +61,7 @@ export class Port {
   private constructor({ context, tls, http }: PortOptions) {
     this.#context = context
     this.#tls = tls
+    this.#connections = new Connections({ ...context, gate: context.desk.gate })
     this.#resp = new RespDoor(context)
     this.#http = http?.(context)
     // A server that does not listen itself never begins to count how long its requests take.
@@ -150,7 +155,6 @@ export class Port {
 
   #take(socket: Socket): void {
     const { limits, clock } = this.#context
-    const crowded = this.#sockets.size - limits.connections
     if (this.#closing) return void socket.destroy()
     this.#sockets.add(socket)
     this.#silent.add(socket)
@@ -165,6 +169,7 @@ export class Port {
       this.#silent.delete(socket)
       if (this.#sockets.size === 0) this.#empty?.()
     })
+    const connection = this.#connections.open(socket)
     const gone = () => socket.destroy() // it left without having said which wire it speaks
     let first: Buffer | undefined
     const tellApart = (chunk: Buffer) => {
@@ -175,9 +180,10 @@ export class Port {
       late()
       socket.off('data', tellApart)
       socket.off('end', gone)
-      if (crowded >= 0) return refuse(socket, wire, limits.connections)
+      if (connection === undefined) return refuse(socket, wire, limits.connections)
+      connection.ends(reason => turnAway(socket, wire, reason))
       if (wire === 'resp' && uncertified.has(socket)) return void socket.end(`-UNAVAILABLE ${CERTIFICATE}\r\n`)
-      if (wire === 'resp') return this.#resp.take(socket, first)
+      if (wire === 'resp') return this.#resp.take(socket, first, connection)
       if (this.#http === undefined) return void socket.end(`HTTP/1.1 501 Not Implemented\r\n${PLAIN}Only RESP is spoken here.\n`)
       socket.pause()
       socket.unshift(first)
@@ -196,19 +202,20 @@ export class Port {
     this.#http?.close()
     this.#http?.closeIdleConnections()
     for (const socket of this.#silent) socket.destroy()
+    const cut = () => {
+      for (const socket of this.#sockets) socket.destroy()
+    }
+    const { clock } = this.#context
+    // One deadline over everything: a client that was stopped, or that keeps its socket after QUIT, cannot hold up the end.
+    const cancel = clock.after(STOP_WITHIN, cut, { ref: true })
     await this.#resp.close()
     if (this.#sockets.size > 0) {
       const left = new Promise<void>(resolve => (this.#empty = resolve))
-      const cancel = this.#context.clock.after(
-        FAREWELL,
-        () => {
-          for (const socket of this.#sockets) socket.destroy()
-        },
-        { ref: true },
-      )
+      const sooner = clock.after(FAREWELL, cut, { ref: true })
       await left
-      cancel()
+      sooner()
     }
+    cancel()
     for (const socket of this.#beneath.values()) socket.destroy()
     await Promise.all(stopped)
     if (this.#path !== undefined) await rm(this.#path, { force: true })
@@ -252,6 +259,13 @@ function sayTls(socket: Socket, wire: 'http' | 'resp', then: () => void): void {
       then()
     },
   )
+}
+
+/** An idle connection of HTTP cannot be told anything; one of RESP is told why. */
+function turnAway(socket: Socket, wire: 'http' | 'resp', { code, message }: Reason): void {
+  if (wire === 'http' || socket.writableLength > 0) return void socket.destroy()
+  socket.write(`-${code} ${message}\r\n`)
+  socket.destroySoon()
 }
 
 function refuse(socket: Socket, wire: 'http' | 'resp', limit: number): void {

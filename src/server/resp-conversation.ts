@@ -18,6 +18,9 @@ import type { Tally } from './tally.ts'
 /** Questions under way before the connection is read from no more. */
 const MOST_OWED = 32_768
 const MOST_READING = 64
+/** Questions, and bytes of them, that are heard in one turn of the loop. A batch may have half a million of them. */
+const STRIDE = 1_024
+const STRIDE_BYTES = 64 << 10
 /** A writer that has grown beyond this was needed once, and is not kept. */
 const LARGE = 1 << 20
 const LISTS: ReadonlySet<Query['kind']> = new Set(['leases', 'resources', 'entries', 'services', 'history', 'policies', 'keys'])
@@ -35,6 +38,7 @@ export class Conversation {
   readonly #streams = new Map<number, AbortController>()
   #ended = false
   #witness: string | undefined
+  #whenRoom = () => {}
 
   constructor(session: RespSession) {
     this.#session = session
@@ -52,12 +56,37 @@ export class Conversation {
     return this.#answers.length
   }
 
-  /** How many questions there were. Throws what makes them unreadable. */
-  take(bytes: Uint8Array): number {
+  /** How many questions there were: at once, or later where there are many. Throws, or rejects with, what makes them unreadable. */
+  take(bytes: Uint8Array): number | Promise<number> {
     const from = new Reader(bytes)
+    const count = this.#hearSome(from)
+    // The bytes are good only until this returns.
+    return from.ended ? count : this.#hearRest(new Reader(Uint8Array.from(bytes.subarray(bytes.length - from.left))), count)
+  }
+
+  /** As many as one turn of the loop has time for. */
+  #hearSome(from: Reader): number {
+    const end = Math.max(0, from.left - STRIDE_BYTES)
     let count = 0
-    for (; !from.ended; count++) this.#hear(readQuestion(from))
+    for (; !from.ended && from.left > end && count < STRIDE; count++) this.#hear(readQuestion(from))
     return count
+  }
+
+  async #hearRest(from: Reader, heard: number): Promise<number> {
+    const { clock } = this.#session.door.context
+    let count = heard
+    while (!from.ended) {
+      await new Promise<void>(resolve => clock.soon(resolve))
+      if (!this.hasRoom) await new Promise<void>(resolve => (this.#whenRoom = resolve))
+      count += this.#hearSome(from)
+    }
+    return count
+  }
+
+  #answered(): void {
+    this.#owed--
+    if (this.#owed > MOST_OWED / 2) return
+    this.#whenRoom()
   }
 
   #hear(question: Question): void {
@@ -88,7 +117,7 @@ export class Conversation {
 
   /** What was proposed has been answered. */
   answer(answer: Extract<Answer, { readonly kind: 'outcome' | 'failed' }>): void {
-    this.#owed--
+    this.#answered()
     this.#say(answer)
   }
 
@@ -122,7 +151,7 @@ export class Conversation {
     }
     if (list) this.#listing = false
     this.#reading--
-    this.#owed--
+    this.#answered()
     this.goOn()
   }
 
@@ -152,7 +181,7 @@ export class Conversation {
     const { desk } = door.context
     const from = after ?? (await desk.read(caller, { kind: 'summary' }, { signal })).revision
     this.#say({ kind: 'watching', id, revision: from })
-    for await (const events of desk.watch(caller, prefix, { after: from, signal, ...(types && { types }) })) {
+    for await (const events of desk.watch(caller, prefix, { after: from, signal, ...(types && { types: [...new Set(types)] }) })) {
       this.#say({ kind: 'events', id, events })
       // What does not fit is not fetched: whoever reads too slowly is told by a resync what it missed.
       for (let room = this.#session.room(); room !== undefined && !signal.aborted; room = this.#session.room()) await room
@@ -187,7 +216,9 @@ export class Conversation {
   /** What is under way goes on, and nobody is told of it. */
   end(): void {
     this.#ended = true
+    this.#owed -= this.#reads.length
     this.#reads.length = 0
+    this.#whenRoom()
     for (const stream of this.#streams.values()) stream.abort()
   }
 

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import { LeaseError } from '../errors.ts'
 import { type Link, type LinkEnd, linkOver } from '../wire/resp-link.ts'
 import { RespWriter } from '../wire/resp-writer.ts'
+import type { Connection } from './connections.ts'
 import type { DoorContext } from './door.ts'
 import { COMMANDS } from './resp-commands.ts'
 import { RespSession, type SessionDoor } from './resp-session.ts'
@@ -10,8 +11,6 @@ import { Tallies } from './tally.ts'
 
 /** How often those are looked for who never finish a command or never read an answer. */
 const SWEEP = 2_000
-/** So long someone may leave unread what was written for them. */
-const UNREAD = 30_000
 
 export class RespDoor implements SessionDoor {
   readonly context: DoorContext
@@ -31,15 +30,16 @@ export class RespDoor implements SessionDoor {
     this.tallies = Tallies.of(context.desk)
   }
 
-  take(socket: Socket, first: Uint8Array): void {
+  take(socket: Socket, first: Uint8Array, connection: Connection): void {
     const { remoteAddress, remotePort } = socket
-    const session = this.open(remoteAddress === undefined ? 'local' : `${remoteAddress}:${remotePort}`, end => linkOver(socket, end))
+    const peer = remoteAddress === undefined ? 'local' : `${remoteAddress}:${remotePort}`
+    const session = this.open(peer, end => linkOver(socket, end), connection)
     session.data(first)
   }
 
   /** A connection over whatever carries bytes. */
-  open(peer: string, link: (end: LinkEnd) => Link): RespSession {
-    const session = new RespSession(this, ++this.#last, peer)
+  open(peer: string, link: (end: LinkEnd) => Link, connection?: Connection): RespSession {
+    const session = new RespSession(this, ++this.#last, peer, connection)
     session.over(link(session))
     this.sessions.add(session)
     if (this.#sweep === undefined) this.#sweepLater()
@@ -69,14 +69,15 @@ export class RespDoor implements SessionDoor {
   #lookAround(): void {
     if (this.#closing) return
     const now = this.context.clock.now()
-    const bounds = { unfinished: this.context.limits.bodyTime, unread: UNREAD }
+    const { bodyTime, drainTime } = this.context.limits
+    const bounds = { unfinished: bodyTime, unread: drainTime }
     for (const session of this.sessions) if (session.isHopeless(now, bounds)) session.cut()
     if (this.sessions.size === 0) this.#sweep = undefined
     else this.#sweepLater()
   }
 
   settled(_session: RespSession): void {
-    if (this.#closing && ![...this.sessions].some(session => session.owes)) this.#allSettled()
+    if (this.#closing && ![...this.sessions].some(session => session.isOwed)) this.#allSettled()
   }
 
   left(session: RespSession): void {
@@ -90,7 +91,8 @@ export class RespDoor implements SessionDoor {
     for (const session of this.sessions) session.leave(stopping())
     this.#sweep?.()
     this.#sweep = undefined
-    if (this.sessions.size > 0) await new Promise<void>(resolve => (this.#allSettled = resolve))
+    // One that said QUIT was answered long ago, and is not heard of again while it keeps its socket.
+    if ([...this.sessions].some(session => session.isOwed)) await new Promise<void>(resolve => (this.#allSettled = resolve))
   }
 }
 

@@ -13,6 +13,11 @@ import { unwatch, watch } from './resp-watch.ts'
 import { writeDone, writeFenced, writeId, writeRenewed, writeValue } from './resp-write.ts'
 import { hashOf, newSecret } from './secret.ts'
 
+const UNREADABLE = 'a batch that cannot be read'
+/** Scopes of one key, as over HTTP; and rules of one policy, of which there are fewer. */
+const MOST_SCOPES = 256
+const MOST_RULES = 64
+
 export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.ACQUIRE',
@@ -214,10 +219,15 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
       const { conversation, args } = session
       try {
         const count = conversation.take(args.bytes(1))
-        session.answer(to => to.integer(count))
+        if (typeof count === 'number') return session.answer(to => to.integer(count))
+        const heard = count.catch(() => {
+          session.leave()
+          return undefined
+        })
+        session.occupy(heard, (to, all) => (all === undefined ? to.error('ERR', `Protocol error: ${UNREADABLE}`) : to.integer(all)))
       } catch {
         // Nothing that follows could be trusted to mean what its sender meant.
-        throw new ProtocolError('a batch that cannot be read')
+        throw new ProtocolError(UNREADABLE)
       }
     },
   },
@@ -289,6 +299,7 @@ function policy(session: RespSession): void {
   if (word === 'DEL' && args.count === 3) return session.propose({ kind: 'policy', prefix }, writeDone)
   if (word !== 'SET' || args.count < 5 || args.count % 2 !== 1)
     throw invalid('LEASE.POLICY LIST | SET prefix rule value [rule value …] | DEL prefix')
+  if (args.count > 3 + 2 * MOST_RULES) throw invalid(`a policy has at most ${MOST_RULES} rules`)
   const rules = new Map<string, string | number>()
   for (let i = 3; i < args.count; i += 2) {
     const value = text(session, i + 1, 'a value')
@@ -316,6 +327,7 @@ function key(session: RespSession): void {
   if (word === 'REVOKE' && args.count === 3) return session.propose({ kind: 'unkey', id: whole(session, 2, 'a key') }, writeDone)
   if (word !== 'CREATE' || args.count < 5 || !args.is(3, 'ALLOW'))
     throw invalid('LEASE.KEY CREATE name ALLOW verb[,verb…][:prefix] … | LIST | REVOKE id')
+  if (args.count - 4 > MOST_SCOPES) throw invalid(`a key has at most ${MOST_SCOPES} scopes`)
   const allow = Array.from({ length: args.count - 4 }, (_, i) => scopesIn(text(session, i + 4, 'a scope'))).flat()
   const secret = newSecret(clock)
   session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashOf(secret), allow }, (to, outcome) => {

@@ -193,10 +193,14 @@ function config(session: RespSession): void {
   session.answer(to => writeValue(to, found))
 }
 
+/** Names in one COMMAND. An answer may be a hundred times as long as a name. */
+const MOST_NAMED = 256
+
 function command(session: RespSession): void {
   const { args } = session
   const known = session.door.commands
   const word = args.count === 1 ? 'INFO' : args.word(1)
+  if (args.count - 2 > MOST_NAMED) return session.answer(to => to.error('LIMIT', `at most ${MOST_NAMED} commands can be named at once`))
   const named = args.count > 2 ? Array.from({ length: args.count - 2 }, (_, i) => args.word(i + 2)) : [...known.keys()]
   switch (word) {
     case 'COUNT':

@@ -11,6 +11,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { type CommandBounds, CommandParser, ProtocolError } from '../wire/resp.ts'
 import type { Link, LinkEnd } from '../wire/resp-link.ts'
 import type { RespWriter } from '../wire/resp-writer.ts'
+import type { Connection } from './connections.ts'
 import { type Asked, NOTHING_MORE } from './desk.ts'
 import type { DoorContext } from './door.ts'
 import { anyone, type Caller } from './gate.ts'
@@ -31,6 +32,8 @@ const STRANGER: Allowed = { bytes: 4 << 10, args: 10, owed: 16, whose: ' before 
 const UNWRITTEN = 64 << 10
 /** So much of an unfinished command is never too much: a usual one, torn in two by the network. */
 const SMALL = 16 << 10
+/** Commands that one connection may have carried out in one turn of the loop. */
+const STRIDE = 4_096
 /** Wrong secrets that one connection may try. */
 const MOST_GUESSES = 16
 
@@ -69,6 +72,7 @@ export class RespSession implements LinkEnd {
   readonly #answers = new Answers(this)
   #conversation: Conversation | undefined
   #link!: Link
+  readonly #connection: Connection | undefined
   #last: RespCommand | undefined
   #tally = NOBODY
   #guesses = 0
@@ -88,10 +92,11 @@ export class RespSession implements LinkEnd {
   #unfinished = Number.POSITIVE_INFINITY
   #stuck = { since: Number.POSITIVE_INFINITY, backlog: 0 }
 
-  constructor(door: SessionDoor, id: number, peer: string) {
+  constructor(door: SessionDoor, id: number, peer: string, connection?: Connection) {
     this.door = door
     this.id = id
     this.peer = peer
+    this.#connection = connection
     this.#usual = { bytes: door.context.limits.command, args: MOST_ARGS, owed: MOST_OWED }
     this.#allowed = this.#usual
     this.args = new CommandParser(this.#allowed)
@@ -140,9 +145,16 @@ export class RespSession implements LinkEnd {
 
   #run(): void {
     let more = true
+    let left = STRIDE
     this.#measure()
     try {
       while (!this.#occupied && !this.#leaving && this.#hasRoom()) {
+        if (left-- === 0) {
+          // Others are served before the rest is looked at, at the end of this turn.
+          this.#pause()
+          this.dirty()
+          break
+        }
         more = this.args.next()
         if (!more) break
         this.#execute()
@@ -315,13 +327,22 @@ export class RespSession implements LinkEnd {
     for (const write of this.#pushes.splice(0)) write(to)
     this.#conversation?.write(to)
     this.#unwritten = 0
-    if (to.length > 0) this.#link.write(to.taken())
+    if (to.length > 0) {
+      this.#link.write(to.taken())
+      this.#connection?.owed(this.#link.backlog)
+      if (this.#over) return // it owed too much
+    }
     if (this.#leaving && !this.owes) {
       this.#unfinished = Math.min(this.#unfinished, this.door.context.clock.now())
       this.#link.end()
       this.door.settled(this)
     } else if (this.#paused) this.goOn()
     this.#wake()
+  }
+
+  /** A stopping server waits for it: it has not been answered, or has not been told that this is the end. */
+  get isOwed(): boolean {
+    return this.owes || this.#dirty
   }
 
   /** Something that was asked has not been answered. */
@@ -334,6 +355,7 @@ export class RespSession implements LinkEnd {
   identify(secret: string): void {
     try {
       this.caller = this.door.context.desk.gate.identify(secret)
+      this.#connection?.identified(this.caller)
       this.#measure()
     } catch (error) {
       if (++this.#guesses >= MOST_GUESSES) this.leave()
@@ -344,6 +366,7 @@ export class RespSession implements LinkEnd {
   /** As it was when it came: nothing that was asked for before is told to whoever it is now. Its protocol changes when that is said. */
   reset(): void {
     this.caller = anyone()
+    this.#connection?.identified(undefined)
     this.name = ''
     this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset while this waited'))
     this.#queue = undefined
@@ -358,6 +381,7 @@ export class RespSession implements LinkEnd {
   // The end
 
   drained(): void {
+    this.#connection?.owed(this.#link.backlog)
     this.goOn()
     this.#conversation?.goOn()
     this.#wake()

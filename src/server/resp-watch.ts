@@ -23,6 +23,7 @@ export function watch(session: RespSession): void {
       return 1
     },
     TYPES: at => {
+      if (args.count - at > EVENT_TYPES.length) throw invalid(`there are ${EVENT_TYPES.length} types of events, and more were named`)
       for (let i = at; i < args.count; i++) types.push(typeNamed(text(session, i, 'a type')))
       return args.count - at
     },

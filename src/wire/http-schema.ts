@@ -43,6 +43,9 @@ const op = optional(
 )
 const by = optional(text('Who wants it, for those who are told. Left out: the name of the key.'))
 
+/** Commands in one request. */
+export const MOST_PROPOSALS = 1_000
+
 // Questions
 
 export const Acquire = closed({
@@ -131,7 +134,7 @@ const state = {
   status: optional(Type.Enum([...STATUSES])),
   load: optional(Type.Number({ minimum: 0, maximum: 1e9, description: 'Any measure of how busy it is, smaller being freer.' })),
 }
-const generation = optional(whole('A newer one takes the name over; an older one is refused.'))
+const generation = optional(whole('A newer one takes the name over; an older one is refused. 0 when left out, everywhere.'))
 /** What it says of itself is checked again, in full, where every registration is (recipe/registry/entry.ts). */
 export const Register = closed({
   address: optional(text('http://10.0.0.7:8080, tcp://host:5000 or host:5000.')),
@@ -174,7 +177,10 @@ export const Proposal = closed({
 })
 export const Propose = closed({
   // Each is checked by itself: one that is wrong hurts nobody who asks at the same time.
-  proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), { maxItems: 1_000, description: 'Decided in this order.' }),
+  proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), {
+    maxItems: MOST_PROPOSALS,
+    description: 'Decided in this order.',
+  }),
 })
 const query = <K extends string>(kind: K) => ({ kind: Type.Literal(kind) })
 const prefixes = (description: string) => Type.Array(text(''), { maxItems: 10_000, description })

@@ -79,12 +79,12 @@ export function readQuestion(from: Reader): Question {
       return { kind, id, proposal: again && proposal.op !== undefined ? { ...proposal, op: { ...proposal.op, again } } : proposal }
     }
     case 'read':
-      return { kind, id, consistent: from.bool(), atLeast: from.uint(), query: json(from.text()) }
+      return { kind, id, consistent: from.bool(), atLeast: from.uint(), query: queryIn(from.text()) }
     case 'watch': {
       const prefix = from.text()
       const after = from.uint()
       const some = from.bool()
-      const types = from.list(() => typeAt(from.byte()))
+      const types = from.list(() => typeAt(from.byte()), EVENT_TYPES.length)
       return { kind, id, prefix, ...(after > 0 && { after: after - 1 }), ...(some && { types }) }
     }
     default:
@@ -178,6 +178,13 @@ export function errorFrom(code: string, message: string, facts: unknown = {}): L
 
 export function isWhole(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
+/** A query of more characters is none: to parse it would take long, and no honest one is that large. */
+const MOST_QUERY = 64 << 10
+
+function queryIn(text: string): unknown {
+  return text.length > MOST_QUERY ? undefined : json(text)
 }
 
 function json(text: string): unknown {

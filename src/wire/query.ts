@@ -39,7 +39,8 @@ const FORMS: Readonly<Record<Query['kind'], Readonly<Record<string, Field>>>> = 
 
 /** A query, or `INVALID` with what is wrong with it. */
 export function queryFrom(value: unknown): Query {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new LeaseError('INVALID', 'a query is an object')
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new LeaseError('INVALID', 'a query is an object, of at most 64 KiB of JSON')
   const { kind, ...rest } = value as { readonly kind?: unknown } & Readonly<Record<string, unknown>>
   if (typeof kind !== 'string' || !Object.hasOwn(FORMS, kind))
     throw new LeaseError('INVALID', `a query is one of ${Object.keys(FORMS).join(', ')}`)

@@ -50,8 +50,27 @@ export class Guard {
     if (name === undefined) return false
     if (name === 'localhost' || name === '[::1]' || (name.startsWith('127.') && isIP(name) === 4)) return true
     // Who reached us by a bare address was misled by no name.
-    if (local !== undefined && (name === local || name === `[${local}]`)) return true
+    if (local !== undefined && isSelf(name, local)) return true
     return this.#hosts.has(name) || this.#hosts.has(host.toLowerCase())
+  }
+}
+
+/**
+ * Whether a host is the address that the connection came in by. A socket that listens on [::] reports its own IPv4 address as ::ffff:192.0.2.1, and
+ * the client asked for 192.0.2.1. One IPv6 address can be written in many ways.
+ */
+function isSelf(name: string, local: string): boolean {
+  const [, mapped] = /^::ffff:(\d{1,3}(?:\.\d{1,3}){3})$/i.exec(local) ?? []
+  if (name === local || name === mapped) return true
+  return isIP(local) === 6 && name.startsWith('[') && normal(name) === normal(`[${local}]`)
+}
+
+/** An IPv6 address in brackets, in the one form that URLs give it. */
+function normal(address: string): string | undefined {
+  try {
+    return new URL(`http://${address}/`).hostname
+  } catch {
+    return undefined
   }
 }
 

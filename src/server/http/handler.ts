@@ -2,11 +2,13 @@
  * One request, from its head to its answer: who may ask, which route it is, whether what it carries is what the route expects. Everything that can
  * go wrong has a coded answer; nothing is thrown out of here.
  */
+import { MOST_PROPOSALS } from '../../wire/http-schema.ts'
 import { type DoorContext, LOG_WENT_BACK } from '../door.ts'
 import { anyone, type Caller } from '../gate.ts'
+import { parseBody } from './body.ts'
 import { Failure, failure, isOurMistake } from './failure.ts'
 import { Guard } from './guard.ts'
-import { check, decoded, parseId, parseJson, parseQuery } from './parse.ts'
+import { check, decoded, parseId, parseQuery } from './parse.ts'
 import type { Answer, Ask, Call, Route } from './route.ts'
 import { Router, TABLE } from './table.ts'
 
@@ -128,7 +130,10 @@ export class Handler {
     if (!ask.hasBody && route.bodyOptional !== true && type === undefined)
       throw new Failure('INVALID', 'a body is missing, and its Content-Type: application/json', { status: 415 })
     const text = ask.hasBody ? await ask.body(route.most?.(this.#context) ?? this.#context.limits.body) : ''
-    const body = text === '' && route.bodyOptional === true ? {} : parseJson(text, this.#context.limits.depth)
+    const { depth, renewals } = this.#context.limits
+    // One more than is allowed: the route that allows so many says so in its own words.
+    const body =
+      text === '' && route.bodyOptional === true ? {} : await parseBody(text, { depth, items: Math.max(renewals, MOST_PROPOSALS) + 1 })
     check(route.body, body, 'the body')
     return body
   }
@@ -139,7 +144,9 @@ export class Handler {
     if (said !== undefined) {
       // One answer for whatever is no key of ours: not even its form tells anything.
       const [, secret] = /^Bearer +([\x21-\x7e]{1,512})$/i.exec(said) ?? []
-      return gate.identify(secret ?? '')
+      const caller = gate.identify(secret ?? '')
+      ask.identified?.(caller)
+      return caller
     }
     const known = this.#anyone.get(ask.connection) ?? anyone()
     this.#anyone.set(ask.connection, known)

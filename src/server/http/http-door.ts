@@ -7,11 +7,14 @@ import { setMaxListeners } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { uncertified } from '../certified.ts'
+import { Connections } from '../connections.ts'
 import type { Door, DoorContext } from '../door.ts'
+import type { Caller } from '../gate.ts'
 import { Metrics } from '../metrics.ts'
 import { Tallies } from '../tally.ts'
 import { Failure, failure } from './failure.ts'
 import { Handler, type HandlerOptions } from './handler.ts'
+import { Pipeline } from './pipeline.ts'
 import type { Answer, Ask } from './route.ts'
 import { ALWAYS, send } from './sending.ts'
 
@@ -59,7 +62,10 @@ export function httpDoor(options: HttpOptions = {}): Door {
     const bodies: Bodies = { unfinished: 0 }
     // Whoever has no more to ask may still want to hear the answer.
     Object.assign(server, { httpAllowHalfOpen: true })
-    server.on('connection', (socket: Socket) => socket.setMaxListeners(0)) // each of a pipeline's waits listens there
+    server.on('connection', (socket: Socket) => {
+      socket.setMaxListeners(0) // each of a pipeline's waits listens there
+      Pipeline.over(socket)
+    })
     server.on('request', (request, response) => {
       const lacking = uncertified.has(request.socket) && !PROBE.test(request.url!)
       void serve(context, bodies, request, response, lacking ? withoutCertificate : ask => handler.answer(ask))
@@ -79,9 +85,13 @@ async function serve(
 ): Promise<void> {
   // Whoever hangs up while being answered is gone, and that is all.
   response.on('error', () => {})
+  const pipeline = Pipeline.of(request.socket)
+  pipeline?.asked()
   const answer = await decide(new NodeAsk(request, response, context, bodies))
-  if (response.destroyed) return
+  const bytes = heldBy(answer)
+  pipeline?.answered(bytes)
   try {
+    if (response.destroyed) return
     await send(context, answer, request, response)
     // What was promised to be kept open before we began to stop: a watch, say, that ended just now.
     if (context.closing.aborted) request.socket.destroySoon()
@@ -89,6 +99,8 @@ async function serve(
     // A stream that broke in the middle must not look like one that ended.
     context.log.debug({ error: String(error) }, 'an answer was broken off')
     response.destroy()
+  } finally {
+    pipeline?.sent(bytes)
   }
 }
 
@@ -99,6 +111,11 @@ function withoutCertificate(): Answer {
       'this server lets in only who shows a client certificate of its authority; without one, /healthz and /readyz alone are answered',
     ),
   )
+}
+
+/** Bytes that an answer keeps in memory until it is sent. */
+function heldBy({ body, held }: Answer): number {
+  return held ?? (typeof body === 'string' ? body.length : 0)
 }
 
 function unexpected(ask: Ask): Answer {
@@ -133,6 +150,10 @@ class NodeAsk implements Ask {
 
   get local(): string | undefined {
     return this.#request.socket.localAddress
+  }
+
+  identified(caller: Caller): void {
+    Connections.of(this.#request.socket)?.identified(caller)
   }
 
   header(name: string): string | undefined {

@@ -16,6 +16,8 @@ import { type Answer, type Call, json, type Route, route } from './route.ts'
 const TTL = 30_000
 /** Of one lease's number among many, with what stands between two of them. */
 const ID_BYTES = 32
+/** What an item of a list takes in memory, about. */
+const ITEM_BYTES = 512
 export const MOST_LISTED = 10_000
 
 function operation(command: Command, op: string | undefined): { readonly op?: Operation } {
@@ -49,7 +51,12 @@ export function listing(
 export function list(name: string, items: readonly object[], { revision, more }: Pick<View, 'revision' | 'more'>): Answer {
   const rest = { revision, ...(more && { more }) }
   if (isShort(items)) return json(200, { [name]: items, ...rest }, revision)
-  return { status: 200, headers: { 'Leasehold-Revision': String(revision) }, body: pieces(name, items, rest) }
+  return {
+    status: 200,
+    headers: { 'Leasehold-Revision': String(revision) },
+    body: pieces(name, items, rest),
+    held: items.length * ITEM_BYTES,
+  }
 }
 
 export function optionalMs(given: Duration | undefined, what: string): number | undefined {

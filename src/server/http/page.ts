@@ -1,6 +1,7 @@
 /** The page at `/`: a few files of our own, nothing from anywhere else, no script but the one file. */
 import { readFileSync } from 'node:fs'
-import { type Answer, type Route, route } from './route.ts'
+import { type Answer, type Call, type Route, route } from './route.ts'
+import { Shared } from './shared.ts'
 
 const POLICY = [
   "default-src 'none'",
@@ -20,14 +21,9 @@ const HEADERS = {
   'Cross-Origin-Opener-Policy': 'same-origin',
 }
 
-const files = new Map<string, string>()
-
-function file(url: URL, type: string): () => Answer {
-  return () => {
-    const body = files.get(url.href) ?? readFileSync(url, 'utf8')
-    files.set(url.href, body)
-    return { status: 200, type, headers: HEADERS, body }
-  }
+function file(url: URL, type: string): (call: Call) => Answer {
+  const shared = new Shared(() => readFileSync(url))
+  return ({ ask }) => shared.answer(ask, { type, headers: HEADERS })
 }
 
 export const page: readonly Route[] = [

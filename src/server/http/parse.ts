@@ -1,8 +1,8 @@
 /** From bytes to what a schema promises, or one sentence about what is wrong. Nothing here trusts what it is given. */
 import type { TObject, TSchema } from 'typebox'
-import { Compile, type Validator } from 'typebox/compile'
 import { badName, badPrefix } from '../../kernel/name.ts'
 import { Failure } from './failure.ts'
+import { firstError, isRight } from './first-error.ts'
 
 /** Names through which objects of JavaScript can be reached that nobody sent. */
 const REACHING = new Set(['__proto__', 'constructor', 'prototype'])
@@ -11,64 +11,9 @@ const BACKSLASH = 0x5c
 const COLON = 0x3a
 const SPACE = 0x20
 
-const validators = new WeakMap<TSchema, Validator>()
-
 /** Throws INVALID with the first thing that is wrong. */
 export function check(schema: TSchema, value: unknown, what: string): void {
-  let validator = validators.get(schema)
-  if (validator === undefined) {
-    validator = Compile(schema) as Validator
-    validators.set(schema, validator)
-  }
-  if (validator.Check(value)) return
-  throw new Failure('INVALID', `${what}: ${firstWrong(schema, validator.Errors(value), value)}`)
-}
-
-interface Wrong {
-  readonly keyword: string
-  readonly instancePath: string
-  readonly params: object
-  readonly message: string
-}
-
-function firstWrong(schema: TSchema, errors: readonly object[], value: unknown): string {
-  const found = errors as readonly Wrong[]
-  const unknown = found.find(({ keyword }) => keyword === 'additionalProperties')
-  if (unknown !== undefined) {
-    const [field] = (unknown.params as { additionalProperties: string[] }).additionalProperties
-    const known =
-      unknown.instancePath === '' && 'properties' in schema ? `; there are ${Object.keys(schema.properties as object).join(', ')}` : ''
-    return `there is no field ${at(unknown.instancePath, field)}${known}`
-  }
-  const missing = found.find(({ keyword }) => keyword === 'required')
-  if (missing !== undefined) {
-    const [field] = (missing.params as { requiredProperties: string[] }).requiredProperties
-    return `${at(missing.instancePath, field)} is missing`
-  }
-  const first = found[0]
-  if (first === undefined) return 'it is not what was expected'
-  const choices = (first.params as { allowedValues?: unknown[] }).allowedValues
-  const must = choices === undefined ? first.message : `must be one of ${choices.join(', ')}`
-  return `${at(first.instancePath) || 'it'} ${must}, not ${shown(valueAt(value, first.instancePath))}`
-}
-
-function at(pointer: string, field?: string): string {
-  const path = pointer.split('/').slice(1)
-  if (field !== undefined) path.push(field)
-  return path.map(part => part.slice(0, 64)).join('.')
-}
-
-function valueAt(value: unknown, pointer: string): unknown {
-  for (const part of pointer.split('/').slice(1)) {
-    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, part)) return undefined
-    value = (value as Record<string, unknown>)[part]
-  }
-  return value
-}
-
-function shown(value: unknown): string {
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object'
-  return typeof value === 'string' ? `'${value.slice(0, 32)}'` : String(value)
+  if (!isRight(schema, value)) throw new Failure('INVALID', `${what}: ${firstError(schema, value)}`)
 }
 
 /** A bad name finds nothing; to say why is kinder. */
@@ -86,6 +31,11 @@ export function mustBePrefix(prefix: string): string {
 
 /** Throws for what is no JSON, is nested deeper than `depth`, says a field twice, or names what no field may be called. */
 export function parseJson(text: string, depth: number): unknown {
+  return parseCounted(text, depth, undefined)
+}
+
+/** As `parseJson`, where it was counted already how many fields the text has. */
+export function parseCounted(text: string, depth: number, fields: number | undefined): unknown {
   let value: unknown
   try {
     value = JSON.parse(text)
@@ -93,7 +43,7 @@ export function parseJson(text: string, depth: number): unknown {
     throw new Failure('INVALID', `the body is no JSON: ${(error as Error).message.slice(0, 120)}`)
   }
   // Of two fields of one name the last would be taken, and whoever looked at the request before us may have gone by the first.
-  if (walk(value, depth) !== fieldsIn(text)) throw new Failure('INVALID', 'the body: a field stands twice in one object')
+  if (walk(value, depth) !== (fields ?? fieldsIn(text))) throw new Failure('INVALID', 'the body: a field stands twice in one object')
   return value
 }
 

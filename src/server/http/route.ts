@@ -21,6 +21,8 @@ export interface Ask {
   readonly repeated?: string | undefined
   /** The same object for every request of one connection. */
   readonly connection: object
+  /** A key of this caller was accepted. */
+  identified?(caller: Caller): void
   /** The address of ours that was asked. */
   readonly local?: string | undefined
 }
@@ -32,8 +34,10 @@ export interface Answer {
   /** JSON where this is left out. */
   readonly type?: string
   readonly headers?: Readonly<Record<string, string>>
-  /** Sent when it is at hand, or piece by piece as fast as the reader takes it. */
-  readonly body?: string | AsyncIterable<string | Uint8Array>
+  /** Sent when it is at hand, or piece by piece as fast as the reader takes it. Bytes are shared by all who are sent them, and never changed. */
+  readonly body?: string | Uint8Array | AsyncIterable<string | Uint8Array>
+  /** About how many bytes are kept until it is sent, where the body does not show it. */
+  readonly held?: number
 }
 
 /** What a route is given: everything has been checked against its schemas. */

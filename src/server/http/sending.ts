@@ -3,6 +3,7 @@
  * connection is cut. Progress counts, not speed.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { Connections } from '../connections.ts'
 import type { DoorContext } from '../door.ts'
 import type { Answer } from './route.ts'
 
@@ -31,12 +32,14 @@ export async function send(context: DoorContext, answer: Answer, request: Incomi
   const unread = !request.complete
   // What was not read would be taken for the next request; and who is told that we stop need not ask again here.
   if (unread || context.closing.aborted) head.push('Connection', 'close')
-  if (typeof body === 'string' || body === undefined) {
-    if (!bodiless) head.push('Content-Length', String(Buffer.byteLength(body ?? '')))
-    response.writeHead(status, head)
+  if (typeof body === 'string' || body === undefined || body instanceof Uint8Array) {
+    if (!bodiless) head.push('Content-Length', String(typeof body === 'string' ? Buffer.byteLength(body) : (body?.length ?? 0)))
     if (unread) discard(request)
-    // Behind others in a pipeline it is handed over whole: Node then sees how much waits, and reads no more questions.
-    if (body !== undefined && body.length > PIECE && response.socket !== null) await sendLong(context, Buffer.from(body), response)
+    // Behind others in a pipeline it waits here, where it is counted, and not in Node.
+    if (response.socket === null) await itsTurn(request, response)
+    if (response.destroyed) return
+    response.writeHead(status, head)
+    if (body !== undefined && body.length > PIECE) await sendLong(context, typeof body === 'string' ? Buffer.from(body) : body, response)
     else response.end(body)
     return taken(context, request, response)
   }
@@ -52,7 +55,7 @@ export async function send(context: DoorContext, answer: Answer, request: Incomi
   await taken(context, request, response)
 }
 
-async function sendLong(context: DoorContext, bytes: Buffer, response: ServerResponse): Promise<void> {
+async function sendLong(context: DoorContext, bytes: Uint8Array, response: ServerResponse): Promise<void> {
   for (let at = 0; at < bytes.length && !response.destroyed; at += PIECE)
     if (!response.write(bytes.subarray(at, at + PIECE))) await heard('drain', context, response)
   response.end()
@@ -89,7 +92,10 @@ function heard(event: 'drain' | 'finish', { clock, limits }: DoorContext, respon
       response.off('close', on)
       then()
     }
-    const on = () => settle(resolve)
+    const on = () => {
+      if (response.req !== undefined) Connections.of(response.req.socket)?.progressed()
+      settle(resolve)
+    }
     const cancel = clock.after(limits.drainTime, () => settle(() => reject(new Error('the reader does not read'))))
     response.on(event, on)
     response.on('close', on)

@@ -1,6 +1,6 @@
 /** Agents and services: registering, heartbeats, lists, and the feeds of those who balance load. */
 import { createHash } from 'node:crypto'
-import { inUtc } from '../../clock.ts'
+import { inUtc, turn } from '../../clock.ts'
 import { milliseconds } from '../../duration.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { Directory } from '../../recipe/registry/directory.ts'
@@ -18,6 +18,8 @@ import { type Answer, type Call, json, type Route, route } from './route.ts'
 const TTL = 30_000
 /** Of one heartbeat among many: two names and what it says of itself. */
 const BEAT_BYTES = 512
+/** Heartbeats, and services of a feed, that are looked up in one turn of the loop. */
+const STRIDE = 256
 
 /** `SERVICE/INSTANCE`, as the path carries it. */
 function namesIn(name: string): { readonly service: string; readonly instance: string } {
@@ -93,21 +95,23 @@ async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Pr
     if (ttls[i] === GONE) others.push(beat)
     else renewed.push({ service, instance, lease, ttl: ttls[i] })
   }
-  await Promise.all(
-    others.map(async one => {
-      const { service, instance } = one
-      try {
-        const { revision: at, ...kept } = await heartbeat(call, one)
-        revision = Math.max(revision, at)
-        renewed.push({ service, instance, ...kept })
-      } catch (error) {
-        const { code, facts } = error as Failure
-        if (code === 'GONE') absent.push({ service, instance })
-        else if (code === 'STALE') stale.push({ service, instance, generation: facts.generation })
-        else throw error
-      }
-    }),
-  )
+  const one = async (beat: Beat) => {
+    const { service, instance } = beat
+    try {
+      const { revision: at, ...kept } = await heartbeat(call, beat)
+      revision = Math.max(revision, at)
+      renewed.push({ service, instance, ...kept })
+    } catch (error) {
+      const { code, facts } = error as Failure
+      if (code === 'GONE') absent.push({ service, instance })
+      else if (code === 'STALE') stale.push({ service, instance, generation: facts.generation })
+      else throw error
+    }
+  }
+  for (let at = 0; at < others.length; at += STRIDE) {
+    if (at > 0) await turn()
+    await Promise.all(others.slice(at, at + STRIDE).map(one))
+  }
   return json(200, { renewed, gone: absent, stale, revision }, revision)
 }
 
@@ -180,12 +184,19 @@ async function endpoints(call: Call<schema.Static<typeof schema.DiscoveryRequest
   const version = `${directory.revision}.${digest(names.join())}`
   if (has === version) return { status: 304 }
   const mayRead = (instance: Instance) => desk.gate.may(caller, 'read', keyOf(instance))
-  const wanted = names.length > 0 ? names : directory.services().map(({ service }) => service)
-  const resources = wanted.flatMap(service => {
+  // Each once, however often it is named.
+  const wanted = new Set(names.length > 0 ? names : directory.services().map(({ service }) => service))
+  const resources: object[] = []
+  let listed = 0
+  for (const service of wanted) {
     const shown = directory.list({ service }).filter(mayRead)
+    listed += 1 + shown.length
     // That there is one is told to those who named it, or may see something of it.
-    return names.length === 0 && shown.length === 0 ? [] : clusterLoadAssignment(service, shown)
-  })
+    if (names.length > 0 || shown.length > 0) resources.push(clusterLoadAssignment(service, shown))
+    if (listed < STRIDE) continue
+    listed = 0
+    await turn()
+  }
   return json(200, { version_info: version, type_url: EDS, resources, nonce: version }, directory.revision)
 }
 

@@ -4,12 +4,13 @@ import { Metrics } from '../metrics.ts'
 import { Failure } from './failure.ts'
 import { openApi } from './openapi.ts'
 import { json, type Route, route } from './route.ts'
+import { Shared } from './shared.ts'
 import { TABLE } from './table.ts'
 
 /** A store that takes longer to say where its log ends does not serve. */
 const READY_WITHIN = 2_000
 
-let described: string | undefined
+const described = new Shared(() => Buffer.from(JSON.stringify(openApi(TABLE))))
 
 export const system: readonly Route[] = [
   route({
@@ -60,9 +61,6 @@ export const system: readonly Route[] = [
     path: '/openapi.json',
     summary: 'This description.',
     open: true,
-    handle: () => {
-      described ??= JSON.stringify(openApi(TABLE))
-      return { status: 200, body: described }
-    },
+    handle: ({ ask }) => described.answer(ask),
   }),
 ]

@@ -91,6 +91,8 @@ export async function deregister({ desk, caller }: Asker, names: Omit<Beat, 'sta
     // Perhaps it was asked before and left then: of no lease at all, only what was answered is heard.
     const before = await desk.propose(caller, { kind: 'release', lease: NOBODYS }, under)
     if (before.kind === 'done') return before.revision
+    // An answer from before this registration came: there was nobody to leave then.
+    if (there !== undefined && before.kind === 'refused' && before.revision < there.revision) throw gone(names)
   }
   if (there === undefined) throw gone(names)
   mustBeNewest(there, names)
@@ -156,14 +158,19 @@ async function keep(
   return { lease, ttl: ttls[0]!, revision: Math.max(revision, ...revisions), ...(over && { over }) }
 }
 
-function isNewer({ generation: there }: EntryView, { generation }: { readonly generation?: number }): boolean {
-  return generation !== undefined && generation < there
+/** Left out, a generation is 0, as it is where instances register. One that does not say which it is could be the one that was replaced. */
+function isNewer({ generation: there }: EntryView, { generation = 0 }: { readonly generation?: number }): boolean {
+  return generation < there
 }
 
 export function mustBeNewest(entry: EntryView, asked: { readonly generation?: number }): void {
   if (!isNewer(entry, asked)) return
   const { key, generation: there, holder } = entry
-  throw new LeaseError('STALE', `${key} belongs to generation ${there}, of ${holder}: this one is replaced`, {
+  const why =
+    asked.generation === undefined
+      ? 'say with generation which one you are, or renew and release the lease by its number'
+      : 'this one is replaced'
+  throw new LeaseError('STALE', `${key} belongs to generation ${there}, of ${holder}: ${why}`, {
     facts: { key, holder, generation: there },
   })
 }

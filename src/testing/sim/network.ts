@@ -248,11 +248,12 @@ class Asked implements Ask {
     })
   }
 
-  #answer({ status, headers = {}, body = '' }: Answer): void {
+  #answer({ status, headers = {}, body: said = '' }: Answer): void {
     const { world, wire } = this.#network
     if (this.#over) return
     if (this.#network.loses(this.#host.machine, this.#client)) return this.#lost()
     const known = new Map(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
+    const body = said instanceof Uint8Array ? Buffer.from(said).toString() : said
     const whole = typeof body === 'string' ? body : ''
     const pieces = new Pieces(() => this.#leave(undefined))
     const answer = {
