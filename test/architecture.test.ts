@@ -14,8 +14,15 @@ const rooms: readonly Room[] = [
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
   { room: 'web-clock.ts', may: ['type:clock.ts'] },
 
+  // What a file must be that decides who may do what, the same for stores, fences and secrets.
+  { room: 'private-file.ts', may: ['errors.ts', 'type:clock.ts'] },
+
   { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
-  { room: 'store/', may: ['store.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'], packages: 'drivers too' },
+  {
+    room: 'store/',
+    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    packages: 'drivers too',
+  },
 
   { room: 'prefixes.ts', may: ['kernel/name.ts'] },
   { room: 'lessor.ts', may: ['kernel/', 'type:store.ts', 'errors.ts'] },

@@ -40,6 +40,12 @@ const calls = {
     raw = new DatabaseSync(path, { timeout: 0 })
     raw.exec('begin immediate')
   },
+  /** Has a file open as another program would. */
+  async hold(path, sql) {
+    const { DatabaseSync } = await loadEngine()
+    raw = new DatabaseSync(path, { timeout: 0 })
+    raw.exec(sql)
+  },
   async endTransaction() {
     raw.exec('rollback')
     raw.close()
