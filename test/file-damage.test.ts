@@ -65,6 +65,65 @@ describe('a damaged file', () => {
     expect(outcomes.get('damaged') ?? 0).toBeGreaterThan(5)
   })
 
+  test('a flipped bit in the list of free pages is noticed at open, or 900 entries later the log is still whole', async () => {
+    using folder = new Folder()
+    const image = await makeImage(folder, 'closed')
+    const entries = ENTRIES + 90
+    {
+      const log = new FileLog({ path: join(image.folder, 'log.db'), engine, patience: 1_000 })
+      let { head } = await log.open()
+      for (let i = 1; i <= 90; i++) {
+        const answer = await log.append(new Uint8Array(3_000).fill(i), head)
+        if (answer.kind === 'appended') head = answer.position
+        if (i % 30 !== 0) continue
+        const snapshot = (await log.beginSnapshot(head))!
+        await log.putChunk(snapshot, 0, new Uint8Array(100))
+        await log.keepSnapshot(snapshot, head, 1)
+        await log.tidy()
+      }
+      await log.close()
+      await settled(() => !existsSync(join(image.folder, 'log.db-wal')))
+    }
+    const original = readFileSync(join(image.folder, 'log.db'))
+    const trunk = (original.readUInt32BE(32) - 1) * 4_096 // the first page of the list
+    expect(trunk).toBeGreaterThan(0)
+    const [next, count] = [original.readUInt32BE(trunk), original.readUInt32BE(trunk + 4)]
+    expect([next, count > 3]).toEqual([0, true])
+    const inHeader = [32, 36].flatMap(at => [at * 8 + 26, at * 8 + 29, at * 8 + 31])
+    const inList = [0, 4, 8, 12, 16].flatMap(at => [26, 27, 28, 29, 30, 31].map(bit => (trunk + at) * 8 + bit))
+    let noticed = 0
+    for (const bit of [...inHeader, ...inList]) {
+      const path = copy(image.folder, folder)
+      const bytes = Buffer.from(original)
+      bytes[bit >> 3]! ^= 1 << (7 - (bit & 7))
+      writeFileSync(path, bytes)
+      const log = new FileLog({ path, engine, patience: 1_000 })
+      const opened = await log.open().catch(error => error)
+      if (opened instanceof LeaseError) {
+        expect(opened.facts.reason, `bit ${bit}`).toBe('damaged')
+        noticed++
+      } else {
+        let { head } = opened
+        for (let i = 0; i < 900; i++) {
+          const answer = await log.append(new Uint8Array(150).fill(i), head)
+          if (answer.kind === 'appended') head = answer.position
+        }
+        await log.close()
+        await settled(() => !existsSync(`${path}-wal`))
+        const later = new FileLog({ path, engine, patience: 1_000 })
+        expect((await later.open()).head.index, `bit ${bit}`).toBe(entries + 900)
+        for (let at: Position = opened.head; at.index < head.index; ) {
+          const read = await later.read(at)
+          if (read.kind !== 'entries') expect.fail(read.kind)
+          at = read.entries.at(-1)!.position
+        }
+        await later.close()
+      }
+      await log.close()
+    }
+    expect(noticed).toBeGreaterThan(20)
+  })
+
   test('a write-ahead file that lost acknowledged entries is refused, said so, and kept for an expert', async () => {
     using folder = new Folder()
     const image = await makeImage(folder, 'crashed')
