@@ -36,6 +36,11 @@ const rooms: readonly Room[] = [
   // What a registration is, and who is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'recipe/registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
+  // A guard in a file is shared by processes: its lock is the one that the file store has.
+  {
+    room: 'recipe/fence.ts',
+    may: ['private-file.ts', 'store/file-engine.ts', 'store/file-grip.ts', 'store/file-trouble.ts', 'errors.ts', 'clock.ts'],
+  },
   { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   { room: 'wire/', may: ['web-clock.ts', 'recipe/registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
