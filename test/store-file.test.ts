@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
+import { bootOfThisMachine } from '../src/clock.ts'
 import { Replica } from '../src/replica/replica.ts'
 import { FileStore } from '../src/store/file.ts'
 import { loadEngine } from '../src/store/file-engine.ts'
@@ -68,6 +69,33 @@ describe('a store in a file', () => {
     clock.reboot('')
     expect(await age()).toBe(0)
     await log.close()
+  })
+
+  test('a boot is another one where the monotonic clock is set off, and unknown where that cannot be known', () => {
+    const boot = (offsets: string, [now, children]: readonly (string | undefined)[] = ['time:[1]', 'time:[1]']) => {
+      const files: Record<string, string | undefined> = {
+        '/proc/sys/kernel/random/boot_id': 'monday\n',
+        '/proc/self/timens_offsets': offsets,
+        '/proc/self/ns/time': now,
+        '/proc/self/ns/time_for_children': children,
+      }
+      const read = (file: string) => {
+        const text = files[file]
+        if (text === undefined) throw new Error('ENOENT')
+        return text
+      }
+      return bootOfThisMachine(read, read)
+    }
+    const none = 'monotonic           0         0\nboottime            0         0\n'
+    expect(boot(none)).toBe('monday')
+    expect(boot(none, [undefined, undefined])).toBe('monday')
+    expect(boot('1 0 0\n7 0 0\n')).toBe('monday')
+    const other = boot('monotonic          5         70\nboottime            0         0\n')
+    expect(other).toBe('monday monotonic 5.000000070')
+    expect(boot('monotonic          5         70\n', ['time:[2]', 'time:[2]'])).toBe(other)
+    expect(boot('monotonic         -5          0\n')).toBe('monday monotonic -5.000000000')
+    expect(boot(none, ['time:[1]', 'time:[2]'])).toBe('')
+    expect(boot('what?')).toBe('')
   })
 
   test('one answer carries 1,000 entries and no more', async () => {
