@@ -8,7 +8,19 @@
  */
 
 import type { Stats } from 'node:fs'
-import { closeSync, constants, fstatSync, linkSync, lstatSync, mkdirSync, openSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fstatSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+} from 'node:fs'
 import { dirname } from 'node:path'
 import type { Clock } from './clock.ts'
 import { LeaseError } from './errors.ts'
@@ -21,6 +33,21 @@ export function mustBePrivate(path: string): Stats | undefined {
   const found = lstatSync(path, { throwIfNoEntry: false })
   if (found) judge(path, found)
   return found
+}
+
+/** As `mustBePrivate`. An empty file of this user becomes private: nothing in it can have been read or written by others. */
+export function makePrivateIfEmpty(path: string): void {
+  const found = mustBePlain(path)
+  if (found === undefined) return
+  if (found.size === 0 && found.uid === process.getuid?.() && (found.mode & 0o077) !== 0) {
+    const file = openSync(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+    try {
+      if (fstatSync(file).size === 0) fchmodSync(file, 0o600)
+    } finally {
+      closeSync(file)
+    }
+  }
+  mustBePrivate(path)
 }
 
 /** Throws unless there is nothing at `path`, or a plain file, whoever may use it. */

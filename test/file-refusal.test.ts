@@ -10,7 +10,9 @@ import { LeaseError } from '../src/errors.ts'
 import { Replica } from '../src/replica/replica.ts'
 import { FileStore } from '../src/store/file.ts'
 import { loadEngine } from '../src/store/file-engine.ts'
+import { isBusy, trouble } from '../src/store/file-trouble.ts'
 import { START } from '../src/store.ts'
+import { Place } from './cli.ts'
 
 const { DatabaseSync } = await loadEngine()
 
@@ -165,6 +167,89 @@ describe('an open that is refused leaves every file as it was', () => {
     writeFileSync(path, bytes)
     const error = await folder.refused(path)
     expect(error.message).toContain('entry 7 does not match its checksum')
+  })
+})
+
+test('several processes at once: a log that crashed is opened by all, one with a stale write-ahead file by none, and it stays as it was', {
+  timeout: 120_000,
+}, async () => {
+  using folder = new Folder()
+  const [early, late, whole] = [await folder.crashed('early', 3), await folder.closed('late', 400), await folder.crashed('whole', 50)]
+  const stale = folder.place('stale')
+  folder.copy(late, stale, ['', '-head', '-owner'])
+  folder.copy(early, stale, ['-wal'])
+  const before = folder.contents(stale)
+  const children = Array.from({ length: 6 }, () =>
+    fork(fileURLToPath(new URL('./file-child.mjs', import.meta.url)), { serialization: 'advanced', execArgv: [] }),
+  )
+  const each = (path: string) =>
+    Promise.all(
+      children.map(async child => {
+        child.send([0, 'open', { path }])
+        return (await once(child, 'message'))[0] as [number, boolean, { readonly index: number; readonly facts: object }]
+      }),
+    )
+  try {
+    for (let round = 0; round < 3; round++)
+      for (const answer of await each(stale)) expect(answer).toMatchObject([0, false, { facts: { reason: 'damaged' } }])
+    for (const file of ['log.db', 'log.db-wal', 'log.db-head', 'log.db-owner'])
+      expect(folder.contents(stale)[file] === before[file], file).toBe(true)
+    for (const answer of await each(whole)) expect(answer).toMatchObject([0, true, { index: 50 }])
+  } finally {
+    for (const child of children) child.kill('SIGKILL')
+  }
+})
+
+describe('what a command says', () => {
+  test('of a file that is not ours: so, and nothing of moving it', { timeout: 60_000 }, async () => {
+    await using here = new Place()
+    writeFileSync(here.file('notes.txt'), 'Dear diary, '.repeat(1_000), { mode: 0o600 })
+    for (const path of ['/etc/passwd', here.file('notes.txt')])
+      for (const command of [['ls'], ['serve', '--listen', '127.0.0.1:0']]) {
+        const { code, stderr } = await here.run([...command, '--store', `file:${path}`])
+        expect(code).toBe(64)
+        expect(stderr).toContain(`${path} is not a Leasehold file`)
+        expect(stderr).not.toMatch(/move|damaged|begin anew|chmod|can be reached/)
+      }
+    expect(readdirSync(here.path)).toEqual(['notes.txt'])
+  })
+
+  test('of damage that the driver finds without a code: that it is damage, and to restore a backup', { timeout: 60_000 }, async () => {
+    await using here = new Place()
+    using folder = new Folder()
+    const path = await folder.closed('made', 60)
+    const bytes = readFileSync(path)
+    let said = 0
+    for (let page = 2; page * 4_096 < bytes.length; page++) {
+      const damaged = Buffer.from(bytes).fill(0xa5, page * 4_096, (page + 1) * 4_096)
+      writeFileSync(path, damaged)
+      const { code, stderr } = await here.run(['ls', '--store', `file:${path}`])
+      if (code === 0) continue
+      expect(stderr, `page ${page}`).toContain('is damaged')
+      expect(stderr, `page ${page}`).toContain('leasehold restore FILE')
+      expect(stderr, `page ${page}`).not.toContain('can be reached')
+      if (++said === 4) break
+    }
+    expect(said).toBe(4)
+  })
+
+  test('each error of SQLite is told by its words where a driver leaves its code out', () => {
+    const reasons = {
+      'database disk image is malformed': 'damaged',
+      'file is not a database': 'damaged',
+      'no such table: entry': 'damaged',
+      'UNIQUE constraint failed: entry.idx': 'damaged',
+      'database or disk is full': 'full',
+      'disk I/O error': 'io',
+      'attempt to write a readonly database': 'readonly',
+      'unable to open database file': 'permission',
+    }
+    for (const [words, reason] of Object.entries(reasons))
+      expect(trouble(new Error(words), '/p').facts, words).toEqual({ path: '/p', reason })
+    for (const words of ['database is locked', 'database table is locked: entry', 'locking protocol'])
+      expect(isBusy(new Error(words)), words).toBe(true)
+    expect(isBusy(new Error('database disk image is malformed'))).toBe(false)
+    expect(trouble(new Error('who knows'), '/p').facts.reason).toBe('failed')
   })
 })
 

@@ -86,6 +86,21 @@ describe('a file that others may use is refused', () => {
     await filled(path)
   })
 
+  test("SQLite's own file beside it, unless it is empty: then it is made private", async () => {
+    using folder = new Folder()
+    const path = folder.file('log.db')
+    await filled(path)
+    for (const side of ['-wal', '-shm', '-journal']) {
+      writeFileSync(`${path}${side}`, 'x', { mode: 0o644 })
+      expect(await refused(path)).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'mode', path: `${path}${side}` } })
+      rmSync(`${path}${side}`)
+    }
+    writeFileSync(`${path}-wal`, '', { mode: 0o644 })
+    await using store = new FileStore({ path })
+    await store.open()
+    expect(statSync(`${path}-wal`).mode & 0o777).toBe(0o600)
+  })
+
   test.runIf(root)('that of another user, even by root, with the user to run as', async () => {
     using folder = new Folder()
     const path = folder.file('log.db')

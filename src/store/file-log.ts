@@ -7,7 +7,7 @@
 import { lstatSync, rmSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { type Clock, systemClock } from '../clock.ts'
-import { createPrivately, makeFolder, mustBePlain, mustBePrivate } from '../private-file.ts'
+import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate } from '../private-file.ts'
 import type { Appended, Entry, NotThere, Position, Read } from '../store.ts'
 import { FileDatabase } from './file-database.ts'
 import type { Engine, Row } from './file-engine.ts'
@@ -257,7 +257,8 @@ function size(entries: readonly Entry[]): number {
 
 /** The log and all that lies beside it: SQLite believes what it finds there. */
 function mustBeOurs(path: string): void {
-  for (const side of ['', '-wal', '-shm', '-journal', '-owner', '-head']) mustBePrivate(`${path}${side}`)
+  for (const side of ['', '-owner', '-head']) mustBePrivate(`${path}${side}`)
+  for (const side of ['-wal', '-shm', '-journal']) makePrivateIfEmpty(`${path}${side}`)
 }
 
 function exists(path: string): boolean {
