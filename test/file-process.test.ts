@@ -254,9 +254,16 @@ describe('several processes on one file', () => {
     await store.open()
     await append(store, 'a', START)
     for (const made of [join(folder.name, 'state'), join(folder.name, 'state', 'leasehold')]) expect(mode(made)).toBe('700')
-    const files = await readdir(join(folder.name, 'state', 'leasehold'))
-    expect(files.toSorted()).toEqual(['log.db', 'log.db-head', 'log.db-owner', 'log.db-shm', 'log.db-wal'])
-    for (const file of files) expect(mode(join(folder.name, 'state', 'leasehold', file))).toBe('600')
+    const whole = async () => {
+      const files = await readdir(join(folder.name, 'state', 'leasehold'))
+      expect(files.toSorted()).toEqual(['log.db', 'log.db-head', 'log.db-owner', 'log.db-shm', 'log.db-wal'])
+      for (const file of files) expect(mode(join(folder.name, 'state', 'leasehold', file))).toBe('600')
+    }
+    await whole()
+    await store[Symbol.asyncDispose]()
+    await using owner = new FileStore({ path, own: { name: 'owner' } })
+    await owner.open()
+    await whole()
   })
 
   test('a file taken away, or replaced, while it is in use is diverged for its users', async () => {

@@ -258,7 +258,7 @@ function size(entries: readonly Entry[]): number {
 /** The log and all that lies beside it: SQLite believes what it finds there. */
 function mustBeOurs(path: string): void {
   for (const side of ['', '-owner', '-head']) mustBePrivate(`${path}${side}`)
-  for (const side of ['-wal', '-shm', '-journal']) makePrivateIfEmpty(`${path}${side}`)
+  for (const side of ['-wal', '-shm', '-journal', '-owner-journal']) makePrivateIfEmpty(`${path}${side}`)
 }
 
 function exists(path: string): boolean {
