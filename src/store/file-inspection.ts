@@ -6,8 +6,21 @@
  * it. So the header is read first. Then a log that has a write-ahead file, and that no process has open, is read to its end over links in a
  * folder of its own, by a connection without the right to write: neither the log nor what lies beside it is touched.
  */
-import { closeSync, constants, copyFileSync, linkSync, lstatSync, mkdtempSync, openSync, readFileSync, readSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  linkSync,
+  lstatSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  rmSync,
+} from 'node:fs'
+import { basename, dirname, join } from 'node:path'
 import { type Clock, pause } from '../clock.ts'
 import type { Database, Engine, Value } from './file-engine.ts'
 import { Grip } from './file-grip.ts'
@@ -18,8 +31,10 @@ import { damaged, isBusy } from './file-trouble.ts'
 
 const MAGIC = 'SQLite format 3\0'
 const HEADER = 100
-/** Whoever keeps the file to itself for longer than this, and cannot be seen, uses it: an inspection is shorter. */
-const INSPECTION = 300
+/** Behind the path: the folder of a process that looks. */
+const LOOKING = '-look-'
+/** So often in a row the lock must be taken without such a folder to be that of a process which uses the log. */
+const CERTAIN = 3
 
 export interface Inspected {
   readonly path: string
@@ -27,6 +42,8 @@ export interface Inspected {
   readonly clock: Clock
   /** So many entries are known to have been acknowledged. */
   readonly acknowledged: number
+  /** How long, in ms, others are waited for. */
+  readonly patience: number
 }
 
 /** Throws what is wrong with a file whose header is ours. Says whether every page of it was looked at. */
@@ -38,50 +55,70 @@ export async function inspect(of: Inspected): Promise<'whole' | 'header'> {
     return 'header'
   }
   if ((wal ?? 0) === 0) return 'header'
-  const grip = await alone(of)
-  if (grip === undefined) return 'header' // the processes that use it have looked
-  try {
-    overLinks(of, db => verify(of, db))
-    return 'whole'
-  } finally {
-    grip.release()
-  }
+  return (await alone(of, folder => overLinks(of, folder, db => verify(of, db)))) ? 'whole' : 'header'
 }
 
-/** Waits until no other process looks at the file. Undefined when one has it open. */
-async function alone({ path, engine, clock }: Inspected): Promise<Pick<Grip, 'release'> | undefined> {
+/**
+ * Has `look` do its work while no process has the file open, in a folder that exists for as long as the work may take. False when processes
+ * have the file open: they have looked. One that looks itself has the lock as well, but also a folder, and it may yet refuse the file.
+ */
+async function alone({ path, engine, clock, patience }: Inspected, look: (folder: string) => void): Promise<boolean> {
   const began = clock.now()
-  for (;;) {
-    if (sizeOf(`${path}-owner`) === undefined) return openBy(path) === 'nobody' ? { release: () => {} } : undefined
-    const grip = new Grip(engine, `${path}-owner`, true)
+  for (let unseen = 0; ; ) {
+    const folder = mkdtempSync(`${path}${LOOKING}`)
     try {
-      grip.take()
-      return grip
-    } catch (error) {
-      grip.release()
-      if (!isBusy(error)) throw error
+      if (sizeOf(`${path}-owner`) === undefined) {
+        if (isOpen(path)) return false
+        look(folder)
+        return true
+      }
+      const grip = new Grip(engine, `${path}-owner`, true)
+      try {
+        grip.take()
+        look(folder)
+        return true
+      } catch (error) {
+        if (!isBusy(error)) throw error
+      } finally {
+        grip.release()
+      }
+    } finally {
+      rmSync(folder, { recursive: true, force: true })
     }
-    if (openBy(path) !== 'nobody' || clock.now() - began > INSPECTION) return undefined
+    unseen = othersLook(path) ? 0 : unseen + 1
+    // A process in another container cannot be seen.
+    if (isOpen(path) || unseen === CERTAIN || clock.now() - began > patience) return false
     await pause(clock, 5)
   }
 }
 
-/** Each connection has a lock on the database, or on the index of its write-ahead file. */
-function openBy(path: string): 'us' | 'others' | 'nobody' {
-  const found = [path, `${path}-shm`].map(file => lstatSync(file, { throwIfNoEntry: false })?.ino)
+function othersLook(path: string): boolean {
+  return readdirSync(dirname(path)).some(name => name.startsWith(`${basename(path)}${LOOKING}`))
+}
+
+/** Each connection to a log has a lock on the index of its write-ahead file. One that looks over links has an index of its own. */
+function isOpen(path: string): boolean {
+  return openBy([`${path}-shm`]) !== 'nobody'
+}
+
+/** Who has a lock on one of the files. */
+function openBy(files: readonly [...string[], index: string]): 'us' | 'others' | 'nobody' {
+  const found = files.map(file => lstatSync(file, { throwIfNoEntry: false })?.ino)
   let locks: string
+  let me: number
   try {
     locks = readFileSync('/proc/locks', 'latin1')
+    me = Number(readlinkSync('/proc/self')) // as this list knows us: it may be that of another pid namespace
   } catch {
     // No such list on this system. The index is removed with the last connection, unless that crashed.
-    return found[1] === undefined ? 'nobody' : 'us'
+    return found.at(-1) === undefined ? 'nobody' : 'us'
   }
   // 1: POSIX  ADVISORY  READ 12350 fe:00:10002488 128 128
   const pids = locks.split('\n').flatMap(line => {
     const [, pid, inode] = /\s(-?\d+) \w+:\w+:(\d+) /.exec(line) ?? []
     return found.includes(Number(inode)) ? [Number(pid)] : []
   })
-  return pids.includes(process.pid) ? 'us' : pids.length > 0 ? 'others' : 'nobody'
+  return pids.includes(me) ? 'us' : pids.length > 0 ? 'others' : 'nobody'
 }
 
 /**
@@ -89,7 +126,7 @@ function openBy(path: string): 'us' | 'others' | 'nobody' {
  * A file that this process has open is known to be ours, and to open and close it once more would release SQLite's locks on it.
  */
 export function readHeader(path: string, acknowledged: () => number): void {
-  if ((sizeOf(path) ?? 0) === 0 || openBy(path) === 'us') return
+  if ((sizeOf(path) ?? 0) === 0 || openBy([path, `${path}-shm`]) === 'us') return
   const header = Buffer.alloc(HEADER)
   const file = openSync(path, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0))
   let length: number
@@ -112,19 +149,14 @@ function pages(header: Buffer): number {
   return header.readUInt32BE(28)
 }
 
-function overLinks({ path, engine }: Inspected, look: (db: Database) => void): void {
-  const folder = mkdtempSync(`${path}-look-`)
+function overLinks({ path, engine }: Inspected, folder: string, look: (db: Database) => void): void {
+  const there = join(folder, 'log')
+  for (const side of ['', '-wal']) linkOrCopy(`${path}${side}`, `${there}${side}`)
+  const db = new engine.DatabaseSync(there, { timeout: 0, readOnly: true })
   try {
-    const there = join(folder, 'log')
-    for (const side of ['', '-wal']) linkOrCopy(`${path}${side}`, `${there}${side}`)
-    const db = new engine.DatabaseSync(there, { timeout: 0, readOnly: true })
-    try {
-      look(db)
-    } finally {
-      db.close()
-    }
+    look(db)
   } finally {
-    rmSync(folder, { recursive: true })
+    db.close()
   }
 }
 

@@ -62,7 +62,7 @@ export class FileLog {
       mustBePlain(path)
       readHeader(path, () => Witness.read(`${path}-head`))
       mustBeOurs(path)
-      const looked = await inspect({ path, engine, clock, acknowledged: Witness.read(`${path}-head`) })
+      const looked = await inspect({ path, engine, clock, patience, acknowledged: Witness.read(`${path}-head`) })
       this.#makeFile()
       const database = new FileDatabase({ path, engine, clock, patience })
       this.#database = database
