@@ -6,7 +6,7 @@
  * processes (`performance.now()` is not), which is what lets a file tell its next reader how old its entries are.
  */
 import { randomBytes } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { readFileSync, readlinkSync } from 'node:fs'
 import { uptime } from 'node:os'
 
 export interface Clock {
@@ -40,11 +40,33 @@ export interface Standing {
 /** `setTimeout` above 2^31-1 ms fires at once. */
 const LONGEST_TIMEOUT = 2_147_483_647
 
-function bootOfThisMachine(): string {
+/**
+ * Which boot, and how far the monotonic clock of our time namespace is from the machine's own. Namespaces with the same offset have the same
+ * clock, and so ages can be compared. Empty where the offset cannot be known.
+ */
+export function bootOfThisMachine(
+  read = (file: string) => readFileSync(file, 'utf8'),
+  link: (file: string) => string = readlinkSync,
+): string {
   try {
-    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+    const boot = read('/proc/sys/kernel/random/boot_id').trim()
+    const namespace = ifThere(() => link('/proc/self/ns/time'))
+    if (namespace === undefined) return boot // a system without such namespaces
+    // The file tells of the namespace that our children would be in.
+    if (namespace !== link('/proc/self/ns/time_for_children')) return ''
+    const [, seconds, nanos] = /^\s*(?:monotonic|1)\s+(-?\d+)\s+(\d+)/m.exec(read('/proc/self/timens_offsets')) ?? []
+    if (seconds === undefined) return ''
+    return Number(seconds) === 0 && Number(nanos) === 0 ? boot : `${boot} monotonic ${seconds}.${nanos!.padStart(9, '0')}`
   } catch {
     return ''
+  }
+}
+
+function ifThere<T>(look: () => T): T | undefined {
+  try {
+    return look()
+  } catch {
+    return undefined
   }
 }
 

@@ -1,6 +1,6 @@
 /** From a URL to leases: the one place that knows which stores and wires there are. */
-import { readFileSync } from 'node:fs'
-import { homedir } from 'node:os'
+import { lstatSync } from 'node:fs'
+import { homedir, networkInterfaces } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Clock, systemClock, whenAborted } from './clock.ts'
@@ -10,6 +10,7 @@ import { LEASES_OPTIONS, Leases, type LeasesOptions } from './leases.ts'
 import type { Lessor } from './lessor.ts'
 import { checkOptionNames } from './options.ts'
 import { startPacemaker } from './pacemaker-thread.ts'
+import { readPrivately } from './private-file.ts'
 import { Replica, type Survivor } from './replica/replica.ts'
 import { FileStore, type FileStoreOptions } from './store/file.ts'
 import { MemoryLog, MemoryStore } from './store/memory.ts'
@@ -58,7 +59,7 @@ export async function openHere(url: string, options: OpenOptions = {}): Promise<
     const server = ownerOf(error)
     if (server === undefined || wires[schemeOf(server.address) ?? ''] === undefined) throw error
     // Who may open the file may do everything, also while a server owns it.
-    const secret = operatorSecret(server.path)
+    const secret = operatorSecret(server)
     try {
       return await openHere(server.address, secret === undefined ? options : { ...options, apiKey: secret })
     } catch (cause) {
@@ -112,11 +113,40 @@ export function operatorFile(path: string): string {
   return `${path}-operator`
 }
 
-function operatorSecret(path: string): string | undefined {
+/** What every such secret looks like: nothing else is ever sent. */
+export const OPERATOR = /^lh_[\w-]{43}$/
+
+/**
+ * The secret for the server at `address`, which owns the file. Undefined when there is none, or when the address is not of this machine: a server
+ * that owns a file is. Throws when the secret could be another's.
+ */
+export function operatorSecret({ path, address }: { readonly path: string; readonly address: string }): string | undefined {
+  if (!isOfThisMachine(address)) return undefined
+  let secret: string
   try {
-    return readFileSync(operatorFile(path), 'utf8')
+    secret = readPrivately(operatorFile(path))
+  } catch (error) {
+    if (error instanceof LeaseError) throw error
+    return undefined // a server that keeps none
+  }
+  return OPERATOR.test(secret) ? secret : undefined
+}
+
+function isOfThisMachine(address: string): boolean {
+  const [, host = '', rest = ''] = /^[a-z]+:\/\/(\[[\da-f:.]+\]|[^/:]*)(.*)$/i.exec(address) ?? []
+  if (host === '') return isOurSocket(rest)
+  if (!/^(:\d+)?\/?$/.test(rest)) return false
+  const ip = host.replace(/^\[|\]$/g, '')
+  if (/^127(\.\d{1,3}){3}$|^::1$|^localhost$/i.test(ip)) return true
+  return Object.values(networkInterfaces()).some(found => found?.some(own => own.address === ip))
+}
+
+function isOurSocket(path: string): boolean {
+  try {
+    const found = lstatSync(decodeURIComponent(path))
+    return found.isSocket() && (process.getuid === undefined || found.uid === process.getuid())
   } catch {
-    return undefined // of another user, or a server that keeps none
+    return false
   }
 }
 

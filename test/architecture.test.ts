@@ -15,8 +15,15 @@ const rooms: readonly Room[] = [
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
   { room: 'web-clock.ts', may: ['type:clock.ts'] },
 
+  // What a file must be that decides who may do what, the same for stores, fences and secrets.
+  { room: 'private-file.ts', may: ['errors.ts', 'type:clock.ts'] },
+
   { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
-  { room: 'store/', may: ['store.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'], packages: 'drivers too' },
+  {
+    room: 'store/',
+    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    packages: 'drivers too',
+  },
 
   { room: 'prefixes.ts', may: ['kernel/name.ts'] },
   { room: 'lessor.ts', may: ['kernel/', 'type:store.ts', 'errors.ts'] },
@@ -36,6 +43,11 @@ const rooms: readonly Room[] = [
   // What a registration is, and who is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'recipe/registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
+  // A guard in a file is shared by processes: its lock is the one that the file store has.
+  {
+    room: 'recipe/fence.ts',
+    may: ['private-file.ts', 'store/file-engine.ts', 'store/file-grip.ts', 'store/file-trouble.ts', 'errors.ts', 'clock.ts'],
+  },
   { room: 'recipe/', may: ['type:kernel/', 'lessor.ts', 'lease.ts', 'leases.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   { room: 'wire/', may: ['web-clock.ts', 'recipe/registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },

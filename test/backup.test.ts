@@ -1,7 +1,8 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { createReadStream, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { expect, test, vi } from 'vitest'
+import { writeBackup } from '../src/cli/backup.ts'
 import { systemClock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import { Leases } from '../src/leases.ts'
@@ -189,5 +190,42 @@ test('a backup is taken while writes go on and snapshots fall due, and a reader 
     expect(kept.every(({ held }) => held)).toBe(true)
   } finally {
     rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+test('several backups into one file do not disturb each other, and a draft that is not its own is left alone', async () => {
+  const here = memory()
+  const { replica, leases } = await withLeases(here)
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-backup-'))
+  try {
+    const file = join(folder, 'backup')
+    const left = `${file}.${process.pid}.part` // of a process that was killed, and had our pid
+    writeFileSync(left, 'half of one')
+    let go = () => {}
+    const gate = new Promise<void>(resolve => {
+      go = resolve
+    })
+    async function* slowly(): AsyncGenerator<Uint8Array> {
+      const bytes = await bytesOf(replica.backup())
+      yield bytes.subarray(0, 10)
+      await gate
+      yield bytes.subarray(10)
+    }
+    async function* broken(): AsyncGenerator<Uint8Array> {
+      yield new Uint8Array(10)
+      throw new Error('the disk failed')
+    }
+    const first = writeBackup(file, slowly())
+    await expect(writeBackup(file, broken())).rejects.toThrow()
+    expect(await writeBackup(file, replica.backup())).toBeGreaterThan(100)
+    go()
+    await first
+    expect((await readBackup(createReadStream(file))).revision).toBe(replica.revision)
+    expect(readdirSync(folder).toSorted()).toEqual(['backup', basename(left)])
+    expect(readFileSync(left, 'utf8')).toBe('half of one')
+    expect(statSync(file).mode & 0o777).toBe(0o600)
+  } finally {
+    rmSync(folder, { recursive: true })
+    await leases[Symbol.asyncDispose]()
   }
 })

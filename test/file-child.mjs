@@ -2,6 +2,7 @@
 import { systemClock } from '../dist/clock.js'
 import { FileStore } from '../dist/store/file.js'
 import { loadEngine } from '../dist/store/file-engine.js'
+import { FileLog } from '../dist/store/file-log.js'
 
 let store
 let raw
@@ -18,6 +19,23 @@ const calls = {
     const answer = await store.append(new TextEncoder().encode(text), after)
     if (answer.position) after = answer.position
     return answer
+  },
+  /** How old each entry is, as seen here. */
+  async ages() {
+    const { entries } = await store.read({ index: 0, nonce: 0n })
+    return entries.map(entry => entry.age)
+  },
+  /** Keeps a snapshot of the first entry, and takes away what no reader can ask for. */
+  async keepAndTidy(path) {
+    const log = new FileLog({ path, engine: await loadEngine(), patience: 5_000 })
+    await log.open()
+    const { entries } = await log.read({ index: 0, nonce: 0n })
+    const { position } = entries[0]
+    const id = await log.beginSnapshot(position)
+    await log.putChunk(id, 0, new Uint8Array(10))
+    await log.keepSnapshot(id, position, 1)
+    await log.tidy()
+    await log.close()
   },
   /** Appends for ever, telling of each that was acknowledged. */
   async pour() {
@@ -39,6 +57,12 @@ const calls = {
     const { DatabaseSync } = await loadEngine()
     raw = new DatabaseSync(path, { timeout: 0 })
     raw.exec('begin immediate')
+  },
+  /** Has a file open as another program would. */
+  async hold(path, sql) {
+    const { DatabaseSync } = await loadEngine()
+    raw = new DatabaseSync(path, { timeout: 0 })
+    raw.exec(sql)
   },
   async endTransaction() {
     raw.exec('rollback')

@@ -1,4 +1,4 @@
-import { type ChildProcess, fork } from 'node:child_process'
+import { type ChildProcess, fork, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, statSync } from 'node:fs'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
@@ -183,6 +183,70 @@ describe('several processes on one file', () => {
     db.close()
   })
 
+  whereAble(
+    '-T',
+    '--monotonic',
+    '1000',
+  )('ages are not compared across time namespaces, in either direction', async () => {
+    await using folder = await Folder.make()
+    await using store = await folder.open()
+    const after = await append(store, 'here', START)
+    await using ahead = new Child(['unshare', '-T', '--monotonic', '1000', '--boottime', '1000'])
+    await using behind = new Child(['unshare', '-T', '--monotonic', '-20', '--boottime', '-20'])
+    await using same = new Child(['unshare', '-T'])
+    for (const child of [ahead, behind, same]) await child.ask('open', { path: folder.path })
+    await append(store, 'later', after)
+    await ahead.ask('append', 'ahead')
+    const [there, early, alike] = await Promise.all([ahead, behind, same].map(child => child.ask<number[]>('ages')))
+    expect([there![0], there![1], there![2]! >= 0]).toEqual([0, 0, true])
+    expect([early![0], early![1], early![2]]).toEqual([0, 0, 0])
+    expect([alike![0]! > 0, alike![2]]).toEqual([true, 0])
+    const read = await store.read(START)
+    if (read.kind !== 'entries') expect.fail(read.kind)
+    expect([read.entries[0]!.age > 0, read.entries[2]!.age]).toEqual([true, 0])
+    expect(there![2]).toBeLessThan(60_000)
+  })
+
+  whereAble(
+    '-p',
+    '-f',
+    '--mount-proc',
+  )('a process in another pid namespace takes nothing away from those that it cannot see', async () => {
+    await using folder = await Folder.make()
+    await using store = await folder.open()
+    const at = await append(store, 'b', await append(store, 'a', START))
+    await using other = new Child(['unshare', '-p', '-f', '--mount-proc'])
+    async function* bytes(): AsyncGenerator<Uint8Array> {
+      yield new Uint8Array(300_000).fill(1)
+      // Meanwhile another opens the log, keeps a snapshot of an earlier moment, and tidies up.
+      await other.ask('keepAndTidy', folder.path)
+      yield new Uint8Array(300_000).fill(2)
+    }
+    expect(await store.snapshot(at, bytes())).toBe('kept')
+    await store[Symbol.asyncDispose]()
+    await using later = await folder.open()
+    expect((await later.newest())?.position).toEqual(at)
+  })
+
+  test('a snapshot whose row was taken away while it was written is not put in force, and the log stays whole', async () => {
+    await using folder = await Folder.make()
+    await using store = await folder.open()
+    const at = await append(store, 'a', START)
+    const { DatabaseSync } = await loadEngine()
+    async function* bytes(): AsyncGenerator<Uint8Array> {
+      yield new Uint8Array(300_000).fill(1)
+      const db = new DatabaseSync(folder.path, { timeout: 1_000 })
+      db.exec('delete from snapshot')
+      db.close()
+    }
+    await expect(store.snapshot(at, bytes())).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await append(store, 'b', at)
+    await store[Symbol.asyncDispose]()
+    await using later = await folder.open()
+    expect(await later.newest()).toBeUndefined()
+    expect(await later.read(START)).toMatchObject({ entries: [{}, {}] })
+  })
+
   test('every file is for its user alone, and so is a folder made for it', async () => {
     await using folder = await Folder.make()
     const path = join(folder.name, 'state', 'leasehold', 'log.db')
@@ -190,9 +254,16 @@ describe('several processes on one file', () => {
     await store.open()
     await append(store, 'a', START)
     for (const made of [join(folder.name, 'state'), join(folder.name, 'state', 'leasehold')]) expect(mode(made)).toBe('700')
-    const files = await readdir(join(folder.name, 'state', 'leasehold'))
-    expect(files.toSorted()).toEqual(['log.db', 'log.db-head', 'log.db-owner', 'log.db-shm', 'log.db-wal'])
-    for (const file of files) expect(mode(join(folder.name, 'state', 'leasehold', file))).toBe('600')
+    const whole = async () => {
+      const files = await readdir(join(folder.name, 'state', 'leasehold'))
+      expect(files.toSorted()).toEqual(['log.db', 'log.db-head', 'log.db-owner', 'log.db-shm', 'log.db-wal'])
+      for (const file of files) expect(mode(join(folder.name, 'state', 'leasehold', file))).toBe('600')
+    }
+    await whole()
+    await store[Symbol.asyncDispose]()
+    await using owner = new FileStore({ path, own: { name: 'owner' } })
+    await owner.open()
+    await whole()
   })
 
   test('a file taken away, or replaced, while it is in use is diverged for its users', async () => {
@@ -242,9 +313,11 @@ class Child implements AsyncDisposable {
   readonly #asked = new Map<number, { resolve: (value: never) => void; reject: (error: unknown) => void }>()
   #id = 0
 
-  constructor() {
+  /** `under`: a command that runs it in a world of its own. */
+  constructor([command, ...args]: readonly string[] = []) {
     const file = fileURLToPath(new URL('./file-child.mjs', import.meta.url))
-    this.process = fork(file, { serialization: 'advanced', stdio: ['ignore', 'pipe', 'inherit', 'ipc'], execArgv: [] })
+    const world = command === undefined ? { execArgv: [] } : { execPath: command, execArgv: [...args, process.execPath] }
+    this.process = fork(file, { serialization: 'advanced', stdio: ['ignore', 'pipe', 'inherit', 'ipc'], ...world })
     this.process.on('message', ([id, done, value]: [number, boolean, never]) => {
       const asked = this.#asked.get(id)
       this.#asked.delete(id)
@@ -306,4 +379,11 @@ async function* one(chunk: Uint8Array): AsyncGenerator<Uint8Array> {
 
 function mode(path: string): string {
   return (statSync(path).mode & 0o777).toString(8)
+}
+
+/** Skips loudly where this process may make no such namespace. */
+function whereAble(...args: string[]): typeof test | typeof test.skip {
+  const able = spawnSync('unshare', [...args, 'true']).status === 0
+  if (!able) console.warn(`SKIPPED: unshare ${args.join(' ')} is not possible here`)
+  return able ? test : test.skip
 }

@@ -1,8 +1,11 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { createClient } from 'redis'
 import { describe, expect, test } from 'vitest'
@@ -18,12 +21,53 @@ import {
   PostgresGuard,
   setFenced,
 } from '../src/recipe/fence.ts'
+import { loadEngine } from '../src/store/file-engine.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { describeEngine, engine } from './engine.ts'
 
 function folder() {
   const path = mkdtempSync(join(tmpdir(), 'leasehold-fence-'))
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
+}
+
+interface GuardProcess {
+  ask(call: string, ...args: unknown[]): Promise<unknown>
+  send(request: unknown[]): void
+  /** Resolves when so many were acknowledged. */
+  heard(count: number): Promise<void>
+  readonly last: number
+  readonly gone: Promise<unknown>
+  kill(signal: NodeJS.Signals): void
+}
+
+/** Another process with a guard on the same file. */
+function guardProcess(path: string): GuardProcess {
+  const child = fork(fileURLToPath(new URL('./fence-child.mjs', import.meta.url)), [path], { execArgv: [] })
+  const tokens: number[] = []
+  let heard = () => {}
+  child.on('message', (message: { readonly token?: number }) => {
+    if (message.token !== undefined) tokens.push(message.token)
+    heard()
+  })
+  return {
+    async ask(...request) {
+      child.send(request)
+      return ((await once(child, 'message'))[0] as { answer: unknown }).answer
+    },
+    send: request => void child.send(request),
+    heard: count =>
+      new Promise(resolve => {
+        heard = () => {
+          if (tokens.length >= count) resolve()
+        }
+        heard()
+      }),
+    get last() {
+      return tokens.at(-1)!
+    },
+    gone: once(child, 'exit'),
+    kill: signal => void child.kill(signal),
+  }
 }
 
 async function refusesOlder(guard: Guard) {
@@ -43,6 +87,104 @@ test('in a file, which remembers over a restart', async () => {
   await refusesOlder(new FileGuard(path))
   await expect(new FileGuard(path).admit('a', 7)).rejects.toMatchObject({ code: 'STALE', facts: { highest: 179_471_282_160_801 } })
   await new FileGuard(path).admit('b', 2)
+})
+
+test('in a file that two guards share, neither admits what is older than the other has seen', async () => {
+  using here = folder()
+  const path = join(here.path, 'fence.json')
+  const [one, two] = [new FileGuard(path), new FileGuard(path)]
+  await one.admit('a', 5)
+  await two.admit('a', 9)
+  await expect(one.admit('a', 6)).rejects.toMatchObject({ code: 'STALE', facts: { highest: 9 } })
+  await two.admit('b', 1)
+  await one.admit('a', 10)
+  expect(new Map(JSON.parse(readFileSync(path, 'utf8')))).toEqual(
+    new Map([
+      ['a', 10],
+      ['b', 1],
+    ]),
+  ) // prettier-ignore
+})
+
+test('in a file that several processes share, tokens are admitted in one order, and the highest stays', { timeout: 60_000 }, async () => {
+  using here = folder()
+  const path = join(here.path, 'fence.json')
+  const children = [1, 2, 3].map(() => guardProcess(path))
+  const [first, second] = children as [GuardProcess, GuardProcess, GuardProcess]
+  try {
+    expect(await first.ask('admit', 'a', 5)).toBe('admitted')
+    expect(await second.ask('admit', 'a', 9)).toBe('admitted')
+    expect(await first.ask('admit', 'a', 6)).toBe('STALE')
+    expect(JSON.parse(readFileSync(path, 'utf8'))).toEqual([['a', 9]])
+    // Each writes what it was admitted with into a file of the resource, as a store behind the guard would.
+    const runs = await Promise.all(children.map(child => child.ask('race', 'b', join(here.path, 'written'), 60)))
+    const admitted = runs.flatMap(run => run as number[])
+    const written = readFileSync(join(here.path, 'written'), 'utf8').trim().split('\n').map(Number) // prettier-ignore
+    expect(admitted.length).toBeGreaterThan(0)
+    expect(Math.max(...admitted)).toBe(new Map<string, number>(JSON.parse(readFileSync(path, 'utf8'))).get('b'))
+    expect(written.toSorted((x, y) => x - y)).toEqual(admitted.toSorted((x, y) => x - y))
+  } finally {
+    for (const child of children) child.kill('SIGKILL')
+  }
+})
+
+test('a process that is killed inside the guard leaves no lock, and no half of a file', { timeout: 60_000 }, async () => {
+  using here = folder()
+  const path = join(here.path, 'fence.json')
+  const guard = new FileGuard(path)
+  let highest = 0
+  for (let round = 0; round < 5; round++) {
+    const child = guardProcess(path)
+    await child.ask('admit', 'warm', 1)
+    child.send(['pour', 'a', highest + 1])
+    await child.heard(5)
+    child.kill('SIGKILL')
+    await child.gone
+    const acknowledged = child.last
+    await guard.admit('b', round + 1)
+    highest = new Map<string, number>(JSON.parse(readFileSync(path, 'utf8'))).get('a')!
+    expect(highest).toBeGreaterThanOrEqual(acknowledged)
+    await expect(guard.admit('a', acknowledged - 1)).rejects.toMatchObject({ code: 'STALE' })
+  }
+})
+
+test('a process that stands still inside the guard is waited for, and then nobody is admitted', async () => {
+  using here = folder()
+  const path = join(here.path, 'fence.json')
+  await new FileGuard(path).admit('a', 5)
+  const { DatabaseSync } = await loadEngine()
+  const lock = new DatabaseSync(`${path}-lock`, { timeout: 0 })
+  lock.exec('begin exclusive')
+  await expect(new FileGuard(path, { patience: 50 }).admit('a', 6)).rejects.toMatchObject({
+    code: 'UNAVAILABLE',
+    facts: { reason: 'busy' },
+  })
+  lock.exec('rollback')
+  lock.close()
+  await new FileGuard(path, { patience: 50 }).admit('a', 6)
+})
+
+test('a file of tokens that is damaged, a link, or open to others admits nobody', async () => {
+  using here = folder()
+  const path = join(here.path, 'fence.json')
+  for (const text of ['', '[["a",', '{}', '[["a","5"]]', '[["a",-1]]']) {
+    writeFileSync(path, text, { mode: 0o600 })
+    await expect(new FileGuard(path).admit('a', 7)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged' } })
+    expect(readFileSync(path, 'utf8')).toBe(text)
+  }
+  rmSync(path)
+  await new FileGuard(path).admit('a', 7)
+  chmodSync(path, 0o644)
+  await expect(new FileGuard(path).admit('a', 8)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'mode' } })
+  rmSync(path)
+  writeFileSync(join(here.path, 'precious'), '[]', { mode: 0o600 })
+  for (const link of [path, `${path}-lock`, `${path}.new`]) {
+    rmSync(link, { force: true })
+    symlinkSync(join(here.path, 'precious'), link)
+    await new FileGuard(path).admit('a', 8).catch(error => expect(error).toMatchObject({ facts: { reason: 'link' } }))
+    rmSync(link, { force: true })
+    expect(readFileSync(join(here.path, 'precious'), 'utf8')).toBe('[]')
+  }
 })
 
 test('a file that cannot be written admits nobody', async () => {

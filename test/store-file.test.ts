@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import { readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { cp, mkdtemp, rename, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
+import { bootOfThisMachine } from '../src/clock.ts'
 import { Replica } from '../src/replica/replica.ts'
 import { FileStore } from '../src/store/file.ts'
 import { loadEngine } from '../src/store/file-engine.ts'
@@ -11,6 +13,7 @@ import { FileLog } from '../src/store/file-log.ts'
 import { decodeState, encodeState } from '../src/store/file-record.ts'
 import { START } from '../src/store.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
+import { type Accident, type OwnedFixture, ownedSuite } from '../src/testing/owned-suite.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 
 async function folder(): Promise<AsyncDisposable & { readonly path: string }> {
@@ -57,7 +60,64 @@ async function loseTail(path: string, count: number): Promise<void> {
   db.close()
 }
 
+/** The answer of the thread is never read; then the thread ends, as one does that crashes. */
+async function loseAnswer(path: string, thread: Worker, append: () => Promise<unknown>): Promise<void> {
+  const before = readFileSync(`${path}-head`)
+  thread.removeAllListeners('message')
+  const appending = append()
+  // Written when the append stands and its answer has left: the thread is outside SQLite then.
+  await expect.poll(() => readFileSync(`${path}-head`).equals(before), { timeout: 10_000 }).toBe(false)
+  await thread.terminate()
+  await appending
+}
+
+async function owned(): Promise<OwnedFixture> {
+  const { path, ...disposable } = await folder()
+  const threads: Worker[] = []
+  const note = (thread: Worker) => threads.push(thread)
+  process.on('worker', note)
+  let wal = Buffer.alloc(0)
+  const chance = new ManualClock({ seed: 38 })
+  const files = () => readdirSync(dirname(path)).toSorted()
+  const contents = async () =>
+    files()
+      .map(file => `${file} ${readFileSync(join(dirname(path), file)).toString('base64')}`)
+      .join('\n') // prettier-ignore
+  const accident = (name: string, happen: () => void): Accident => ({ name, happen: async () => happen(), contents })
+  const flip = (file: string) =>
+    accident(`a bit of ${file} flips`, () => {
+      const bytes = readFileSync(`${path}${file}`)
+      bytes[Math.floor(chance.random() * bytes.length)]! ^= 1 << Math.floor(chance.random() * 8)
+      writeFileSync(`${path}${file}`, bytes)
+    })
+  return {
+    owner: name => new FileStore({ path, own: { name } }),
+    loseAnswer: (_, append) => loseAnswer(path, threads.at(-1)!, append),
+    // SQLite has no locks on this file, so that to open and close it here releases none.
+    remember: async () => {
+      wal = readFileSync(`${path}-wal`)
+    },
+    accidents: [
+      accident('the write-ahead file of an earlier moment is put back', () => writeFileSync(`${path}-wal`, wal, { mode: 0o600 })),
+      accident('the database is emptied, the write-ahead file of an earlier moment put back', () => {
+        truncateSync(path, 0)
+        writeFileSync(`${path}-wal`, wal, { mode: 0o600 })
+      }),
+      accident('the database is emptied', () => truncateSync(path, 0)),
+      accident('the database is cut off', () => truncateSync(path, 3 * 4_096)),
+      ...Array.from({ length: 20 }, () => flip('')),
+      flip('-head'),
+    ],
+    async [Symbol.asyncDispose]() {
+      process.off('worker', note)
+      await disposable[Symbol.asyncDispose]()
+    },
+  }
+}
+
 describe('a store in a file', () => {
+  for (const { name, run } of ownedSuite(owned)) test(name, { timeout: 120_000 }, run)
+
   for (const { name, run } of storeSuite(fixture)) test(name, run)
 
   test('ages are known within one boot of the machine, and 0 in any other', async () => {
@@ -79,6 +139,33 @@ describe('a store in a file', () => {
     clock.reboot('')
     expect(await age()).toBe(0)
     await log.close()
+  })
+
+  test('a boot is another one where the monotonic clock is set off, and unknown where that cannot be known', () => {
+    const boot = (offsets: string, [now, children]: readonly (string | undefined)[] = ['time:[1]', 'time:[1]']) => {
+      const files: Record<string, string | undefined> = {
+        '/proc/sys/kernel/random/boot_id': 'monday\n',
+        '/proc/self/timens_offsets': offsets,
+        '/proc/self/ns/time': now,
+        '/proc/self/ns/time_for_children': children,
+      }
+      const read = (file: string) => {
+        const text = files[file]
+        if (text === undefined) throw new Error('ENOENT')
+        return text
+      }
+      return bootOfThisMachine(read, read)
+    }
+    const none = 'monotonic           0         0\nboottime            0         0\n'
+    expect(boot(none)).toBe('monday')
+    expect(boot(none, [undefined, undefined])).toBe('monday')
+    expect(boot('1 0 0\n7 0 0\n')).toBe('monday')
+    const other = boot('monotonic          5         70\nboottime            0         0\n')
+    expect(other).toBe('monday monotonic 5.000000070')
+    expect(boot('monotonic          5         70\n', ['time:[2]', 'time:[2]'])).toBe(other)
+    expect(boot('monotonic         -5          0\n')).toBe('monday monotonic -5.000000000')
+    expect(boot(none, ['time:[1]', 'time:[2]'])).toBe('')
+    expect(boot('what?')).toBe('')
   })
 
   test('one answer carries 1,000 entries and no more', async () => {

@@ -1,7 +1,10 @@
 import { describe, expect, test } from 'vitest'
+import { systemClock } from '../src/clock.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
-import { START } from '../src/store.ts'
+import { START, type Store } from '../src/store.ts'
+import { type AppendFault, FaultyStore } from '../src/testing/faulty-store.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
+import { type OwnedFixture, ownedSuite } from '../src/testing/owned-suite.ts'
 import { type StoreFixture, storeSuite } from '../src/testing/store-suite.ts'
 
 async function fixture(): Promise<StoreFixture> {
@@ -19,7 +22,29 @@ async function fixture(): Promise<StoreFixture> {
   }
 }
 
+/** Nothing is kept of it while no process has it open, so only answers can be lost. */
+async function owned(): Promise<OwnedFixture> {
+  const log = new MemoryLog()
+  const faults = new WeakMap<Store, { fault: AppendFault | undefined }>()
+  return {
+    owner(name) {
+      const script: { fault: AppendFault | undefined } = { fault: undefined }
+      const store = new FaultyStore(new MemoryStore({ log, own: { name } }), { clock: systemClock, append: () => script.fault })
+      faults.set(store, script)
+      return store
+    },
+    async loseAnswer(owner, append) {
+      faults.get(owner)!.fault = 'lost'
+      await append()
+    },
+    accidents: [],
+    [Symbol.asyncDispose]: async () => {},
+  }
+}
+
 describe('a store in memory', () => {
+  for (const { name, run } of ownedSuite(owned)) test(name, run)
+
   for (const { name, run } of storeSuite(fixture)) test(name, run)
 
   test('ages follow the clock of the log', async () => {

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { open, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
+import { systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { shown } from '../open.ts'
 import { readBackup } from '../replica/backup.ts'
@@ -18,7 +19,7 @@ export function backup(program: Command): void {
           throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} gives no backups: take it where the store is`)
         if (file === '-') return toStdout(lessor.backup({ signal }))
         const path = resolve(file)
-        const bytes = await toFile(path, lessor.backup({ signal }))
+        const bytes = await writeBackup(path, lessor.backup({ signal }))
         if (out.json) await out.data({ file: path, bytes })
         else out.note(`${path}: ${bytes} bytes`)
       })
@@ -30,11 +31,12 @@ async function toStdout(pieces: AsyncIterable<Uint8Array>): Promise<void> {
 }
 
 /** Under its name only when it is whole, was read back and is on the disk: what is there already is not lost to a backup that failed. */
-async function toFile(path: string, pieces: AsyncIterable<Uint8Array>): Promise<number> {
-  const draft = `${path}.${process.pid}.part`
+export async function writeBackup(path: string, pieces: AsyncIterable<Uint8Array>): Promise<number> {
+  // A name of its own: pids repeat, in containers most of all, and a draft that is there may be another's, who is still writing it.
+  const draft = `${path}.${systemClock.bits().toString(36)}.part`
+  const file = await open(draft, 'wx', 0o600)
   let bytes = 0
   try {
-    const file = await open(draft, 'wx', 0o600)
     try {
       async function* kept(): AsyncGenerator<Uint8Array> {
         for await (const piece of pieces) {

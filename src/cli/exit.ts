@@ -113,13 +113,24 @@ const LATE_ANSWER: Told = {
   next: 'Try again, with a longer --ttl if answers take so long.',
 }
 
+/** What is wrong with a file, by `facts.reason`: nothing runs there that could be reached. */
+const OF_FILES: Readonly<Record<string, Partial<Told>>> = {
+  permission: { exit: EXIT.permission, next: 'Run as the user who owns the file.' },
+  readonly: { exit: EXIT.permission, next: 'Run as the user who owns the file.' },
+  mode: { exit: EXIT.permission, next: 'Take the rights of others away, if what they could do there is no worry, and try again.' },
+  damaged: { next: 'Put the last backup into a new file: leasehold restore FILE --store file:NEW' },
+  full: { next: 'Make room on the disk, and try again.' },
+  io: { next: "See the system's log (dmesg), and try again." },
+  failed: { next: 'See the path and the disk, and try again.' },
+}
+
 /** The store is there and does not let us in: of what it says, only a person can change anything. */
 export function denial({ facts }: LeaseError): Partial<Told> | undefined {
   const { reason, path } = facts
-  if (path !== undefined)
-    return reason === 'permission' || reason === 'readonly'
-      ? { exit: EXIT.permission, next: 'Run as the user who owns the file.' }
-      : undefined
+  if (path !== undefined) {
+    const told = OF_FILES[String(reason)]
+    return told?.exit === EXIT.permission ? told : undefined // the others may pass
+  }
   if (!['permission', 'credentials', 'password', 'user'].includes(reason as string)) return undefined
   return {
     exit: EXIT.permission,
@@ -132,7 +143,8 @@ export function failureOf(error: unknown): Failure {
   if (error instanceof CommandFailure) return error.failure
   if (error instanceof LeaseError) {
     const { code, message: happened, facts } = error
-    const told = { ...TOLD[code], ...denial(error), ...(facts.cause === 'late-answer' && LATE_ANSWER) }
+    const ofFile = facts.path !== undefined && OF_FILES[String(facts.reason)]
+    const told = { ...TOLD[code], ...ofFile, ...denial(error), ...(facts.cause === 'late-answer' && LATE_ANSWER) }
     const { resource } = facts
     return { code, happened, facts, ...told, next: typeof resource === 'string' ? told.next.replace('NAME', resource) : told.next }
   }

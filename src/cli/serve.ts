@@ -4,7 +4,7 @@
  * Whoever may open the data file may do everything, and must be able to while a server owns it: so the server keeps a secret beside the file,
  * readable by its user alone, and commands that are led from the file to the server show it (open.ts).
  */
-import { lstatSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { isatty } from 'node:tty'
@@ -12,7 +12,8 @@ import type { Command } from 'commander'
 import { systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { Following } from '../following.ts'
-import { openHere, operatorFile, pathOf, replicaOn, shown, storeOf } from '../open.ts'
+import { OPERATOR, openHere, operatorFile, pathOf, replicaOn, shown, storeOf } from '../open.ts'
+import { readPrivately } from '../private-file.ts'
 import { Replica } from '../replica/replica.ts'
 import type { RegistryOptions } from '../server/registry/doors.ts'
 import { newSecret } from '../server/secret.ts'
@@ -334,10 +335,11 @@ function stopping(): { readonly asked: Promise<undefined>; now(): void; end(): v
  */
 function operatorBeside(path: string): string {
   const file = operatorFile(path)
-  const there = lstatSync(file, { throwIfNoEntry: false })
-  if (there?.isFile() && (there.mode & 0o077) === 0 && (process.getuid === undefined || there.uid === process.getuid())) {
-    const secret = readFileSync(file, 'utf8')
-    if (/^lh_[\w-]{43}$/.test(secret)) return secret
+  try {
+    const secret = readPrivately(file)
+    if (OPERATOR.test(secret)) return secret
+  } catch (error) {
+    if (!(error instanceof LeaseError) && (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
   }
   rmSync(file, { force: true })
   const secret = newSecret(systemClock)

@@ -5,10 +5,15 @@
  * and remember where the write happens, in the same transaction, script or queue. Fencing is for exclusive resources: holders of shared
  * grants have tokens too, and a younger one must not lock out its elders.
  */
-import { closeSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs'
+import { closeSync, constants, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { dirname } from 'node:path'
+import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
+import { createPrivately, mustBePrivate, openPrivately, readPrivately } from '../private-file.ts'
+import { type Engine, loadEngine } from '../store/file-engine.ts'
+import { Grip } from '../store/file-grip.ts'
+import { isBusy } from '../store/file-trouble.ts'
 
 /** Remembers the highest token of each resource. Refuses an older one with `STALE`; the same one again is welcome. */
 export interface Guard {
@@ -46,60 +51,150 @@ export class MemoryGuard implements Guard {
   }
 }
 
-/** For a resource that outlives this process: what was seen is in a file, synced before anyone is admitted. One process at a time. */
+/** Node's own SQLite warns on the standard error of the program that it is experimental; the one from npm comes first here. */
+const ENGINES = ['@photostructure/sqlite', 'node:sqlite']
+
+export interface FileGuardOptions {
+  /** How long, in ms, another process may be inside the guard before we give up; 5 s. */
+  readonly patience?: number
+  readonly clock?: Clock
+}
+
+/**
+ * For a resource that outlives this process: what was seen is in a file, synced before a token is admitted. Any number of processes of one
+ * machine may share the file: each reads it anew under a lock, on `PATH-lock`, that ends with the process which holds it. Needs SQLite, as
+ * `file:` does. Never remove `PATH-lock` while a process uses the guard.
+ */
 export class FileGuard implements Guard {
   readonly #path: string
-  readonly #memory: MemoryGuard
+  readonly #patience: number
+  readonly #clock: Clock
+  #engine: Promise<Engine> | undefined
+  /** One at a time: what waits for the lock within this process does not ask the disk. */
+  #last: Promise<void> = Promise.resolve()
+  /** What is known to be on the disk. A process may have been killed before it had synced what we read. */
+  #synced: string | undefined
   #broken: unknown
 
-  constructor(path: string) {
+  constructor(path: string, { patience = 5_000, clock = systemClock }: FileGuardOptions = {}) {
     this.#path = path
-    this.#memory = new MemoryGuard(readTokens(path))
+    this.#patience = patience
+    this.#clock = clock
   }
 
-  async admit(resource: string, token: number): Promise<void> {
+  admit(resource: string, token: number): Promise<void> {
+    const admitted = this.#last.then(() => this.#locked(() => this.#admit(resource, token)))
+    this.#last = admitted.catch(() => {})
+    return admitted
+  }
+
+  #admit(resource: string, token: number): void {
     // What was remembered and not written could be forgotten by a restart: then an older token would pass.
     if (this.#broken !== undefined) throw this.#broken
-    const before = JSON.stringify([...this.#memory.entries()])
-    await this.#memory.admit(resource, token)
-    const after = JSON.stringify([...this.#memory.entries()])
-    if (after === before) return
+    mustBeToken(resource, token)
+    const text = read(this.#path)
+    const tokens = new Map(text === undefined ? [] : tokensIn(this.#path, text))
+    const highest = tokens.get(resource)
+    if (highest !== undefined && token < highest) throw stale(resource, token, highest)
+    const after = JSON.stringify([...tokens.set(resource, token)])
+    if (after === text && after === this.#synced) return
     try {
-      writeDurably(this.#path, after)
+      if (after === text) syncInPlace(this.#path)
+      else writeDurably(this.#path, after)
+      this.#synced = after
     } catch (error) {
-      this.#broken = new LeaseError('UNAVAILABLE', `${this.#path} cannot be written: nobody is admitted any more`, { cause: error })
+      this.#broken = new LeaseError('UNAVAILABLE', `${this.#path} cannot be written: no token is admitted any more`, { cause: error })
       throw this.#broken
+    }
+  }
+
+  async #locked(work: () => void): Promise<void> {
+    this.#engine ??= loadEngine(ENGINES)
+    const engine = await this.#engine
+    const began = this.#clock.now()
+    for (let tries = 0; ; tries++) {
+      const grip = this.#grip(engine)
+      try {
+        grip.take()
+        return work()
+      } catch (error) {
+        if (!isBusy(error)) throw error
+      } finally {
+        grip.release()
+      }
+      const waited = this.#clock.now() - began
+      if (waited >= this.#patience)
+        throw new LeaseError('UNAVAILABLE', `waited ${Math.round(waited)} ms for another process to leave the guard of ${this.#path}`, {
+          facts: { path: this.#path, reason: 'busy' },
+        })
+      await pause(this.#clock, tries < 20 ? 1 : 10, undefined, { ref: true })
+    }
+  }
+
+  #grip(engine: Engine): Grip {
+    const path = `${this.#path}-lock`
+    try {
+      if (mustBePrivate(path) === undefined) createPrivately(path, this.#clock)
+      return new Grip(engine, path, true)
+    } catch (error) {
+      if (error instanceof LeaseError) throw error
+      throw new LeaseError('UNAVAILABLE', `${path} cannot be opened: no token is admitted`, { cause: error, facts: { path } })
     }
   }
 }
 
-function readTokens(path: string): [string, number][] {
-  let text: string
+function read(path: string): string | undefined {
   try {
-    text = readFileSync(path, 'utf8')
+    return readPrivately(path)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
-    throw error
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    if (error instanceof LeaseError) throw error
+    throw new LeaseError('UNAVAILABLE', `${path} cannot be read: no token is admitted`, { cause: error, facts: { path } })
   }
-  return JSON.parse(text)
 }
 
-/** The old file or the new one, never half of it. */
+function tokensIn(path: string, text: string): [string, number][] {
+  try {
+    const tokens: unknown = JSON.parse(text)
+    if (Array.isArray(tokens) && tokens.every(isSeen)) return tokens as [string, number][]
+  } catch {
+    // said below
+  }
+  throw new LeaseError('UNAVAILABLE', `${path} is damaged, and was left as it is: no token is admitted. Restore it from a backup`, {
+    facts: { path, reason: 'damaged' },
+  })
+}
+
+function isSeen(pair: unknown): boolean {
+  return Array.isArray(pair) && pair.length === 2 && typeof pair[0] === 'string' && Number.isSafeInteger(pair[1]) && pair[1] > 0
+}
+
+/** The old file or the new one, never half of it. Under the lock, so a draft that is there was left by a process that was killed. */
 function writeDurably(path: string, text: string): void {
   const draft = `${path}.new`
-  const file = openSync(draft, 'w', 0o600)
+  rmSync(draft, { force: true })
+  const file = openPrivately(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL)
   try {
-    writeSync(file, text)
+    writeFileSync(file, text)
     fsyncSync(file)
   } finally {
     closeSync(file)
   }
   renameSync(draft, path)
-  const folder = openSync(dirname(path), 'r')
+  sync(dirname(path))
+}
+
+function syncInPlace(path: string): void {
+  sync(path)
+  sync(dirname(path))
+}
+
+function sync(path: string): void {
+  const file = openSync(path, 'r')
   try {
-    fsyncSync(folder)
+    fsyncSync(file)
   } finally {
-    closeSync(folder)
+    closeSync(file)
   }
 }
 

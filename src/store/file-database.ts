@@ -10,18 +10,8 @@ import { LeaseError } from '../errors.ts'
 import { START } from '../store.ts'
 import type { Database, Engine, Statement } from './file-engine.ts'
 import { decodeState, encodeState, type State } from './file-record.ts'
+import { APPLICATION, type Described, recognize, SCHEMA, TABLES, VERSION } from './file-schema.ts'
 import { damaged, isBusy, stuck, trouble } from './file-trouble.ts'
-
-const APPLICATION = 0x4c656173 // 'Leas'
-const VERSION = 1
-const SCHEMA = [
-  'CREATE TABLE state (one INTEGER PRIMARY KEY, bytes BLOB NOT NULL)',
-  'CREATE TABLE entry (idx INTEGER PRIMARY KEY, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, bytes BLOB NOT NULL, sum INTEGER NOT NULL)',
-  // Complete once it has no writer any more.
-  'CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, idx INTEGER NOT NULL, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, chunks INTEGER NOT NULL, writer INTEGER NOT NULL, sum INTEGER NOT NULL)',
-  'CREATE TABLE chunk (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL, sum INTEGER NOT NULL)',
-  'CREATE TABLE user (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, started TEXT NOT NULL, boot TEXT NOT NULL, host TEXT NOT NULL, name TEXT NOT NULL, since INTEGER NOT NULL, address TEXT NOT NULL)',
-]
 
 export interface FileDatabaseOptions {
   readonly path: string
@@ -53,24 +43,20 @@ export class FileDatabase {
   /** Is it ours, of a version we know, and as we made it? An empty file becomes ours, unless so many entries were `acknowledged`. */
   recognize(acknowledged: number): Promise<void> {
     return this.#patiently(() => {
-      if (this.#pragma('application_id') === 0 && this.#pragma('user_version') === 0 && this.#tables().length === 0) {
-        if (acknowledged > 0) throw damaged(this.path, `it is empty, though ${acknowledged} entries were acknowledged`)
-        this.#create()
-      }
-      const facts = { path: this.path }
-      if (this.#pragma('application_id') !== APPLICATION) {
-        const message = `${this.path} is a database of another program: name another file`
-        throw new LeaseError('INVALID', message, { facts: { ...facts, reason: 'foreign' } })
-      }
-      const version = this.#pragma('user_version') as number
-      if (version > VERSION) {
-        const message = `${this.path} was written by a newer Leasehold (format ${version}; this one knows ${VERSION}): use that one`
-        throw new LeaseError('UNSUPPORTED', message, { facts: { ...facts, reason: 'newer', version } })
-      }
-      if (version < VERSION || this.#pragma('auto_vacuum') !== 0 || this.#tables().join() !== SCHEMA.join()) {
-        throw damaged(this.path, 'its tables are not those that were made')
-      }
+      if (recognize(this.path, this.#described(), acknowledged) === 'empty') this.#create()
+      recognize(this.path, this.#described(), acknowledged)
       this.#db.exec('pragma journal_mode = wal; pragma synchronous = full')
+    })
+  }
+
+  /**
+   * Throws when a page is damaged, or on the list of free pages though it is in use: SQLite would give it out again, and overwrite what was
+   * acknowledged. Reads every page that is in use, as much as a replica that opens the log reads.
+   */
+  checkPages(): Promise<void> {
+    return this.#patiently(() => {
+      const wrong = this.#pragma('quick_check(1)')
+      if (wrong !== 'ok') throw damaged(this.path, String(wrong))
     })
   }
 
@@ -152,9 +138,9 @@ export class FileDatabase {
     this.#db.close()
   }
 
+  /** Before it becomes a log with a write-ahead file, so that the file itself says whose it is, whenever we crash. */
   #create(): void {
-    this.#db.exec('pragma journal_mode = wal')
-    this.#db.exec('begin immediate')
+    this.#db.exec('begin exclusive')
     try {
       if (this.#tables().length === 0) {
         for (const table of SCHEMA) this.#db.exec(table)
@@ -169,12 +155,22 @@ export class FileDatabase {
     }
   }
 
+  #described(): Described {
+    const number = (name: string) => Number(this.#pragma(name))
+    return {
+      application: number('application_id'),
+      version: number('user_version'),
+      vacuum: number('auto_vacuum'),
+      tables: this.#tables(),
+    }
+  }
+
   #pragma(name: string): unknown {
     return Object.values(this.#db.prepare(`pragma ${name}`).get() as object)[0]
   }
 
   #tables(): string[] {
-    const made = this.#db.prepare("select sql from sqlite_master where name not like 'sqlite_%' order by rowid").all()
+    const made = this.#db.prepare(TABLES).all()
     return (made as { sql: string }[]).map(({ sql }) => sql)
   }
 

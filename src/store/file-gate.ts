@@ -8,7 +8,7 @@
  * Not promised: anything when the thread that uses the store is itself a worker and ended from outside (`worker.terminate()`): nothing of ours
  * is asked then. Dispose of the store first.
  */
-import type { Database, Engine, Statement, Value } from './file-engine.ts'
+import type { Database, DatabaseOptions, Engine, Statement, Value } from './file-engine.ts'
 
 const [FREE, TAKEN, WANTED] = [0, 1, 2]
 /** A disk that hangs: Node itself waits for the thread then. */
@@ -62,7 +62,7 @@ export function gated({ DatabaseSync }: Engine, gate: Gate): Engine {
     DatabaseSync: class implements Database {
       readonly #inner: Database
 
-      constructor(path: string, options: { readonly timeout: number }) {
+      constructor(path: string, options: DatabaseOptions) {
         this.#inner = through(() => new DatabaseSync(path, options))
       }
 
@@ -72,6 +72,10 @@ export function gated({ DatabaseSync }: Engine, gate: Gate): Engine {
 
       prepare(sql: string): Statement {
         return statement(through(() => this.#inner.prepare(sql)))
+      }
+
+      function(...args: Parameters<Database['function']>): void {
+        through(() => this.#inner.function(...args))
       }
 
       close(): void {

@@ -17,8 +17,8 @@ export class Grip {
 
   /** Throws what SQLite throws when it is busy: someone else's grip excludes ours. */
   take(): void {
-    // Without a journal: there is never anything to roll back.
-    if (this.#own) return this.#side.exec('pragma journal_mode = off; begin exclusive')
+    // Without a journal on the disk: there is never anything to roll back. `off` is ignored by an engine that defends its files.
+    if (this.#own) return this.#side.exec('pragma journal_mode = memory; begin exclusive')
     this.#side.exec('begin')
     try {
       this.#side.prepare('select count(*) from sqlite_master').get() // takes the lock, and keeps it until the transaction ends

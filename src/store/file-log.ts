@@ -4,15 +4,17 @@
  * Every row that decides anything carries a checksum, checked whenever it is read, and entries must follow each other without a gap up to
  * the head that the state names. What is found damaged is refused and left as it is.
  */
-import { copyFileSync, rmSync, statSync } from 'node:fs'
+import { lstatSync, rmSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { type Clock, systemClock } from '../clock.ts'
-import { LeaseError } from '../errors.ts'
+import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate } from '../private-file.ts'
 import type { Appended, Entry, NotThere, Position, Read } from '../store.ts'
 import { FileDatabase } from './file-database.ts'
-import { createPrivately, type Engine, type Row } from './file-engine.ts'
+import type { Engine, Row } from './file-engine.ts'
+import { inspect, readHeader } from './file-inspection.ts'
 import { age, type Stamp, type State, signed, stamp, sumOfEntry, unsigned } from './file-record.ts'
 import { type KeptSnapshot, Snapshots } from './file-snapshots.ts'
-import { damaged, trouble } from './file-trouble.ts'
+import { damaged, trouble, untouched } from './file-trouble.ts'
 import { type Owning, Users } from './file-users.ts'
 import { Witness } from './file-witness.ts'
 
@@ -56,23 +58,32 @@ export class FileLog {
   async open(): Promise<{ head: Position; snapshot: KeptSnapshot | undefined }> {
     const [path, engine, clock, patience] = [this.#path, this.#engine, this.#clock, this.#patience]
     try {
-      this.#makeFiles()
-      this.#witness = new Witness(`${path}-head`)
+      makeFolder(dirname(path))
+      mustBePlain(path)
+      readHeader(path, () => Witness.read(`${path}-head`))
+      mustBeOurs(path)
+      const looked = await inspect({ path, engine, clock, patience, acknowledged: Witness.read(`${path}-head`) })
+      this.#makeFile()
       const database = new FileDatabase({ path, engine, clock, patience })
       this.#database = database
-      await database.recognize(this.#witness.read())
+      await database.recognize(Witness.read(`${path}-head`))
+      // From here on it is known to be ours.
+      if (mustBePrivate(`${path}-owner`) === undefined) createPrivately(`${path}-owner`, clock)
       const users = new Users(database, engine, clock, this.#own)
       this.#users = users
       this.#snapshots = new Snapshots({ database, clock, locate: (at, state) => this.#locate(at, state) })
       await users.enter(patience)
-      return await database.write(() => {
-        this.#examine(database.state())
+      if (looked === 'header' && (await database.read(() => users.first()))) await database.checkPages()
+      const opened = await database.write(() => {
+        this.#examine(database.state(), Witness.read(`${path}-head`))
         this.#epoch = users.register()
         const state = database.state()
         return { head: state.head, snapshot: this.#snapshots.newest(state) }
       })
+      this.#witness = new Witness(`${path}-head`)
+      return opened
     } catch (error) {
-      const said = trouble(error, path) // before we let go: it may name who holds what
+      const said = untouched(trouble(error, path)) // before we let go: it may name who holds what
       this.#letGo()
       throw said
     }
@@ -161,26 +172,17 @@ export class FileLog {
     this.#witness = this.#users = undefined
   }
 
-  #makeFiles(): void {
+  #makeFile(): void {
     const path = this.#path
-    if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) {
-      throw new LeaseError('INVALID', `${path} is a folder: name a file in it`, { facts: { path, reason: 'folder' } })
-    }
-    if (!exists(path)) {
-      rmSync(`${path}-head`, { force: true }) // it speaks of a log that was taken away
-      createPrivately(path, this.#clock)
-    }
-    if (!exists(`${path}-owner`)) createPrivately(`${path}-owner`, this.#clock)
+    if (exists(path)) return
+    rmSync(`${path}-head`, { force: true }) // it speaks of a log that was taken away
+    createPrivately(path, this.#clock)
   }
 
   /** Nothing that was acknowledged is missing from the end. */
-  #examine({ head, floor }: State): void {
-    const acknowledged = this.#witness!.read()
+  #examine({ head, floor }: State, acknowledged: number): void {
     const whole = head.index === floor.index || this.#nonceAt(head.index) === head.nonce
     if (whole && acknowledged <= head.index) return
-    // Closing the file would tidy away what is left in there for an expert to see.
-    const [wal, copy] = [`${this.#path}-wal`, `${this.#path}-wal-damaged`]
-    if (exists(wal) && !exists(copy)) copyFileSync(wal, copy)
     throw damaged(
       this.#path,
       whole ? `it ends at ${head.index}, though ${acknowledged} was acknowledged` : `entry ${head.index} is another`,
@@ -253,6 +255,12 @@ function size(entries: readonly Entry[]): number {
   return entries.reduce((sum, { bytes }) => sum + bytes.length, 0)
 }
 
+/** The log and all that lies beside it: SQLite believes what it finds there. */
+function mustBeOurs(path: string): void {
+  for (const side of ['', '-owner', '-head']) mustBePrivate(`${path}${side}`)
+  for (const side of ['-wal', '-shm', '-journal', '-owner-journal']) makePrivateIfEmpty(`${path}${side}`)
+}
+
 function exists(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false }) !== undefined
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined
 }

@@ -1,5 +1,5 @@
 /** Other processes of this machine, as /proc tells of them. Only for naming them to people: what decides is the lock they hold. */
-import { readFileSync, statSync } from 'node:fs'
+import { readFileSync, readlinkSync, statSync } from 'node:fs'
 
 export interface Started {
   readonly pid: number
@@ -18,6 +18,19 @@ export function alive({ pid, started }: Started): boolean {
     return true
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
+
+/** The one that the machine was booted with. */
+const FIRST_PID_NAMESPACE = 'pid:[4026531836]'
+
+/** In which namespace our pids mean something; empty for the machine's own, and where there are none. */
+export function pidNamespace(): string {
+  try {
+    const name = readlinkSync('/proc/self/ns/pid')
+    return name === FIRST_PID_NAMESPACE ? '' : name
+  } catch {
+    return ''
   }
 }
 

@@ -8,7 +8,7 @@ import { age, type State, signed, stamp, sumOfChunk, sumOfSnapshot, unsigned } f
 import { damaged } from './file-trouble.ts'
 
 /** A chunk's id is its snapshot's and its own number in one, so that a snapshot is a range. */
-const CHUNKS = 1_000_000
+export const CHUNKS = 1_000_000
 /** Rows taken away at a time: nobody waits long behind us. */
 const ENTRIES_AT_ONCE = 100
 const CHUNKS_AT_ONCE = 16
@@ -59,12 +59,11 @@ export class Snapshots {
   async keep(id: number, at: Position, chunks: number): Promise<'kept' | 'older'> {
     const answer = await this.#database.write(() => {
       if (this.#outdated(at)) return 'older' // another was quicker
-      if (this.#written(id) !== chunks) {
-        throw new LeaseError('UNAVAILABLE', `the snapshot of ${at.index} was taken away while it was written: write it again`)
-      }
+      if (this.#written(id) !== chunks) throw takenAway(at)
       const now = stamp(this.#clock)
       const update = this.#database.sql('update snapshot set boot = ?, stamp = ?, chunks = ?, writer = 0, sum = ? where id = ?')
-      update.run(now.boot, now.at, chunks, sumOfSnapshot(id, at, now, chunks), id)
+      // Its parts may still be there when the row is gone. A state that names a snapshot which is not there would be damaged.
+      if (Number(update.run(now.boot, now.at, chunks, sumOfSnapshot(id, at, now, chunks), id).changes) !== 1) throw takenAway(at)
       const state = this.#database.state()
       this.#database.save({ ...state, snapshot: id, floor: this.newest(state)?.position ?? state.floor })
       return 'kept'
@@ -140,4 +139,8 @@ export class Snapshots {
     const select = this.#database.sql('select count(*) there from chunk where id >= ? and id < ?')
     return Number((select.get(id * CHUNKS, (id + 1) * CHUNKS) as { there: bigint }).there)
   }
+}
+
+function takenAway({ index }: Position): LeaseError {
+  return new LeaseError('UNAVAILABLE', `the snapshot of ${index} was taken away while it was written: write it again`)
 }

@@ -48,9 +48,16 @@ export function damaged(
 ): LeaseError {
   return new LeaseError(
     code,
-    `${path} is damaged: ${what}. It was left as it is. Restore it from a backup, or move it away together with ${path}-* to begin anew`,
+    `${path} is damaged: ${what}. Restore it from a backup, or move it away together with ${path}-* to begin anew`,
     { cause, facts: { path, reason: 'damaged' } },
   )
+}
+
+/** Damage that was found before anything was written. */
+export function untouched(error: LeaseError): LeaseError {
+  const { code, message, facts, cause } = error
+  if (facts.reason !== 'damaged') return error
+  return new LeaseError(code, message.replace('. Restore it', '. It was left as it is. Restore it'), { cause, facts })
 }
 
 /** Names who has kept the file locked for `ms`. */
@@ -70,9 +77,32 @@ export function stuck(path: string, ms: number): LeaseError {
 }
 
 /** What the operating system says before SQLite gets to see the file. */
-const ofSystem: Record<string, number> = { EACCES: CANTOPEN, EPERM: CANTOPEN, ENOTDIR: CANTOPEN, EROFS: READONLY, ENOSPC: FULL, EIO: IOERR }
+const ofSystem: Record<string, number> = {
+  EACCES: CANTOPEN,
+  EPERM: CANTOPEN,
+  ENOTDIR: CANTOPEN,
+  ENOENT: CANTOPEN,
+  EROFS: READONLY,
+  ENOSPC: FULL,
+  EIO: IOERR,
+}
+
+/** What SQLite says of each code, where a driver leaves the code out: the one from npm does so when it reads several rows. */
+const ofWords: readonly (readonly [words: RegExp, code: number])[] = [
+  [/^database( table| schema)? is locked/, BUSY],
+  [/^locking protocol/, PROTOCOL],
+  [/^attempt to write a readonly database/, READONLY],
+  [/^disk I\/O error/, IOERR],
+  [/^database disk image is malformed|^malformed database schema/, CORRUPT],
+  [/^database or disk is full/, FULL],
+  [/^unable to open database file/, CANTOPEN],
+  [/^constraint failed|constraint failed:/, CONSTRAINT],
+  [/^file is not a database/, NOTADB],
+  [/^no such (table|column)|^SQL logic error/, ERROR],
+]
 
 function resultCode(error: unknown): number {
-  const { errcode, code } = error as { readonly errcode?: number; readonly code?: string }
-  return typeof errcode === 'number' ? errcode & 0xff : (ofSystem[code ?? ''] ?? -1)
+  const { errcode, code, message = '' } = error as { readonly errcode?: number; readonly code?: string; readonly message?: string }
+  if (typeof errcode === 'number') return errcode & 0xff
+  return ofSystem[code ?? ''] ?? ofWords.find(([words]) => words.test(message))?.[1] ?? -1
 }

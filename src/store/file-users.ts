@@ -9,7 +9,7 @@ import { LeaseError } from '../errors.ts'
 import type { FileDatabase } from './file-database.ts'
 import type { Engine, Row, Statement } from './file-engine.ts'
 import { Grip } from './file-grip.ts'
-import { alive, describe, stopped, thisProcess } from './file-process.ts'
+import { alive, describe, pidNamespace, stopped, thisProcess } from './file-process.ts'
 import { isBusy } from './file-trouble.ts'
 
 export interface Owning {
@@ -68,12 +68,14 @@ export class Users {
    * lost its grip: either way its epoch ends here.
    */
   register(): number {
-    for (const user of this.#all()) if (!this.#lives(user)) this.#sql('delete from user where id = ?').run(user.id)
+    // An owner is alone. Of a process in another container a shared user cannot know whether it lives, and a snapshot that it writes would be
+    // taken away together with its row.
+    for (const user of this.#all()) if (this.#own || this.#lives(user) === 'no') this.#sql('delete from user where id = ?').run(user.id)
     const { pid, started } = thisProcess()
     const { name = '', address = '' } = this.#own ?? {}
     const insert = this.#sql('insert into user (pid, started, boot, host, name, since, address) values (?, ?, ?, ?, ?, ?, ?)')
     const since = Math.floor(this.#clock.wall())
-    this.#me = Number(insert.run(pid, started, this.#clock.boot(), hostname(), name, since, address).lastInsertRowid)
+    this.#me = Number(insert.run(pid, started, this.#place(), hostname(), name, since, address).lastInsertRowid)
     const state = this.#database.state()
     const owner = this.#own ? this.#me : 0
     if (owner === state.owner) return state.epoch
@@ -88,7 +90,15 @@ export class Users {
   }
 
   announce(address: string): void {
-    this.#sql('update user set address = ? where id = ?').run(address, this.#me)
+    const { changes } = this.#sql('update user set address = ? where id = ?').run(address, this.#me)
+    if (Number(changes) !== 1)
+      throw new LeaseError(
+        'UNAVAILABLE',
+        `${this.#database.path} no longer knows this process: another has taken it over, or removed its row`,
+        {
+          facts: { path: this.#database.path, reason: 'owned' },
+        },
+      )
   }
 
   nameOf(id: number): string | undefined {
@@ -105,8 +115,8 @@ export class Users {
     const { path } = this.#database
     const { owner: id } = this.#database.state()
     const owner = this.#all().find(user => user.id === id)
-    if (owner && (over || this.#lives(owner))) return ownedBy(path, owner)
-    const pids = [...new Set(this.#all().flatMap(user => (this.#lives(user) ? [user.pid] : [])))]
+    if (owner && (over || this.#lives(owner) === 'yes')) return ownedBy(path, owner)
+    const pids = [...new Set(this.#all().flatMap(user => (this.#lives(user) === 'yes' ? [user.pid] : [])))]
     if (this.#own && pids.length > 0) {
       const message = `${path} cannot be owned while it is in shared use by ${pids.map(describe).join(', ')}: end them first, or share it too`
       return new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'used', users: pids } })
@@ -116,8 +126,19 @@ export class Users {
     return new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'used' } })
   }
 
-  #lives({ pid, started, boot }: User): boolean {
-    return boot === this.#clock.boot() && alive({ pid, started })
+  /** Whether no other process is known to use it. */
+  first(): boolean {
+    return !this.#all().some(user => this.#lives(user) === 'yes')
+  }
+
+  #lives({ pid, started, boot }: User): 'yes' | 'no' | 'unknown' {
+    if (boot === this.#place()) return alive({ pid, started }) ? 'yes' : 'no'
+    return bootIn(boot) === bootIn(this.#place()) ? 'unknown' : 'no'
+  }
+
+  /** Where a pid and the start of its process mean something: a boot of this machine, and namespaces in it. */
+  #place(): string {
+    return [this.#clock.boot(), pidNamespace()].join(' ').trim()
   }
 
   #all(): User[] {
@@ -136,6 +157,11 @@ function ownedBy(path: string, { pid, name, host, since, address }: User): Lease
   const sleeps = stopped(pid) ? `. It is stopped: kill -CONT ${pid} resumes it` : ''
   const facts = { path, reason: 'owned', owner: pid, name, host, since, ...(address ? { address } : {}) }
   return new LeaseError('UNAVAILABLE', `${who}${advice}${sleeps}`, { facts })
+}
+
+/** A boot of the machine, whatever the namespaces. */
+function bootIn(place: string): string {
+  return place.split(' ')[0]!
 }
 
 function time(wall: number): string {

@@ -5,8 +5,9 @@
  * word. This file says what had been acknowledged. It is written after each commit and never synced, so after a loss of power it may be
  * old: a log that ends before it has lost its tail, one that ends after it is as it should be.
  */
-import { closeSync, constants, openSync, readSync, writeSync } from 'node:fs'
+import { closeSync, constants, readSync, writeSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
+import { mustBePrivate, openPrivately } from '../private-file.ts'
 import type { Position } from '../store.ts'
 
 export class Witness {
@@ -14,14 +15,23 @@ export class Witness {
   readonly #record = Buffer.alloc(20)
 
   constructor(path: string) {
-    this.#file = openSync(path, constants.O_RDWR | constants.O_CREAT, 0o600)
+    this.#file = openPrivately(path, constants.O_RDWR | constants.O_CREAT)
+  }
+
+  /** As `read`, without making the file when there is none. */
+  static read(path: string): number {
+    if (mustBePrivate(path) === undefined) return 0
+    const file = openPrivately(path, constants.O_RDONLY)
+    try {
+      return indexIn(file)
+    } finally {
+      closeSync(file)
+    }
   }
 
   /** The log must reach this index. 0 when nothing was written, or what was written cannot be read: then it knows nothing. */
   read(): number {
-    const record = Buffer.alloc(20)
-    if (readSync(this.#file, record, 0, 20, 0) < 20) return 0
-    return record.readUInt32LE(16) === crc32(record.subarray(0, 16)) ? record.readDoubleLE(0) : 0
+    return indexIn(this.#file)
   }
 
   write({ index, nonce }: Position): void {
@@ -38,4 +48,10 @@ export class Witness {
   close(): void {
     closeSync(this.#file)
   }
+}
+
+function indexIn(file: number): number {
+  const record = Buffer.alloc(20)
+  if (readSync(file, record, 0, 20, 0) < 20) return 0
+  return record.readUInt32LE(16) === crc32(record.subarray(0, 16)) ? record.readDoubleLE(0) : 0
 }

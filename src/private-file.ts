@@ -1,0 +1,159 @@
+/**
+ * Files that decide who may do what. Each must be a plain file of the user who runs this process, and nobody else may read or write it.
+ *
+ * A symbolic link is never followed: the user who made the link would choose what this process reads, overwrites or sends elsewhere. Links
+ * among the folders above a file are followed.
+ *
+ * Not promised: anything in a folder where other users may rename or remove files that are not theirs.
+ */
+
+import type { Stats } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fstatSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
+import type { Clock } from './clock.ts'
+import { LeaseError } from './errors.ts'
+
+/** Absent on Windows. O_NONBLOCK: a named pipe in the place of a file must not make us wait. */
+const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_RDONLY } = constants
+
+/** Throws unless there is nothing at `path`, or a file that is this user's alone. Opens nothing, and so releases no lock on it. */
+export function mustBePrivate(path: string): Stats | undefined {
+  const found = lstatSync(path, { throwIfNoEntry: false })
+  if (found) judge(path, found)
+  return found
+}
+
+/** As `mustBePrivate`. An empty file of this user becomes private: nothing in it can have been read or written by others. */
+export function makePrivateIfEmpty(path: string): void {
+  const found = mustBePlain(path)
+  if (found === undefined) return
+  if (found.size === 0 && found.uid === process.getuid?.() && (found.mode & 0o077) !== 0) {
+    const file = openSync(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+    try {
+      if (fstatSync(file).size === 0) fchmodSync(file, 0o600)
+    } finally {
+      closeSync(file)
+    }
+  }
+  mustBePrivate(path)
+}
+
+/** Throws unless there is nothing at `path`, or a plain file, whoever may use it. */
+export function mustBePlain(path: string): Stats | undefined {
+  const found = lstatSync(path, { throwIfNoEntry: false })
+  if (found) judgeKind(path, found)
+  return found
+}
+
+/** A file descriptor of a file that is this user's alone; what is created has mode 0600. */
+export function openPrivately(path: string, flags: number): number {
+  let file: number
+  try {
+    file = openSync(path, flags | O_NOFOLLOW | O_NONBLOCK, 0o600)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ELOOP') throw link(path)
+    throw error
+  }
+  try {
+    judge(path, fstatSync(file))
+    return file
+  } catch (error) {
+    closeSync(file)
+    throw error
+  }
+}
+
+export function readPrivately(path: string): string {
+  const file = openPrivately(path, O_RDONLY)
+  try {
+    return readFileSync(file, 'utf8')
+  } finally {
+    closeSync(file)
+  }
+}
+
+/**
+ * Makes an empty file that only its user may read, unless there is one. It is linked into place already closed: closing a file that SQLite has
+ * open elsewhere in this process would release SQLite's locks. Linking never follows a symbolic link.
+ */
+export function createPrivately(path: string, clock: Clock): void {
+  const draft = `${path}-new-${clock.bits().toString(36)}`
+  closeSync(openPrivately(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL))
+  try {
+    linkSync(draft, path)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+  } finally {
+    rmSync(draft)
+  }
+}
+
+/** Makes the missing folders, for this user alone. Not `recursive`: in /proc that tries for ever, because mkdir says ENOENT below a folder that exists. */
+export function makeFolder(folder: string): void {
+  const missing: string[] = []
+  for (let at = folder; !isThere(at); at = dirname(at)) missing.unshift(at)
+  for (const each of missing) {
+    try {
+      mkdirSync(each, 0o700)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // else another process was quicker
+    }
+  }
+}
+
+function isThere(path: string): boolean {
+  return path === dirname(path) || lstatSync(path, { throwIfNoEntry: false }) !== undefined
+}
+
+function judgeKind(path: string, { mode }: Stats): void {
+  const kind = mode & constants.S_IFMT
+  if (kind === constants.S_IFLNK) throw link(path)
+  if (kind === constants.S_IFDIR)
+    throw new LeaseError('INVALID', `${path} is a folder: name a file in it`, { facts: { path, reason: 'folder' } })
+  if (kind !== constants.S_IFREG)
+    throw new LeaseError('INVALID', `${path} is not a plain file: name another`, { facts: { path, reason: 'kind' } })
+}
+
+function judge(path: string, found: Stats): void {
+  judgeKind(path, found)
+  if (process.getuid === undefined) return
+  const { mode, uid } = found
+  const me = process.getuid()
+  if (uid !== me) {
+    const message = `${path} belongs to user ${uid}, and this process runs as user ${me}: run it as user ${uid}, or give the file to user ${me} (chown ${me} ${path})`
+    throw new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'permission', owner: uid } })
+  }
+  if ((mode & 0o077) !== 0) {
+    const octal = (mode & 0o777).toString(8).padStart(4, '0')
+    const message = `${path} has mode ${octal}, so other users may read or write it, and it is not used for that reason: chmod 600 ${path}`
+    throw new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'mode', mode: octal } })
+  }
+}
+
+function link(path: string): LeaseError {
+  let to = ''
+  try {
+    to = ` to ${readlinkSync(path)}`
+  } catch {
+    // it is no longer there
+  }
+  return new LeaseError(
+    'INVALID',
+    `${path} is a symbolic link${to}, and links are not followed here: name the file itself, or remove the link`,
+    {
+      facts: { path, reason: 'link' },
+    },
+  )
+}
