@@ -86,6 +86,11 @@ const owner = (): never => {
   throw new NotTried('this store is shared by all who open it, and owned by nobody')
 }
 
+/** Answers are cut off by a test of its own (fault.ts); rights of an engine that is somebody's are not taken away. */
+const linked = async (): Promise<never> => {
+  throw new NotTried('this needs a user whose rights are taken away meanwhile, which is not done to your engine')
+}
+
 const ENCRYPTED = new NotTried('the connection is encrypted: a cable in between cannot tell an answer, nor show the right certificate')
 
 // file: a folder beside the given path.
@@ -177,7 +182,7 @@ async function redis(url: string, prefix: string): Promise<Place> {
     log() {
       const name = next()
       const own = named(url, name)
-      return { url: own, store: () => new RedisStore({ url: own }), owner, loseTail: count => orNotTried(loseTail(name, count)) }
+      return { url: own, store: () => new RedisStore({ url: own }), owner, linked, loseTail: count => orNotTried(loseTail(name, count)) }
     },
     addresses: protocol === 'rediss:' ? ENCRYPTED : [{ host: hostname, port: Number(port || 6379) }],
     through: withHost,
@@ -236,7 +241,7 @@ async function postgres(url: string, prefix: string, clock: Clock): Promise<Plac
     log() {
       const name = next()
       const own = named(url, name)
-      return { url: own, store: () => new PostgresStore({ url: own }), owner, loseTail: count => orNotTried(loseTail(name, count)) }
+      return { url: own, store: () => new PostgresStore({ url: own }), owner, linked, loseTail: count => orNotTried(loseTail(name, count)) }
     },
     addresses: encrypted
       ? ENCRYPTED
@@ -301,6 +306,7 @@ async function etcd(url: string, prefix: string, clock: Clock): Promise<Place> {
         url: own,
         store: () => new EtcdStore({ ...etcdOptions(own), clock }),
         owner,
+        linked,
         loseTail: count => orNotTried(loseTail(name, count)),
       }
     },
