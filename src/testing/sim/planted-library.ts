@@ -20,7 +20,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     put: 'return this.term + this.term * 0.15',
     expected: ['S1', 'S16', 'L3'],
     profiles,
-    seen: { profile: 'library', seed: 1 },
+    seen: { profile: 'library', seed: 2 },
   },
   {
     name: 'the library asks only the clock that slept too',
