@@ -41,4 +41,5 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a write does not wait for those who read': { profile: 'library', seed: 1 },
   'a value is kept without a lease': { profile: 'library', seed: 1 },
   'a stall is credited to timers that were restarted after it': { profile: 'owned', seed: 14 },
+  'a client over RESP goes on believing after the log was put back': { profile: 'rollback', seed: 6 },
 }

@@ -19,7 +19,6 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
     put: 'if (false)',
     expected: ['S1'],
     profiles,
-    seen: { profile: 'rollback', seed: 6 },
   },
   {
     name: 'a client over HTTP goes on believing after the log was put back',
