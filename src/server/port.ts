@@ -51,6 +51,8 @@ export class Port {
   readonly #connections: Connections
   /** What TLS runs over, from before its handshake. */
   readonly #beneath = new Set<Socket>()
+  /** Of these, those whose handshake is not finished, the oldest first, by their addresses: TLS makes another socket of each. */
+  readonly #handshakes = new Map<string, Socket>()
   /** Those that have not said a word yet. Browsers open such in advance. */
   readonly #silent = new Set<Socket>()
   #path: string | undefined
@@ -88,7 +90,10 @@ export class Port {
   }
 
   async #listen(where: { readonly host: string; readonly port: number } | { readonly path: string }): Promise<void> {
-    const take = (socket: Socket) => this.#take(socket)
+    const take = (socket: Socket) => {
+      this.#handshakes.delete(endsOf(socket))
+      this.#take(socket)
+    }
     const secure = this.#tls !== undefined && 'port' in where
     const server = secure
       ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
@@ -97,10 +102,7 @@ export class Port {
     if (secure) {
       // Node tells of a handshake that failed or took too long, and leaves the socket as it is.
       server.on('tlsClientError', (_, socket: Socket) => socket.destroy())
-      server.on('connection', (socket: Socket) => {
-        this.#beneath.add(socket)
-        socket.once('close', () => this.#beneath.delete(socket))
-      })
+      server.on('connection', (socket: Socket) => this.#beginHandshake(socket))
     }
     server.maxConnections = this.#context.limits.connections + TOLD
     const umask = 'path' in where ? process.umask(0o177) : undefined
@@ -125,6 +127,19 @@ export class Port {
         ? `${bound.family === 'IPv6' ? `[${bound.address}]` : bound.address}:${bound.port}`
         : String(bound),
     )
+  }
+
+  /** Who has not even finished a handshake cannot keep others from beginning theirs. */
+  #beginHandshake(socket: Socket): void {
+    const ends = endsOf(socket)
+    this.#beneath.add(socket)
+    this.#handshakes.set(ends, socket)
+    socket.once('close', () => {
+      this.#beneath.delete(socket)
+      if (this.#handshakes.get(ends) === socket) this.#handshakes.delete(ends)
+    })
+    const [oldest] = this.#handshakes.values()
+    if (this.#beneath.size > this.#context.limits.connections + TOLD / 2 && oldest !== socket) oldest?.destroy()
   }
 
   async #certificates() {
@@ -227,6 +242,10 @@ export function wireOf(first: Uint8Array): 'http' | 'resp' | undefined {
   if (/^\S+ (\/|https?:\/\/)/i.test(line)) return 'http'
   if (line.length === known.length && line.length < FIRST_LINE) return undefined
   return / HTTP\/\d\.\d\r?$/.test(line) ? 'http' : 'resp'
+}
+
+function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`
 }
 
 /** An idle connection of HTTP cannot be told anything; one of RESP is told why. */
