@@ -91,9 +91,9 @@ describe('a stopping server', () => {
     for (let i = 0; i < 64; i++) expect(await raw.ask('LEASE.PUT', lease, `k/${i}`, entry)).toBe('OK')
     using peers = new Peers(port)
     await peers.deaf(bytes)
-    // The server has met it.
-    for (let i = 0; i < 20; i++) expect((await ask(port, undefined, 'GET', '/healthz')).status).toBe(200)
     raw[Symbol.dispose]()
+    // The server has met the one, and knows that the other is gone.
+    for (let i = 0; i < 20; i++) expect((await ask(port, undefined, 'GET', '/healthz')).status).toBe(200)
     server.process.kill('SIGTERM')
     // Ten seconds, and the machine may be busy. Without a bound some of them never end.
     expect(await server.finished).toMatchObject({ code: 0, signal: null })

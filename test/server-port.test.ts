@@ -444,6 +444,29 @@ describeWith([programs.openssl], 'TLS', () => {
   })
 })
 
+describe('handshakes', () => {
+  test('that are never finished do not keep others from connecting', { timeout: 60_000 }, async () => {
+    const file = (name: string) => join(folder, name)
+    await using here = await place({
+      tls: { cert: file('server.pem'), key: file('server.key') },
+      limits: { ...DEFAULT_LIMITS, connections: 5, reserved: 2, headerTime: 50_000 },
+    })
+    const silent = Array.from({ length: 200 }, () => {
+      const socket = connect({ port: here.port, host: '127.0.0.1' })
+      socket.on('error', () => {})
+      socket.resume()
+      return socket
+    })
+    await Promise.all(silent.map(socket => Promise.race([once(socket, 'connect'), closed(socket)])))
+    const caller = connectTls({ port: here.port, host: '127.0.0.1', rejectUnauthorized: false })
+    await once(caller, 'secureConnect')
+    caller.write('PING\r\n')
+    const [said] = await once(caller, 'data')
+    expect(String(said)).toBe('+PONG\r\n')
+    for (const socket of [...silent, caller]) socket.destroy()
+  })
+})
+
 describe('a graceful stop', () => {
   test('answers everything under way, tells those who wait, ends watches, and lets go of idle ones', async () => {
     await using here = await place()

@@ -51,7 +51,9 @@ export class Port {
   readonly #sockets = new Set<Socket>()
   readonly #connections: Connections
   /** What TLS runs over, from before its handshake. */
-  readonly #beneath = new Map<string, Socket>()
+  readonly #beneath = new Set<Socket>()
+  /** Of these, those whose handshake is not finished, the oldest first, by their addresses: TLS makes another socket of each. */
+  readonly #handshakes = new Map<string, Socket>()
   /** Those that have not said a word yet. Browsers open such in advance. */
   readonly #silent = new Set<Socket>()
   #path: string | undefined
@@ -94,6 +96,7 @@ export class Port {
       ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
       : createServer({ allowHalfOpen: true, noDelay: true })
     server.on(secure ? 'secureConnection' : 'connection', (socket: Socket) => {
+      this.#handshakes.delete(endsOf(socket))
       if (secure && this.#tls!.ca !== undefined && !isCertified(socket as TLSSocket)) uncertified.add(socket)
       this.#take(socket)
     })
@@ -101,15 +104,11 @@ export class Port {
       // Node tells of a handshake that failed or took too long, and leaves the socket as it is.
       server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: Socket) => {
         const plain = error.code === 'ERR_SSL_HTTP_REQUEST' ? 'http' : error.code === 'ERR_SSL_WRONG_VERSION_NUMBER' ? 'resp' : undefined
-        const beneath = this.#beneath.get(peerOf(socket))
+        const beneath = this.#handshakes.get(endsOf(socket))
         if (plain !== undefined && beneath !== undefined) sayTls(beneath, plain, () => socket.destroy())
         else socket.destroy()
       })
-      server.on('connection', (socket: Socket) => {
-        const peer = peerOf(socket)
-        this.#beneath.set(peer, socket)
-        socket.once('close', () => this.#beneath.delete(peer))
-      })
+      server.on('connection', (socket: Socket) => this.#beginHandshake(socket))
     }
     server.maxConnections = this.#context.limits.connections + TOLD
     const umask = 'path' in where ? process.umask(0o177) : undefined
@@ -134,6 +133,19 @@ export class Port {
         ? `${bound.family === 'IPv6' ? `[${bound.address}]` : bound.address}:${bound.port}`
         : String(bound),
     )
+  }
+
+  /** Who has not even finished a handshake cannot keep others from beginning theirs. */
+  #beginHandshake(socket: Socket): void {
+    const ends = endsOf(socket)
+    this.#beneath.add(socket)
+    this.#handshakes.set(ends, socket)
+    socket.once('close', () => {
+      this.#beneath.delete(socket)
+      if (this.#handshakes.get(ends) === socket) this.#handshakes.delete(ends)
+    })
+    const [oldest] = this.#handshakes.values()
+    if (this.#beneath.size > this.#context.limits.connections + TOLD / 2 && oldest !== socket) oldest?.destroy()
   }
 
   async #certificates() {
@@ -216,7 +228,7 @@ export class Port {
       sooner()
     }
     cancel()
-    for (const socket of this.#beneath.values()) socket.destroy()
+    for (const socket of this.#beneath) socket.destroy()
     await Promise.all(stopped)
     if (this.#path !== undefined) await rm(this.#path, { force: true })
   }
@@ -242,10 +254,6 @@ export function wireOf(first: Uint8Array): 'http' | 'resp' | undefined {
 const CERTIFICATE =
   'this server lets in only who shows a client certificate of its authority: name yours as ?cert=FILE&key=FILE behind the address'
 
-function peerOf({ remoteAddress, remotePort }: Socket): string {
-  return `${remoteAddress} ${remotePort}`
-}
-
 /** Beneath a handshake that cannot succeed, in the words of whoever spoke without TLS. */
 function sayTls(socket: Socket, wire: 'http' | 'resp', then: () => void): void {
   const message = `this port speaks TLS: write ${wire === 'http' ? 'https' : 'leaseholds'}:// instead of ${wire === 'http' ? 'http' : 'leasehold'}://`
@@ -259,6 +267,10 @@ function sayTls(socket: Socket, wire: 'http' | 'resp', then: () => void): void {
       then()
     },
   )
+}
+
+function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`
 }
 
 /** An idle connection of HTTP cannot be told anything; one of RESP is told why. */
