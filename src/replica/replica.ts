@@ -11,6 +11,7 @@ import { isInternal, refusal } from '../kernel/apply.ts'
 import { mayRenew } from '../kernel/authority.ts'
 import { answered } from '../kernel/batch.ts'
 import type { Command, Operation, Proposal } from '../kernel/command.ts'
+import { copyOf } from '../kernel/copy.ts'
 import type { Event, EventType, Wanted } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
 import { away } from '../kernel/move.ts'
@@ -325,7 +326,7 @@ export class Replica implements Lessor {
     try {
       const known = this.#withoutLog(command, key, op)
       if (known === undefined) {
-        const proposal = op === undefined ? { command, key } : { command, key, op }
+        const proposal = proposalOf(command, key, op)
         if (op?.again !== true && this.#looksRefused(command)) tell(told, this.#submitUnlessRefused(proposal, undefined))
         else this.#outbox.put({ proposal, told, patient: false })
       } else if (known.kind === 'partly') tell(told, this.#renewRest(known, key, undefined))
@@ -341,7 +342,7 @@ export class Replica implements Lessor {
     const known = this.#withoutLog(command, key, op)
     if (known?.kind === 'partly') return this.#renewRest(known, key, signal)
     if (known !== undefined) return Promise.resolve(known)
-    const proposal: Proposal = op === undefined ? { command, key } : { command, key, op }
+    const proposal = proposalOf(command, key, op)
     const answer = op?.again !== true && this.#looksRefused(command) ? this.#submitUnlessRefused(proposal, signal) : this.#submit(proposal)
     return orAborted(answer, signal)
   }
@@ -522,6 +523,12 @@ export class Replica implements Lessor {
 function wantedBy(prefix: string, types: readonly EventType[] | undefined): Wanted | undefined {
   if (types === undefined) return prefix === '' ? undefined : event => under(prefix, event.resource ?? event.key ?? '')
   return event => types.includes(event.type) && (prefix === '' || under(prefix, event.resource ?? event.key ?? ''))
+}
+
+/** The caller may change its own objects while this waits for the log: what is written must be what is applied. */
+function proposalOf(command: Command, key: number, op: Operation | undefined): Proposal {
+  const own = copyOf(command)
+  return op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
 }
 
 function notToBeWritten(command: Command): string | undefined {
