@@ -8,10 +8,19 @@
 import { type Clock, pause, systemClock } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import type { Command } from './kernel/command.ts'
-import { copyOf } from './kernel/copy.ts'
 import type { Event } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
-import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from './lessor.ts'
+import {
+  copyOf,
+  type Lessor,
+  type ProposeOptions,
+  type Query,
+  type ReadOptions,
+  type Told,
+  tell,
+  type View,
+  type WatchOptions,
+} from './lessor.ts'
 import type { Profile } from './store.ts'
 
 export interface FollowingOptions {

@@ -169,6 +169,11 @@ describe('snapshots', { timeout: 120_000 }, () => {
           const grace = i % 4 === 0 ? { grace: 1_000 } : {}
           log.append({ command: { kind: 'acquire', holder: `h${i % 5}`, ttl: 9_000, wants, entries, ...parent, ...grace } })
         }
+        // One lease with more than goes with it: its other entries are chunks of their own.
+        const { nextLease: crowded } = log.state
+        log.append({ command: { kind: 'acquire', holder: 'h1', ttl: 9_000, wants: [{ resource: 'r/crowded' }] } })
+        for (let i = 0; i < 24; i++)
+          log.append({ command: { kind: 'put', lease: crowded, key: `svc/crowded/${i}`, value: 'v'.repeat(8_000) } })
         // Something for every timer to run: holders that were pressed by one who has left, and a run that told of all together.
         log.append({ command: { kind: 'policy', prefix: 'r', rules: { maxHold: 1_000 } } })
         for (let i = 100; i < 150; i++) {

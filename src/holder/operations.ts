@@ -3,9 +3,8 @@ import { type Clock, pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import { copyOf } from '../kernel/copy.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
-import type { Lessor } from '../lessor.ts'
+import { copyOf, type Lessor } from '../lessor.ts'
 import { Alarm } from './alarm.ts'
 
 export const SHORTEST_RETRY = 20

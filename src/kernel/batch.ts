@@ -193,7 +193,7 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   // Renewing twice is renewing: there is nothing to remember.
   // A copy: the outcome itself goes to the caller, which may change it.
   if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome))
-    state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked })
+    state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked }, state.rules)
   return outcome
 }
 

@@ -7,6 +7,9 @@
 export const MOST_WANTS = 256
 export const MOST_ENTRIES = 64
 export const MOST_LABELS = 32
+/** What hangs on one lease: the bytes are those of its keys and values in UTF-8. More than one request brings, and little enough for one turn of the loop. */
+export const MOST_LEASE_ENTRIES = 1_024
+export const MOST_LEASE_BYTES = 2 * 1_024 * 1_024
 
 /** Units of one resource. Shared grants exclude exclusive ones and not each other; they take no units. */
 export interface Want {

@@ -7,6 +7,7 @@ import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
 import type { EventType } from './event.ts'
 import type { Freed } from './freed.ts'
+import { utf8Length } from './name.ts'
 import { rule } from './policy.ts'
 import { leaveQueues } from './queue.ts'
 import { countEntry, review } from './service.ts'
@@ -83,10 +84,16 @@ function clearTimers(effects: Effects, lease: Lease): void {
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
+/** What it counts for on its lease. */
+export function entryBytes({ key, value }: { readonly key: string; readonly value: string }): number {
+  return utf8Length(key) + utf8Length(value)
+}
+
 export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
   const entry = state.entries.get(key)!
   dropEntry(state, key)
   entry.lease.rare!.entries!.delete(key)
+  entry.lease.rare!.bytes -= entryBytes(entry)
   emit(state, effects, 'deleted', entry.lease, { key, cause })
   const service = countEntry(state, entry, -1)
   if (service !== undefined) review(state, effects, service)

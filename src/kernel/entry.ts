@@ -1,9 +1,9 @@
 /** Entries: keys and values that hang on a lease and go with it, in the same revision. */
 import { allowed, mayTouch } from './authority.ts'
-import type { Attachment, Delete, Put } from './command.ts'
+import { type Attachment, type Delete, MOST_LEASE_BYTES, MOST_LEASE_ENTRIES, type Put } from './command.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
-import { detachEntry, end } from './end.ts'
-import { badName, badText, VALUE_BYTES } from './name.ts'
+import { detachEntry, end, entryBytes } from './end.ts'
+import { badName, badText, utf8Length, VALUE_BYTES } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
 import { bounded, ttlOutside } from './policy.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
@@ -59,6 +59,7 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
   const there = state.entries.get(key)
   touch(state, lease)
   if (there?.lease === lease) {
+    lease.rare!.bytes += utf8Length(value) - utf8Length(there.value)
     Object.assign(there, { value, generation, revision: state.revision + 1 })
     emit(state, effects, 'put', lease, { key, value })
     return
@@ -67,6 +68,7 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
   if (there !== undefined) {
     touch(state, there.lease)
     there.lease.rare!.entries!.delete(key)
+    there.lease.rare!.bytes -= entryBytes(there)
     countEntry(state, there, -1)
     blameFormer(state, there, lease)
   }
@@ -75,6 +77,7 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
   rare.entries.add(key)
   const entry = { key, value, lease, revision: state.revision + 1, generation }
   addEntry(state, entry)
+  rare.bytes += entryBytes(entry)
   emit(state, effects, 'put', lease, { key, value })
   if (lease.status === SUSPECT) emit(state, effects, 'suspected', lease, { key })
   const service = countEntry(state, entry, 1)
@@ -86,6 +89,22 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
     end(state, effects, former, { type: 'revoked', cause: 'replaced', by: lease.holder.name, stopped: true }, state.freed)
 }
 
+/** Whether one more entry, or a longer one, is too much for its lease. */
+function tooMuch(state: State, lease: Lease, entry: Attachment): Refused | undefined {
+  if (state.rules < 2) return undefined
+  const { id, rare } = lease
+  const there = state.entries.get(entry.key)
+  const own = there?.lease === lease
+  const limit = (most: number, what: string) =>
+    refuse(state, 'LIMIT', `lease ${id} has ${what}, as many as one lease takes: put the rest on another lease`, { lease: id, limit: most })
+  if (!own && (rare?.entries?.size ?? 0) >= MOST_LEASE_ENTRIES) return limit(MOST_LEASE_ENTRIES, `${MOST_LEASE_ENTRIES} entries`)
+  const more = entryBytes(entry) - (own ? entryBytes(there) : 0)
+  const bytes = (rare?.bytes ?? 0) + more
+  return more > 0 && bytes > MOST_LEASE_BYTES
+    ? limit(MOST_LEASE_BYTES, `entries of ${bytes - more} bytes, of ${MOST_LEASE_BYTES}`)
+    : undefined
+}
+
 export function put(state: State, effects: Effects, { kind: _, lease: id, ...entry }: Put, key: number): Outcome {
   const { key: name } = entry
   const bad = badAttachment(entry)
@@ -95,6 +114,8 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
   if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
   const refused = entryRefusal(state, lease.holder, entry, key)
   if (refused !== undefined) return refused
+  const much = tooMuch(state, lease, entry)
+  if (much !== undefined) return much
   const wrong = ttlOutside(state, lease.ttl, name)
   if (wrong !== undefined) return invalid(state, wrong)
   touch(state, lease)

@@ -6,7 +6,7 @@ import { end } from './end.ts'
 import { LOST } from './event.ts'
 import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
-import { badRules, badScopes, TTL_LIMIT } from './policy.ts'
+import { badRules, badScopes, MOST_POLICIES, TTL_LIMIT } from './policy.ts'
 import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 import { review } from './service.ts'
@@ -25,6 +25,15 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   if (rules === undefined) {
     if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
     state.policies.delete(prefix)
+  } else if (state.rules >= 2 && state.policies.size >= MOST_POLICIES && !state.policies.has(prefix)) {
+    return refuse(
+      state,
+      'LIMIT',
+      `there are ${MOST_POLICIES} policies, as many as are allowed: delete some, or set one for a shorter prefix`,
+      {
+        limit: MOST_POLICIES,
+      },
+    )
   } else state.policies.set(prefix, { ...rules }) // the caller may go on to use its own
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
@@ -76,6 +85,7 @@ export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome 
   if (rules !== state.rules + 1)
     return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
   state.rules = rules
+  if (rules === 2) state.answers.weigh()
   return done()
 }
 

@@ -78,6 +78,8 @@ export interface Rare {
   open: boolean
   children: Set<Lease> | undefined
   entries: Set<string> | undefined
+  /** Derived: the bytes of its entries' keys and values. */
+  bytes: number
   labels: readonly (readonly [string, string])[]
   grace: number
   maxLife: number
@@ -327,6 +329,7 @@ export function rareOf(lease: Lease): Rare {
     open: false,
     children: undefined,
     entries: undefined,
+    bytes: 0,
     labels: [],
     grace: 0,
     maxLife: 0,

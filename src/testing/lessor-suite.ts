@@ -98,6 +98,25 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
+  'what the caller changes after it proposed a command changes nothing': async log => {
+    const lessor = await log.open()
+    const rules = { capacity: 2 }
+    const wants = [{ resource: 'pool', units: 2 }]
+    const answers = [
+      lessor.propose({ kind: 'policy', prefix: 'pool', rules }),
+      lessor.propose({ kind: 'acquire', holder: 'ann', ttl: LONG, wants }),
+    ] as const
+    rules.capacity = 1
+    wants[0]!.resource = 'other'
+    done(await answers[0])
+    assert.deepEqual(granted(await answers[1]).resources, ['pool'])
+    const { value } = await lessor.read({ kind: 'resource', resource: 'pool' }, { consistent: true })
+    assert.equal(value.capacity, 2)
+    const again = await log.restart()
+    assert.deepEqual(await holders(again, 'pool'), ['ann'])
+    assert.equal((await again.read({ kind: 'resource', resource: 'pool' }, { consistent: true })).value.capacity, 2)
+  },
+
   'several resources are granted all or none': async log => {
     const lessor = await log.open()
     granted(await lessor.propose(acquire('ann', ['b'])))
