@@ -11,7 +11,7 @@ import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
 import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
-import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
   FROZEN,
@@ -169,6 +169,8 @@ interface Plan {
 export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return invalid(state, wrong)
+  const over = exhausted(state)
+  if (over !== undefined) return over
   const wants = command.wants.map(normal)
   for (const want of wants) {
     if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, `acquire ${want.resource}`)
@@ -205,8 +207,8 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
   if (key !== 0 && mine >= rule(state, '', 'leasesPerKey'))
     return refuse(state, 'LIMIT', `this key has ${mine} leases, as many as one key is allowed`, { limit: mine })
-  const over = overQuota(state, command.holder, wants)
-  if (over !== undefined) return over
+  const many = overQuota(state, command.holder, wants)
+  if (many !== undefined) return many
 
   // Only what is the asker's own: to declare that one keeps a stranger's lease would refuse others a wait.
   const holding =

@@ -6,7 +6,7 @@ import { detachEntry, end, entryBytes } from './end.ts'
 import { badName, badText, utf8Length, VALUE_BYTES } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
 import { bounded, ttlOutside } from './policy.ts'
-import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { forbidden, gone, invalid, refuse, revisionsExhausted } from './refuse.ts'
 import { blameFormer, countEntry, isHusk, isRegistry, review } from './service.ts'
 import { type Attached, addEntry, CAP, FROZEN, findLease, type Lease, rareOf, type State, SUSPECT, touch, WAITING } from './state.ts'
 
@@ -114,7 +114,7 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
   if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
   const refused = entryRefusal(state, lease.holder, entry, key)
   if (refused !== undefined) return refused
-  const much = tooMuch(state, lease, entry)
+  const much = revisionsExhausted(state) ?? tooMuch(state, lease, entry)
   if (much !== undefined) return much
   const wrong = ttlOutside(state, lease.ttl, name)
   if (wrong !== undefined) return invalid(state, wrong)

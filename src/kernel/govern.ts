@@ -8,10 +8,10 @@ import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
 import { badRules, badScopes, MOST_POLICIES, TTL_LIMIT } from './policy.ts'
 import { pressHolders } from './queue.ts'
-import { forbidden, invalid, refuse } from './refuse.ts'
+import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
-import { type State, touch, WAITING } from './state.ts'
+import { COUNTER_LIMIT, type State, touch, WAITING } from './state.ts'
 
 const MOST_KEYS = 10_000
 /** So that there is room above what was seen, and the number of a lease's timer is still a safe integer. */
@@ -22,6 +22,8 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   if (bad !== undefined) return invalid(state, `policy: ${bad}`)
   const prefix = normalPrefix(given)
   if (!allowed(state, key, 'policy', prefix)) return forbidden(state, `set a policy for ${prefix}`)
+  const over = rules === undefined ? undefined : revisionsExhausted(state)
+  if (over !== undefined) return over
   if (rules === undefined) {
     if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
     state.policies.delete(prefix)
@@ -53,6 +55,8 @@ export function createKey(state: State, effects: Effects, { name, hash, allow }:
     return invalid(state, 'key: the hash must be 64 hexadecimal digits (SHA-256)')
   if (!isAdmin(state, key)) return forbidden(state, 'create keys')
   if (state.keys.size >= MOST_KEYS) return refuse(state, 'LIMIT', `there are ${MOST_KEYS} keys, as many as are allowed`)
+  const over = state.rules >= 2 && state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
+  if (over !== undefined) return over
   const id = state.nextKey++
   state.keys.set(id, { id, name, hash, allow: allow.map(({ verb, prefix }) => ({ verb, prefix: normalPrefix(prefix) })) })
   emit(state, effects, 'key', undefined, { key: name, cause: 'created' })

@@ -20,6 +20,12 @@ export const RULES = 2
 /** Where the clocks of the year 2128 begin. */
 const ORIGIN_LIMIT = 5e14
 
+/**
+ * Where ids, tokens, revisions and the numbers of keys end: what needs a new one is refused from there on. The number of a timer is eight times that of its
+ * lease, and what waits already may still take tokens and revisions beyond: all of them stay safe integers.
+ */
+export const COUNTER_LIMIT = 2 ** 50 - 2 ** 30
+
 /** Until a holder has renewed once, it may never have heard of its grant: then it must not own a GPU until tomorrow. */
 export const FIRST_TERM = 30_000
 

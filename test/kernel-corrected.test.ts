@@ -1,0 +1,157 @@
+/**
+ * Rules that version 2 corrects. Each is shown as it is now; and as it was, where a log of version 1 must be replayed as it was decided.
+ */
+import { describe, expect, test } from 'vitest'
+import { BREAK, COUNTER_LIMIT, SLOTS, type Slot } from '../src/kernel/state.ts'
+import { reload, World } from './kernel/world.ts'
+
+function old(): World {
+  const world = new World()
+  world.state.rules = 1
+  return world
+}
+
+const LOSS = { kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 0 } as const
+
+describe('in the quiet after a loss', () => {
+  test('a lease that its holder passes on is granted when the quiet is over, and before everyone who waits', () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'x')
+    world.do(LOSS)
+    const waiter = world.queue('cid', 'x')
+    const { nextToken } = world.state
+    const heir = world.do({ kind: 'transfer', lease, to: 'bob', stopped: true }) as { id: number }
+    expect(world.state.nextToken).toBe(nextToken)
+    expect(world.holders('x')).toEqual([])
+    expect(world.waiters('x')).toEqual(['bob', 'cid'])
+    expect(world.renew(heir.id)).toBeGreaterThan(0)
+    world.do({ kind: 'due', timer: 0, epoch: world.state.quietEpochs })
+    expect(world.holders('x')).toEqual(['bob'])
+    expect(world.lease(waiter.lease)!.grants).toEqual([])
+  })
+
+  test('by the rules of version 1 it was granted at once', () => {
+    const world = old()
+    const { lease } = world.acquire('ann', 'x')
+    world.do(LOSS)
+    world.do({ kind: 'transfer', lease, to: 'bob', stopped: true })
+    expect(world.holders('x')).toEqual(['bob'])
+  })
+})
+
+describe('the quiet after a loss', () => {
+  test.each([
+    [2, 10_000],
+    [1, 1_200_000],
+  ])('by the rules of version %i, after a session of 20 minutes that holds nothing, is %i ms', (rules, quiet) => {
+    const world = new World()
+    world.state.rules = rules
+    world.acquire('ann', 'x')
+    const { lease } = world.acquire('eve', [], { ttl: 1_200_000 })
+    world.renew(lease)
+    world.release(lease)
+    world.do(LOSS)
+    expect(world.state.quiet!.duration).toBe(quiet)
+  })
+
+  test('is as long as the longest term of a lease that held something', () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'x', { ttl: 100_000 })
+    world.renew(lease)
+    world.release(lease)
+    world.do(LOSS)
+    expect(world.state.quiet!.duration).toBe(100_000)
+  })
+})
+
+describe('a break that is announced', () => {
+  function broken(world: World): number {
+    const { lease } = world.acquire('ann', 'x', { ttl: 100_000 })
+    for (let i = 0; i < 5; i++) world.do({ kind: 'break', resource: 'x', after: 10_000 - i })
+    return lease
+  }
+
+  test('is refused where it would be the sixth and the shortest, instead of being forgotten', () => {
+    const world = new World()
+    const lease = broken(world)
+    world.refused(world.do({ kind: 'break', resource: 'x', after: 1_000 }), 'LIMIT', /x .*at once/)
+    // One that could change nothing needs no room.
+    expect(world.do({ kind: 'break', resource: 'x', after: 20_000 }).kind).toBe('done')
+    expect(world.do({ kind: 'break', resource: 'x' }).kind).toBe('done')
+    expect(world.holders('x')).toEqual(['ann*'])
+    expect(world.lease(lease)!.status).toBe(3)
+  })
+
+  test('changes no holder where one of them has no room for it', () => {
+    const world = new World()
+    world.policy('x', { capacity: 2 })
+    const lease = broken(world)
+    const other = world.acquire('bob', 'x')
+    world.refused(world.do({ kind: 'break', resource: 'x', after: 1_000 }), 'LIMIT')
+    expect(world.lease(other.lease)!.rare?.timers).toBeUndefined()
+    world.release(lease)
+    expect(world.do({ kind: 'break', resource: 'x', after: 1_000 }).kind).toBe('done')
+    expect(world.lease(other.lease)!.rare!.timers![BREAK]!.duration).toBe(1_000)
+  })
+
+  test('by the rules of version 1 was done, and nothing came of it', () => {
+    const world = old()
+    const lease = broken(world)
+    expect(world.do({ kind: 'break', resource: 'x', after: 1_000 }).kind).toBe('done')
+    const running = Array.from({ length: SLOTS }, (_, slot) => world.lease(lease)!.rare!.timers![slot as Slot]?.duration)
+    expect(running.slice(BREAK)).toEqual([10_000, 9_999, 9_998, 9_997, 9_996])
+  })
+})
+
+describe('when the numbers run out', () => {
+  const asks = (world: World) => {
+    const { lease } = world.acquire('ann', 'x')
+    const waiter = world.queue('bob', 'x')
+    return { lease, waiter: waiter.lease }
+  }
+
+  test.each(['nextLease', 'nextToken', 'revision'] as const)(
+    'of %s, what needs one is refused with LIMIT, and the rest goes on',
+    counter => {
+      const world = new World({ strict: false })
+      const { lease, waiter } = asks(world)
+      const registered = world.acquire('reg', [], { entries: [{ key: 'e', value: '' }] })
+      world.state[counter] = COUNTER_LIMIT
+      world.refused(world.ask('cid', 'y'), 'LIMIT', /number/)
+      world.refused(world.ask('cid', 'x', { wait: true }), 'LIMIT')
+      world.refused(world.ask('cid', []), 'LIMIT')
+      world.refused(world.do({ kind: 'transfer', lease, to: 'cid', stopped: true }), 'LIMIT')
+      if (counter === 'revision') {
+        world.refused(world.do({ kind: 'put', lease: registered.lease, key: 'f', value: '' }), 'LIMIT')
+        world.refused(world.do({ kind: 'policy', prefix: 'p', rules: { capacity: 1 } }), 'LIMIT')
+      }
+      expect(world.renew(lease)).toBe(10_000)
+      expect(world.release(lease).kind).toBe('done')
+      // What waits already is still served, with a number of its own.
+      expect(world.holders('x')).toEqual(['bob'])
+      expect(Number.isSafeInteger(world.lease(waiter)!.grants[0]!.token)).toBe(true)
+      expect(world.due(waiter).kind).toBe('done')
+      expect(Number.isSafeInteger(COUNTER_LIMIT * SLOTS)).toBe(true)
+      expect(world.state.revision).toBeLessThan(Number.MAX_SAFE_INTEGER / 2)
+    },
+  )
+
+  test('a key is refused when the numbers of keys have run out', () => {
+    const world = new World({ strict: false })
+    world.state.nextKey = COUNTER_LIMIT
+    world.refused(world.do({ kind: 'key', name: 'k', hash: '0'.repeat(64), allow: [] }), 'LIMIT')
+  })
+
+  test('a generation that leaves no room is refused', () => {
+    const world = new World({ strict: false })
+    for (const field of ['lease', 'token', 'revision', 'key']) world.refused(world.do({ ...LOSS, [field]: COUNTER_LIMIT }), 'INVALID')
+  })
+
+  test('by the rules of version 1 they went on', () => {
+    const world = new World({ strict: false })
+    world.state.rules = 1
+    world.state.nextToken = COUNTER_LIMIT
+    expect(world.ask('cid', 'y').kind).toBe('granted')
+    expect(reload(world.state).nextToken).toBe(COUNTER_LIMIT + 1)
+  })
+})
