@@ -74,7 +74,7 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
     case 'tick':
       return tick(state, effects, command)
     case 'upgrade':
-      return upgrade(state, command, key)
+      return upgrade(state, effects, command, key)
     case 'generation':
       return generation(state, effects, command, key)
     case 'move':

@@ -7,7 +7,7 @@ import { LOST } from './event.ts'
 import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
 import { badRules, badScopes, MOST_POLICIES, TTL_LIMIT } from './policy.ts'
-import { pressHolders } from './queue.ts'
+import { judgeWaiter, pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
@@ -39,9 +39,13 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   } else state.policies.set(prefix, { ...rules }) // the caller may go on to use its own
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
-  for (const lease of state.leases.values())
-    if (lease.status === WAITING)
-      for (const want of lease.rare!.wants) if (under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+  for (const lease of state.leases.values()) {
+    if (lease.status !== WAITING || !lease.rare!.wants.some(want => under(prefix, want.resource))) continue
+    judgeWaiter(state, lease)
+    // One that is passed over from now on makes way in every queue that it stands in.
+    for (const want of lease.rare!.wants)
+      if (state.rules >= 2 || under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+  }
   for (const resource of freed) pressHolders(state, effects, resource)
   settle(state, effects, freed)
   for (const name of [...state.upkeep.keys()]) if (under(prefix, name)) review(state, effects, name)
@@ -84,12 +88,22 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
   return done(id)
 }
 
-export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome {
+export function upgrade(state: State, effects: Effects, { rules }: Upgrade, key: number): Outcome {
   if (!isAdmin(state, key)) return forbidden(state, 'raise the rules version')
   if (rules !== state.rules + 1)
     return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
   state.rules = rules
-  if (rules === 2) state.answers.weigh()
+  if (rules !== 2) return done()
+  state.answers.weigh()
+  const { freed } = state
+  for (const lease of state.leases.values()) {
+    if (lease.status !== WAITING) continue
+    judgeWaiter(state, lease)
+    // Those behind one that is passed over from now on may be served. Nothing is, while leases are on their way.
+    if (lease.rare!.passed !== undefined && state.moved === undefined)
+      for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+  }
+  settle(state, effects, freed)
   return done()
 }
 

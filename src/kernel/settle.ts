@@ -2,7 +2,7 @@ import { type Effects, emit } from './effects.ts'
 import { ELSEWHERE } from './event.ts'
 import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
-import { choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
+import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
 import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
 
 /** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
@@ -29,11 +29,11 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
     if (resource.queue[at] === next) {
       const chosen = choose(state, wants, any, rank, next.id)
       if (chosen === undefined) {
-        at = rule(state, resource.name, 'queue') === 'fit' ? at + 1 : resource.queue.length
+        at = rule(state, resource.name, 'queue') === 'fit' || !blocks(next, resource) ? at + 1 : resource.queue.length
       } else {
         touch(state, next)
         leaveQueues(state, next, freed)
-        Object.assign(rareOf(next), { wants: [], any: 0, holding: [] })
+        Object.assign(rareOf(next), { wants: [], any: 0, holding: [], passed: undefined })
         grant(state, effects, next, chosen)
         // Who watches a queue that it leaves empty-handed hears nothing of the grant.
         for (const want of wants)

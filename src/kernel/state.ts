@@ -77,6 +77,8 @@ export interface Rare {
   rank: number
   priority: number
   holding: readonly number[]
+  /** Derived, of one who waits: in the queues of these it is passed over, since there is not as much as it wants. See queue.ts. */
+  passed: ReadonlySet<string> | undefined
   parent: Lease | undefined
   /** It came by a transfer: its key need not be one that may acquire it. */
   handed: boolean
@@ -330,6 +332,7 @@ export function rareOf(lease: Lease): Rare {
     rank: 0,
     priority: 0,
     holding: [],
+    passed: undefined,
     parent: undefined,
     handed: false,
     open: false,

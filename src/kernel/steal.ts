@@ -5,7 +5,7 @@ import { end } from './end.ts'
 import type { Freed } from './freed.ts'
 import type { Refused } from './outcome.ts'
 import { rule } from './policy.ts'
-import { place, type Wanted } from './queue.ts'
+import { blocks, place, type Wanted } from './queue.ts'
 import { invalid } from './refuse.ts'
 import { FROZEN, type Grant, type Lease, type State } from './state.ts'
 
@@ -82,7 +82,7 @@ function victimsOn(state: State, theft: Theft, want: Wanted, others: ReadonlySet
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
   if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
   // Those who steal it already, or were given it, come first: what they take must come free as well.
-  const ahead = resource.queue.slice(0, place(resource.queue, theft.rank, state.nextLease))
+  const ahead = resource.queue.slice(0, place(resource.queue, theft.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
   const promised = ahead.reduce((sum, { rare }) => sum + (rare!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0), 0)
   return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, theft, lease))
 }

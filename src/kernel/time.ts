@@ -10,6 +10,7 @@ import { decayFlaps } from './flap.ts'
 import type { Freed } from './freed.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
+import { blocks } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
@@ -21,6 +22,7 @@ import {
   type Lease,
   LIVE,
   QUIET,
+  type Resource,
   rareOf,
   SLOTS,
   type Slot,
@@ -50,7 +52,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   if (slot === TERM) termDue(state, effects, lease, freed)
   else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
   else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
-  else if (lease.grants.some(({ resource }) => resource.queue.length > 0 && rule(state, resource.name, 'maxHold') > 0))
+  else if (lease.grants.some(({ resource }) => isWaitedFor(resource) && rule(state, resource.name, 'maxHold') > 0))
     end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
@@ -59,6 +61,11 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   }
   settle(state, effects, freed)
   return done()
+}
+
+/** By one who could be served if it came free. */
+function isWaitedFor(resource: Resource): boolean {
+  return resource.queue.some(waiter => blocks(waiter, resource))
 }
 
 function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): void {

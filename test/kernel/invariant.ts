@@ -161,6 +161,16 @@ function* registry(state: State): Generator<string> {
     if ((rare?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
 }
 
+/** Whether one who waits could be served with what there is, and by this resource, if nobody held anything. */
+function servable(state: State, { rare }: Lease, name: string): boolean {
+  const { wants, any } = rare!
+  const there = wants.filter(({ resource, units, shared }) => {
+    const capacity = rule(state, resource, 'capacity')
+    return shared ? capacity > 0 : units <= capacity
+  })
+  return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
+}
+
 /** No free resource with an eligible waiter; no more units than there are, unless the capacity was lowered afterwards. */
 function* liveness(state: State): Generator<string> {
   if (state.quiet !== undefined) return
@@ -170,7 +180,9 @@ function* liveness(state: State): Generator<string> {
     const now = wants.filter(want => {
       const resource = state.resources.get(want.resource)!
       const capacity = rule(state, want.resource, 'capacity')
-      const first = resource.queue[0] === lease || rule(state, want.resource, 'queue') === 'fit'
+      const before = resource.queue.slice(0, resource.queue.indexOf(lease))
+      const first =
+        rule(state, want.resource, 'queue') === 'fit' || !before.some(other => state.rules < 2 || servable(state, other, want.resource))
       const room = want.shared ? resource.used === 0 && capacity > 0 : resource.sharers === 0 && resource.used + want.units <= capacity
       return first && room
     })
