@@ -328,7 +328,7 @@ export class Replica implements Lessor {
       if (known === undefined) {
         const proposal = proposalOf(command, key, op)
         if (op?.again !== true && this.#looksRefused(command)) tell(told, this.#submitUnlessRefused(proposal, undefined))
-        else this.#outbox.put({ proposal, told, patient: false })
+        else this.#write(proposal, told)
       } else if (known.kind === 'partly') tell(told, this.#renewRest(known, key, undefined))
       else told.settle(known)
     } catch (error) {
@@ -358,7 +358,12 @@ export class Replica implements Lessor {
   }
 
   #submit(proposal: Proposal): Promise<Outcome> {
-    return new Promise((settle, fail) => this.#outbox.put({ proposal, told: { settle, fail }, patient: false }))
+    return new Promise((settle, fail) => this.#write(proposal, { settle, fail }))
+  }
+
+  #write(proposal: Proposal, told: Told): void {
+    if (proposal.command.kind === 'transfer') this.#keeper.markForHeir(proposal.command.lease)
+    this.#outbox.put({ proposal, told, patient: false })
   }
 
   async #submitUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {
