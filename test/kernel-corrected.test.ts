@@ -2,6 +2,7 @@
  * Rules that version 2 corrects. Each is shown as it is now; and as it was, where a log of version 1 must be replayed as it was decided.
  */
 import { describe, expect, test } from 'vitest'
+import { saveState } from '../src/kernel/snapshot.ts'
 import { BREAK, COUNTER_LIMIT, SLOTS, type Slot } from '../src/kernel/state.ts'
 import { reload, World } from './kernel/world.ts'
 
@@ -365,5 +366,93 @@ describe('one who waits for more than there is', () => {
     expect(world.holders('x')).toEqual([])
     world.do({ kind: 'upgrade', rules: 2 })
     expect(world.holders('x')).toEqual(['bob'])
+  })
+})
+
+describe('entries of one who waits', () => {
+  const entry = (key: string, value = 'v') => ({ entries: [{ key, value }] })
+
+  test('are there when it is granted, and not before', () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'x')
+    world.queue('bob', 'x', entry('e'))
+    expect(world.entries()).toEqual([])
+    const told = world.events.length
+    world.release(lease)
+    expect(world.entries()).toEqual(['e=v@2'])
+    expect(world.told(told)).toEqual(['released x released', 'put e', 'granted x'])
+    expect(new Set(world.events.slice(told).map(({ revision }) => revision)).size).toBe(1)
+  })
+
+  test('that another has are waited for: a second candidate with the same key waits', () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'x', entry('leader', 'ann'))
+    world.queue('bob', 'x', entry('leader', 'bob'))
+    world.queue('cid', 'x', entry('leader', 'cid'))
+    world.refused(world.ask('dan', 'y', entry('leader')), 'HELD', /leader/)
+    world.release(lease)
+    expect(world.entries()).toEqual(['leader=bob@2'])
+    world.release(2)
+    expect(world.entries()).toEqual(['leader=cid@3'])
+  })
+
+  test('are waited for although the resource is free, and served as soon as the key is', () => {
+    const world = new World()
+    world.acquire('ann', [], entry('k'))
+    world.queue('bob', 'x', entry('k', 'bob'))
+    expect(world.holders('x')).toEqual([])
+    world.do({ kind: 'delete', key: 'k' })
+    expect(world.holders('x')).toEqual(['bob'])
+    expect(world.entries()).toEqual(['k=bob@2'])
+  })
+
+  test('are served when their owner gives way to another, or is silent too long in the registry', () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', [], { ...entry('services/s/1'), grace: 1_000 })
+    world.queue('bob', 'x', entry('services/s/1', 'bob'))
+    expect(world.due(lease).kind).toBe('done')
+    expect(world.holders('x')).toEqual(['bob'])
+    expect(world.entries()).toEqual(['services/s/1=bob@2'])
+  })
+
+  test('of a newer generation are refused at once, as for one who does not wait', () => {
+    const world = new World()
+    world.acquire('ann', [], { entries: [{ key: 'k', value: '', generation: 5 }] })
+    world.acquire('eve', 'x')
+    world.refused(world.ask('bob', 'x', { wait: true, entries: [{ key: 'k', value: '', generation: 4 }] }), 'STALE')
+  })
+
+  test('come with it over a snapshot, however large', () => {
+    const world = new World({ strict: false })
+    const { lease } = world.acquire('ann', 'x')
+    const entries = Array.from({ length: 64 }, (_, i) => ({ key: `e/${i}`, value: 'v'.repeat(16_000), ...(i === 3 && { generation: 7 }) }))
+    world.queue('bob', 'x', { entries })
+    for (const chunk of saveState(world.state)) expect(chunk.length).toBeLessThan(768 * 1_024)
+    world.state = reload(world.state)
+    world.release(lease)
+    expect(world.state.entries.size).toBe(64)
+    expect(world.state.entries.get('e/3')).toMatchObject({ generation: 7 })
+    expect([...world.state.entries.keys()]).toEqual(entries.map(({ key }) => key))
+    expect(world.state.pending.size).toBe(0)
+  })
+
+  test('go with it: when it leaves, and when it is revoked by their prefix', () => {
+    const world = new World()
+    world.acquire('ann', 'x')
+    const { lease } = world.queue('bob', 'x', entry('e/1'))
+    world.release(lease)
+    world.queue('cid', 'x', entry('e/2'))
+    expect(world.state.pending.size).toBe(1)
+    expect(world.do({ kind: 'revoke', target: { prefix: 'e' } })).toMatchObject({ kind: 'done' })
+    expect(world.waiters('x')).toEqual([])
+    expect(world.state.pending.size).toBe(0)
+  })
+
+  test('by the rules of version 1 were there while it waited', () => {
+    const world = old()
+    world.acquire('ann', 'x')
+    world.queue('bob', 'x', entry('e'))
+    expect(world.entries()).toEqual(['e=v@2'])
+    world.refused(world.ask('cid', 'x', { wait: true, ...entry('e') }), 'HELD')
   })
 })

@@ -1,9 +1,11 @@
 /** Acquiring: everything that can be wrong is found before anything changes. */
+
+import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from './command.ts'
+import { copyOf } from './copy.ts'
 import { cycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
-import { attach, badAttachment, entryRefusal } from './entry.ts'
 import { badName, badText, under } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
@@ -201,10 +203,14 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (steals && state.rules < 2 && holdsAny(parent, wants))
       return invalid(state, `lease ${command.parent}, or one that it hangs on, holds what is to be stolen: the thief would end with it`)
   }
+  let mustWait = false
   for (const entry of command.entries ?? NOTHING) {
     if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
     const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
-    if (refused !== undefined) return refused
+    if (refused === undefined) continue
+    // What another has may come free; who was replaced will always have been.
+    if (refused.code !== 'HELD' || command.wait !== true || state.rules < 2) return refused
+    mustWait = true
   }
   if (state.leases.size >= rule(state, '', 'leases'))
     return refuse(state, 'LIMIT', `there are ${state.leases.size} leases, as many as are allowed in all`, { limit: state.leases.size })
@@ -222,7 +228,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
           const kept = findLease(state, id)
           return kept !== undefined && mayTouch(state, key, kept)
         })
-  const chosen = steals && state.rules < 2 ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
+  const chosen = mustWait || (steals && state.rules < 2) ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
   if (chosen === undefined) {
     if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
     const refused = cannotWait(state, command, wants, rank, holding)
@@ -287,12 +293,17 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   effects.timer(lease, TERM)
   keepRare(state, lease, command, plan)
   if (parent !== undefined) hangOn(state, parent, lease)
-  for (const entry of command.entries ?? NOTHING) attach(state, effects, lease, entry)
+  const entries = command.entries ?? NOTHING
+  // One that waits brings them when it is granted. By the rules of version 1 they were there while it waited.
+  if (chosen !== undefined || state.rules < 2) for (const entry of entries) attach(state, effects, lease, entry)
   if (chosen !== undefined) {
     grant(state, effects, lease, chosen)
-    if (chosen.length === 0 && (command.entries ?? NOTHING).length === 0) emit(state, effects, 'granted', lease, {})
+    if (chosen.length === 0 && entries.length === 0) emit(state, effects, 'granted', lease, {})
+    // What it took over may have been waited for.
+    settle(state, effects, state.freed)
   } else {
     const rare = rareOf(lease)
+    if (state.rules >= 2 && entries.length > 0) rare.pending = copyOf(entries)
     rare.wants = wants
     rare.rank = rank
     enqueue(state, effects, lease)

@@ -36,7 +36,7 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
     case 'acquire':
       return acquire(state, effects, { command, key })
     case 'claim':
-      return claim(state, command, key)
+      return claim(state, effects, command, key)
     case 'widen':
       return widen(state, effects, command, key)
     case 'renew':

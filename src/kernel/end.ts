@@ -89,12 +89,19 @@ export function entryBytes({ key, value }: { readonly key: string; readonly valu
   return utf8Length(key) + utf8Length(value)
 }
 
+/** Something about this key has changed: those who wait with an entry for it may be served. The caller settles. */
+export function reconsider(state: State, key: string): void {
+  for (const waiter of state.pending.get(key) ?? [])
+    for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
+}
+
 export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
   const entry = state.entries.get(key)!
   dropEntry(state, key)
   entry.lease.rare!.entries!.delete(key)
   entry.lease.rare!.bytes -= entryBytes(entry)
   emit(state, effects, 'deleted', entry.lease, { key, cause })
+  reconsider(state, key)
   const service = countEntry(state, entry, -1)
   if (service !== undefined) review(state, effects, service)
 }

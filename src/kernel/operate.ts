@@ -66,7 +66,8 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
     return (
       lease.grants.some(given => under(prefix, given.resource.name)) ||
       (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
-      [...(lease.rare?.entries ?? [])].some(name => under(prefix, name))
+      [...(lease.rare?.entries ?? [])].some(name => under(prefix, name)) ||
+      (lease.rare?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
     )
   }
   const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))

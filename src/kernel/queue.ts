@@ -134,11 +134,20 @@ export function joinQueues(state: State, lease: Lease): void {
     if (resource.queue.length === 0) resource.queue = [lease]
     else resource.queue.splice(place(resource.queue, rank, lease.id), 0, lease)
   }
-  for (const kept of holding) {
-    const waiters = state.keeping.get(kept)
-    if (waiters === undefined) state.keeping.set(kept, [lease])
-    else waiters.push(lease)
-  }
+  for (const kept of holding) enlist(state.keeping, kept, lease)
+  for (const { key } of lease.rare!.pending) enlist(state.pending, key, lease)
+}
+
+function enlist<K>(lists: Map<K, Lease[]>, name: K, lease: Lease): void {
+  const waiters = lists.get(name)
+  if (waiters === undefined) lists.set(name, [lease])
+  else waiters.push(lease)
+}
+
+function strike<K>(lists: Map<K, Lease[]>, name: K, lease: Lease): void {
+  const waiters = lists.get(name)!.filter(waiter => waiter !== lease)
+  if (waiters.length === 0) lists.delete(name)
+  else lists.set(name, waiters)
 }
 
 /** Someone waits: holders that a policy limits to so long while others wait begin to count. */
@@ -160,9 +169,6 @@ export function leaveQueues(state: State, lease: Lease, freed: Freed): void {
     resource.queue.splice(positionOf(resource, lease), 1)
     freed.add(resource)
   }
-  for (const kept of lease.rare!.holding) {
-    const waiters = state.keeping.get(kept)!.filter(waiter => waiter !== lease)
-    if (waiters.length === 0) state.keeping.delete(kept)
-    else state.keeping.set(kept, waiters)
-  }
+  for (const kept of lease.rare!.holding) strike(state.keeping, kept, lease)
+  for (const { key } of lease.rare!.pending) strike(state.pending, key, lease)
 }

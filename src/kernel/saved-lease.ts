@@ -26,7 +26,7 @@ import {
 export const INLINE = 64 * 1_024
 const NONE: readonly never[] = []
 
-/** An entry of a lease whose other entries have been written with it. */
+/** An entry of a lease whose other entries have been written with it. With revision 0: one that it will bring when it is granted. */
 export interface SavedEntry extends Omit<Attached, 'lease'> {
   readonly lease: number
 }
@@ -102,10 +102,14 @@ export function writeLease(to: Writer, state: State, lease: Lease, whole: number
   to.uint(rare.slowed)
   to.bool(rare.timers !== undefined)
   for (const timer of rare.timers?.slice(1) ?? []) writeTimer(to, timer)
-  return keys.slice(fitting).map(key => {
-    const { value, revision, generation } = state.entries.get(key)!
-    return { lease: lease.id, key, value, revision, generation }
-  })
+  if (fitting === keys.length && rare.pending.length === 0) return NONE
+  return [
+    ...keys.slice(fitting).map(key => {
+      const { value, revision, generation } = state.entries.get(key)!
+      return { lease: lease.id, key, value, revision, generation }
+    }),
+    ...rare.pending.map(({ key, value, generation = 0 }) => ({ lease: lease.id, key, value, revision: 0, generation })),
+  ]
 }
 
 /** What needs the other leases and the resources to be put in its place. */
@@ -182,11 +186,16 @@ export function link(state: State, lease: Lease, { grants, parent, entries }: Le
     else resource.used += units
   }
   if (lease.status === WAITING && lease.rare === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
+  if (more.some(isPending))
+    rareOf(lease).pending = more
+      .filter(isPending)
+      .map(({ key, value, generation }) => ({ key, value, ...(generation > 0 && { generation }) }))
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++
   for (const list of [entries, more])
     for (const rest of list) {
+      if (isPending(rest)) continue
       const rare = rareOf(lease)
       rare.entries ??= new Set()
       rare.entries.add(rest.key)
@@ -202,4 +211,8 @@ export function link(state: State, lease: Lease, { grants, parent, entries }: Le
   const rare = rareOf(above)
   rare.children ??= new Set()
   rare.children.add(lease)
+}
+
+function isPending({ revision }: { readonly revision: number }): boolean {
+  return revision === 0
 }

@@ -1,9 +1,10 @@
+import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
 import { ELSEWHERE } from './event.ts'
 import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
 import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
-import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
+import { dropIfIdle, type Lease, LIVE, type Resource, rareOf, type State, touch } from './state.ts'
 
 /** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
@@ -27,13 +28,16 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
     // Where it stands, or stood before it was granted on another's walk.
     let at = place(resource.queue, rank, next.id)
     if (resource.queue[at] === next) {
-      const chosen = choose(state, wants, any, rank, next.id)
+      const chosen = entriesFree(state, next) ? choose(state, wants, any, rank, next.id) : undefined
       if (chosen === undefined) {
         at = rule(state, resource.name, 'queue') === 'fit' || !blocks(next, resource) ? at + 1 : resource.queue.length
       } else {
         touch(state, next)
         leaveQueues(state, next, freed)
-        Object.assign(rareOf(next), { wants: [], any: 0, holding: [], passed: undefined })
+        const { pending } = next.rare!
+        Object.assign(rareOf(next), { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
+        next.status = LIVE
+        for (const entry of pending) attach(state, effects, next, entry)
         grant(state, effects, next, chosen)
         // Who watches a queue that it leaves empty-handed hears nothing of the grant.
         for (const want of wants)

@@ -5,7 +5,7 @@
  * who waits for it) hangs on the leases that cause it, so a snapshot is the leases and a few small tables.
  */
 import { Answers } from './answers.ts'
-import type { CreateKey, PolicyRules, Want } from './command.ts'
+import type { Attachment, CreateKey, PolicyRules, Want } from './command.ts'
 import { Freed } from './freed.ts'
 import { PrefixTree } from './tree.ts'
 
@@ -86,6 +86,8 @@ export interface Rare {
   open: boolean
   children: Set<Lease> | undefined
   entries: Set<string> | undefined
+  /** Of one who waits: what is to hang on it when it is granted. */
+  pending: readonly Attachment[]
   /** Derived: the bytes of its entries' keys and values. */
   bytes: number
   labels: readonly (readonly [string, string])[]
@@ -245,6 +247,8 @@ export interface State {
   readonly answers: Answers
   /** Who waits while keeping a lease: derived from `holding`, for finding cycles. */
   readonly keeping: Map<number, Lease[]>
+  /** Who waits with an entry for a key: derived from `pending`. */
+  readonly pending: Map<string, Lease[]>
   readonly counts: { waiting: number; suspect: number; frozen: number }
   /** What a command has freed and nobody has looked at yet. Empty between commands. */
   readonly freed: Freed
@@ -293,6 +297,7 @@ export function found(wall = 0, rules = RULES): State {
     proposers: new Map(),
     answers: new Answers(),
     keeping: new Map(),
+    pending: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new Freed(),
     saving: undefined,
@@ -338,6 +343,7 @@ export function rareOf(lease: Lease): Rare {
     open: false,
     children: undefined,
     entries: undefined,
+    pending: [],
     bytes: 0,
     labels: [],
     grace: 0,

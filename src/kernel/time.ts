@@ -5,7 +5,7 @@
 
 import type { Aged, AgedTogether, Due, Tick } from './command.ts'
 import { cancelTimer, type Effects, emit, restartTerm } from './effects.ts'
-import { end } from './end.ts'
+import { end, reconsider } from './end.ts'
 import { decayFlaps } from './flap.ts'
 import type { Freed } from './freed.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
@@ -83,6 +83,8 @@ function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): vo
     state.counts.suspect++
     emitForAll(state, effects, 'suspected', lease)
     countSuspect(state, effects, lease, 1)
+    // A registration whose holder is silent may be taken over.
+    for (const key of lease.rare?.entries ?? []) reconsider(state, key)
   }
   restartTerm(state, effects, lease, grace + longer)
 }

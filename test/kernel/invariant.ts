@@ -1,4 +1,5 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
+import { entryRefusal } from '../../src/kernel/attach.ts'
 import { allowed } from '../../src/kernel/authority.ts'
 import { rule } from '../../src/kernel/policy.ts'
 import { FROZEN, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../src/kernel/state.ts'
@@ -31,6 +32,8 @@ function* leases(state: State): Generator<string> {
     if (lease.status === WAITING && lease.grants.length > 0) yield `waiter ${lease.id} has grants`
     if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0) yield `waiter ${lease.id} waits for nothing`
     if (lease.status !== WAITING && (lease.rare?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
+    if (lease.status !== WAITING && (lease.rare?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
+    if (lease.status === WAITING && state.rules >= 2 && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
     if (lease.status === FROZEN && lease.grants.length === 0) yield `lease ${lease.id} is frozen with nothing to freeze`
     if (lease.status === FROZEN && (lease.rare?.entries?.size ?? 0) > 0) yield `frozen lease ${lease.id} keeps entries`
     if (lease.status === FROZEN && lease.rare?.parent !== undefined) yield `frozen lease ${lease.id} hangs on another`
@@ -92,6 +95,11 @@ function* queues(state: State): Generator<string> {
   for (const lease of waiting) for (const id of lease.rare!.holding) keeping.set(id, [...(keeping.get(id) ?? []), lease.id])
   const kept = (map: Map<number, readonly number[]>) => JSON.stringify([...map].sort((a, b) => a[0] - b[0]))
   const actual = new Map([...state.keeping].map(([id, list]) => [id, list.map(lease => lease.id)] as const))
+  const bringing = new Map<string, number[]>()
+  for (const lease of waiting) for (const { key } of lease.rare!.pending) bringing.set(key, [...(bringing.get(key) ?? []), lease.id])
+  const listed = (map: Map<string, readonly number[]>) => JSON.stringify([...map].sort((a, b) => (a[0] < b[0] ? -1 : 1)))
+  const brought = new Map([...state.pending].map(([key, list]) => [key, list.map(lease => lease.id)] as const))
+  if (listed(bringing) !== listed(brought)) yield `who waits with an entry: ${listed(brought)} instead of ${listed(bringing)}`
   if (kept(keeping) !== kept(actual)) yield `who waits while keeping: ${kept(actual)} instead of ${kept(keeping)}`
 }
 
@@ -187,6 +195,8 @@ function* liveness(state: State): Generator<string> {
       return first && room
     })
     if (now.length < (any === 0 ? wants.length : any)) continue
+    // What it brings must be free as well.
+    if (lease.rare!.pending.some(entry => entryRefusal(state, lease.holder, entry, lease.key) !== undefined)) continue
     const entitled = wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
     yield `${lease.id} waits${entitled ? '' : ', without any right to,'} for what is free: ${now.map(want => want.resource)}`
   }
