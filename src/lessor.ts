@@ -11,7 +11,7 @@ import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
 
-export { MOST_WANTS } from './kernel/command.ts'
+export { MOST_STOPPED, MOST_WANTS } from './kernel/command.ts'
 export { copyOf } from './kernel/copy.ts'
 export { ELSEWHERE } from './kernel/event.ts'
 

@@ -132,9 +132,17 @@ export function withdraw(state: State, effects: Effects, lease: Lease, cause: st
 
 /**
  * Ends a lease and all its descendants in this revision, however deep they hang: a walk and not a recursion, since how deep the stack of
- * calls may grow is not the same on every replica. The caller settles what was freed.
+ * calls may grow is not the same on every replica. The caller settles what was freed. `hasStopped`: descendants that end as a release, because their
+ * holder does not believe in them any more.
  */
-export function end(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Freed): void {
+export function end(
+  state: State,
+  effects: Effects,
+  lease: Lease,
+  ending: Ending,
+  freed: Freed,
+  hasStopped?: (child: Lease) => boolean,
+): void {
   // Gone already, along with an ancestor that was to be ended as well.
   if (findLease(state, lease.id) !== lease) return
   if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
@@ -142,7 +150,11 @@ export function end(state: State, effects: Effects, lease: Lease, ending: Ending
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     if (findLease(state, next.id) !== next) continue
     const children = [...(next.rare?.children ?? [])]
-    endOne(state, effects, next, next === lease ? ending : { type: 'revoked', cause: 'parent', stopped: false }, freed)
+    const orphaned: Ending =
+      hasStopped?.(next) === true
+        ? { type: 'released', cause: 'parent', stopped: true }
+        : { type: 'revoked', cause: 'parent', stopped: false }
+    endOne(state, effects, next, next === lease ? ending : orphaned, freed)
     for (const child of children.reverse()) pending.push(child)
   }
 }

@@ -10,7 +10,7 @@ import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { mayRenew } from '../kernel/authority.ts'
 import { answered } from '../kernel/batch.ts'
-import type { Command, Operation, Proposal } from '../kernel/command.ts'
+import type { Command, Operation, Proposal, Release } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import type { Event, EventType, Wanted } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
@@ -362,8 +362,19 @@ export class Replica implements Lessor {
   }
 
   #write(proposal: Proposal, told: Told): void {
-    if (proposal.command.kind === 'transfer') this.#keeper.markForHeir(proposal.command.lease)
+    const { command } = proposal
+    if (command.kind === 'transfer') this.#keeper.markForHeir(command.lease)
+    if (command.kind === 'release' && command.stopped !== undefined && this.#state.rules < 2)
+      return this.#writeEach(proposal, command, told)
     this.#outbox.put({ proposal, told, patient: false })
+  }
+
+  /** By the rules of version 1 a release names one lease, and older builds that share the log read no other. */
+  #writeEach(proposal: Proposal, { kind, lease, stopped = [] }: Release, told: Told): void {
+    const unheard: Told = { settle: () => {}, fail: () => {} }
+    const { key = 0 } = proposal
+    for (const child of stopped) this.#outbox.put({ proposal: { command: { kind, lease: child }, key }, told: unheard, patient: false })
+    this.#outbox.put({ proposal: { ...proposal, command: { kind, lease } }, told, patient: false })
   }
 
   async #submitUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {

@@ -196,6 +196,31 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
   },
 
+  'one release ends a lease and all that hangs on it in one revision, and frees what their holder has stopped to believe in': async log => {
+    const lessor = await log.open()
+    const parent = granted(await lessor.propose(acquire('ann', ['a'])))
+    const child = granted(await lessor.propose(acquire('ann', ['b'], { parent: parent.lease, entries: [{ key: 'e', value: 'v' }] })))
+    const grandchild = granted(await lessor.propose(acquire('ann', ['c'], { parent: child.lease })))
+    const foreign = granted(await lessor.propose(acquire('bob', ['d'], { parent: parent.lease })))
+    await using watcher = log.watch(lessor, '', foreign.revision)
+    const stopped = [child.lease, grandchild.lease]
+    const { revision } = done(await lessor.propose({ kind: 'release', lease: parent.lease, stopped }))
+    assert.equal(revision, foreign.revision + 1)
+    assert.deepEqual(types(await watcher.at(revision)), [
+      'released a ann',
+      'released b ann',
+      'deleted e ann',
+      'released c ann',
+      'revoked d bob',
+      'frozen d bob',
+    ])
+    granted(await lessor.propose(acquire('eve', ['a', 'b', 'c'])))
+    // Its holder said nothing: it may still believe.
+    refused('HELD', await lessor.propose(acquire('eve', ['d'])))
+    done(await lessor.propose({ kind: 'release', lease: foreign.lease }))
+    granted(await lessor.propose(acquire('eve', ['d'])))
+  },
+
   'those who wait are granted in order, each in the revision that frees the resource': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'])))
