@@ -1,6 +1,7 @@
 /**
  * Rules that version 2 corrects. Each is shown as it is now; and as it was, where a log of version 1 must be replayed as it was decided.
  */
+import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { saveState } from '../src/kernel/snapshot.ts'
 import { BREAK, COUNTER_LIMIT, SLOTS, type Slot } from '../src/kernel/state.ts'
@@ -93,6 +94,26 @@ describe('a break that is announced', () => {
     world.release(lease)
     expect(world.do({ kind: 'break', resource: 'x', after: 1_000 }).kind).toBe('done')
     expect(world.lease(other.lease)!.rare!.timers![BREAK]!.duration).toBe(1_000)
+  })
+
+  test('whatever is announced, what was done is over in time, and what was refused would have been', () => {
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 1, max: 2_000 }), { maxLength: 20 }), announced => {
+        const world = new World({ strict: false })
+        const { lease } = world.acquire('ann', 'x', { ttl: 100_000 })
+        let soonest = Number.POSITIVE_INFINITY
+        for (const after of announced) {
+          const isDone = world.do({ kind: 'break', resource: 'x', after }).kind === 'done'
+          expect(isDone || after < soonest).toBe(true)
+          if (isDone) soonest = Math.min(soonest, after)
+          const running = world
+            .lease(lease)!
+            .rare!.timers!.slice(BREAK)
+            .map(timer => timer?.duration ?? Number.POSITIVE_INFINITY)
+          expect(Math.min(...running)).toBe(soonest)
+        }
+      }),
+    )
   })
 
   test('by the rules of version 1 was done, and nothing came of it', () => {
