@@ -11,7 +11,17 @@ import { LeaseError } from './errors.ts'
 import type { Command } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
-import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from './lessor.ts'
+import {
+  copyOf,
+  type Lessor,
+  type ProposeOptions,
+  type Query,
+  type ReadOptions,
+  type Told,
+  tell,
+  type View,
+  type WatchOptions,
+} from './lessor.ts'
 import type { Profile } from './store.ts'
 
 export interface FollowingOptions {
@@ -78,7 +88,9 @@ export class Following implements Lessor {
     return this.#here
   }
 
-  propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
+  propose(asked: Command, options: ProposeOptions = {}): Promise<Outcome> {
+    // It may be asked again elsewhere, and the caller may have changed its own by then.
+    const command = copyOf(asked)
     const here = this.#here
     const answer = here
       .propose(command, options)

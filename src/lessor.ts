@@ -3,7 +3,8 @@
  *
  * Not promised: that an answer comes; that a local read is the newest; that an aborted proposal was not carried out. Promised: an outcome
  * is decided at the revision it carries and is durable as the profile says; a refusal was true at the log's end when it was asked for;
- * watches are ordered and whole, and a gap can only appear as `resync`.
+ * watches are ordered and whole, and a gap can only appear as `resync`; a command is decided as it was when it was proposed, whatever the caller
+ * does with its object afterwards.
  */
 import type { LeaseError } from './errors.ts'
 import type { Command, Operation, PolicyRules, Scope } from './kernel/command.ts'
@@ -11,7 +12,8 @@ import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
 
-export { MOST_WANTS } from './kernel/command.ts'
+export { MOST_STOPPED, MOST_WANTS } from './kernel/command.ts'
+export { copyOf } from './kernel/copy.ts'
 export { ELSEWHERE } from './kernel/event.ts'
 
 export interface ProposeOptions {

@@ -16,7 +16,7 @@ import { Stream } from './kernel/stream.ts'
  */
 const GOLDEN = new Map([
   [1, '56b268415a832ecc 2819480412 2503532580'],
-  [2, 'c75b64dac13bd6e3 1608616601 2907905521'],
+  [2, '005bf82c03fcae0d 2823238438 1478330883'],
 ])
 
 function write(seed: number, length: number, rules: number): { state: State; entries: Uint8Array[] } {

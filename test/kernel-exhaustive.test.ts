@@ -71,6 +71,7 @@ const settings: Record<string, Setting> = {
       'B x wait': take('B', ['x'], { wait: true }),
       'B steals x': take('B', ['x'], { wait: true, steal: 'after' }),
       'A forces y': take('A', ['y'], { wait: true, steal: 'force', parent: 2 }),
+      'C steals any of x y': take('C', ['x', 'y'], { wait: true, any: 1, steal: 'after' }),
       'cap 1': due(1, 1),
       'hold 1': due(1, 2),
       'break x later': on({ kind: 'break', resource: 'x', after: 40 }),

@@ -38,6 +38,42 @@ describe('parents and children', () => {
     expect(world.holders('b')).toEqual([])
   })
 
+  test('a release that says which children have stopped frees those in the same revision, and no others', () => {
+    const world = new World()
+    const parent = world.acquire('p', 'a')
+    const child = world.acquire('p', 'b', { parent: parent.lease })
+    const grandchild = world.acquire('p', 'c', { parent: child.lease })
+    const other = world.acquire('q', 'd', { parent: child.lease })
+    const stranger = world.acquire('s', 'e')
+    world.queue('w', ['b', 'c'])
+    const stopped = [child.lease, grandchild.lease, stranger.lease, 99]
+    world.do({ kind: 'release', lease: parent.lease, stopped })
+    expect(world.revisionEvents.map(({ type, lease, cause }) => [type, lease, cause])).toEqual([
+      ['released', parent.lease, 'released'],
+      ['released', child.lease, 'parent'],
+      ['released', grandchild.lease, 'parent'],
+      ['revoked', other.lease, 'parent'],
+      ['frozen', other.lease, 'parent'],
+      ['granted', 6, undefined],
+      ['granted', 6, undefined],
+    ])
+    expect(['a', 'b', 'c', 'd', 'e'].flatMap(name => world.holders(name))).toEqual(['w', 'w', 'q*', 's'])
+  })
+
+  test('only the own key of a child can say that its holder has stopped', () => {
+    const world = new World()
+    const [mine, theirs] = [world.key('mine', 'acquire:', 'admin:'), world.key('theirs', 'acquire:', 'admin:')]
+    const parent = world.acquire('p', 'a', { key: mine })
+    const child = world.acquire('c', 'b', { parent: parent.lease, key: theirs })
+    world.do({ kind: 'release', lease: parent.lease, stopped: [child.lease] }, { key: mine })
+    expect(world.holders('b')).toEqual(['c*'])
+    const [above, below] = [world.acquire('p', 'c', { key: mine }), world.state.nextLease]
+    world.acquire('p', 'd', { parent: above.lease, key: mine })
+    // An administrator's release is a revocation of the whole tree.
+    world.do({ kind: 'release', lease: above.lease, stopped: [below] }, { key: theirs })
+    expect([world.holders('c'), world.holders('d')]).toEqual([['p*'], ['p*']])
+  })
+
   test('a child that ends leaves its parent alone', () => {
     const world = new World()
     const parent = world.acquire('p', 'a')

@@ -9,8 +9,9 @@ import type { Event } from '../src/kernel/event.ts'
 import { malformed } from '../src/kernel/form.ts'
 import { newLineage } from '../src/kernel/lineage.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
+import { rule } from '../src/kernel/policy.ts'
 import { StateLoader, saveState, stateHash } from '../src/kernel/snapshot.ts'
-import { found, RULES, type State } from '../src/kernel/state.ts'
+import { COUNTER_LIMIT, found, RULES, SLOTS, type State } from '../src/kernel/state.ts'
 import { check } from './kernel/invariant.ts'
 import { random, Stream, type StreamOptions } from './kernel/stream.ts'
 import { reload } from './kernel/world.ts'
@@ -80,6 +81,7 @@ describe('whatever is asked', { timeout: 120_000 }, () => {
         const log = new Log()
         const stream = new Stream(seed)
         const tokens: number[] = []
+        let longest = 0
         for (let i = 0; i < 250; i++) {
           const { revision } = log.state
           log.events.length = 0
@@ -91,16 +93,78 @@ describe('whatever is asked', { timeout: 120_000 }, () => {
           } catch (error) {
             throw new Error(`after ${JSON.stringify(proposal)}`, { cause: error })
           }
+          // Only who holds something believes in something: a quiet need not be longer than that.
+          for (const { grants, term } of log.state.leases.values()) if (grants.length > 0) longest = Math.max(longest, term)
+          expect(log.state.longest, JSON.stringify(proposal)).toBeLessThanOrEqual(longest)
           const jumped = proposal.command.kind === 'generation'
           if (!jumped) expect(log.state.revision - revision).toBe(log.events.length > 0 ? 1 : 0)
           for (const event of log.events) {
             expect(event.revision).toBe(log.state.revision)
-            if (event.type === 'granted' && event.token !== undefined) tokens.push(event.token)
+            if (event.type !== 'granted' || event.token === undefined) continue
+            tokens.push(event.token)
+            expect(log.state.quiet, `granted in the quiet by ${JSON.stringify(proposal)}`).toBeUndefined()
           }
         }
         expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => a - b))
       }),
       { numRuns: 60 },
+    )
+  })
+
+  test('a steal ends nobody without whom it would have got the same', () => {
+    let ended = 0
+    fc.assert(
+      fc.property(seeds, seed => {
+        const log = new Log()
+        const stream = new Stream(seed, { calm: true })
+        log.append({ command: { kind: 'policy', prefix: 'p', rules: { capacity: 4 } } })
+        log.append({ command: { kind: 'policy', prefix: 'q', rules: { capacity: 3 } } })
+        const pick = random(seed)
+        for (let i = 0; i < 200; i++) {
+          const { command } = stream.next(log.state)
+          if (command.kind === 'due' && pick(3) > 0) continue // more is held
+          const steals = command.kind === 'acquire' && command.wants.length > 0 && pick(4) === 0
+          if (!steals) {
+            log.append({ command })
+            continue
+          }
+          const { entries: _, parent: __, any: ___, holding: ____, ...plain } = command
+          const before = reload(log.state)
+          log.events.length = 0
+          const { outcomes } = log.append({ command: { ...plain, wait: true, steal: 'force' } })
+          if (outcomes[0]!.kind !== 'granted') continue
+          const gone = new Set(log.events.filter(({ type }) => type === 'revoked' || type === 'thawed').map(({ lease }) => lease))
+          const victims = log.events.filter(({ type, cause }) => type === 'revoked' && cause === 'stolen')
+          for (const victim of new Set(victims.map(({ lease }) => lease))) {
+            ended++
+            const fits = command.wants.every(({ resource: name, units = 1, shared = false }) => {
+              const stays = (before.resources.get(name)?.grants ?? []).filter(({ lease }) => lease.id === victim || !gone.has(lease.id))
+              const used = stays.reduce((sum, grant) => sum + grant.units, 0)
+              return shared ? used === 0 : !stays.some(grant => grant.shared) && used + units <= rule(before, name, 'capacity')
+            })
+            expect(fits, `${JSON.stringify(command)} need not have ended ${victim}`).toBe(false)
+          }
+        }
+      }),
+      { numRuns: 40 },
+    )
+    expect(ended).toBeGreaterThan(100)
+  })
+
+  test('near the end of the numbers every token is still another, and all of them can be told apart', () => {
+    fc.assert(
+      fc.property(seeds, seed => {
+        const log = new Log()
+        const stream = new Stream(seed)
+        Object.assign(log.state, { nextToken: COUNTER_LIMIT - 20, nextLease: COUNTER_LIMIT - 30, revision: COUNTER_LIMIT - 60 })
+        for (let i = 0; i < 150; i++) log.append(stream.next(log.state))
+        const tokens = log.events.flatMap(({ type, token }) => (type === 'granted' && token !== undefined ? [token] : []))
+        expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => a - b))
+        for (const { id } of log.state.leases.values()) expect(Number.isSafeInteger(id * SLOTS + SLOTS)).toBe(true)
+        expect(log.state.nextLease).toBeLessThanOrEqual(COUNTER_LIMIT)
+        expect(stateHash(reload(log.state))).toBe(stateHash(log.state))
+      }),
+      { numRuns: 15 },
     )
   })
 
@@ -171,6 +235,11 @@ describe('snapshots', { timeout: 120_000 }, () => {
           const grace = i % 4 === 0 ? { grace: 1_000 } : {}
           log.append({ command: { kind: 'acquire', holder: `h${i % 5}`, ttl: 9_000, wants, entries, ...parent, ...grace } })
         }
+        // One lease with more than goes with it: its other entries are chunks of their own.
+        const { nextLease: crowded } = log.state
+        log.append({ command: { kind: 'acquire', holder: 'h1', ttl: 9_000, wants: [{ resource: 'r/crowded' }] } })
+        for (let i = 0; i < 24; i++)
+          log.append({ command: { kind: 'put', lease: crowded, key: `svc/crowded/${i}`, value: 'v'.repeat(8_000) } })
         // Something for every timer to run: holders that were pressed by one who has left, and a run that told of all together.
         log.append({ command: { kind: 'policy', prefix: 'r', rules: { maxHold: 1_000 } } })
         for (let i = 100; i < 150; i++) {

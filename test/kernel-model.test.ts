@@ -42,6 +42,10 @@ const step = fc.oneof(
     }),
   },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('due' as const), lease: one, stale: fc.constantFrom(0, 0, 0, 1) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ do: fc.constant('resize' as const), resource: fc.constantFrom(...resources), units: fc.nat(5) }),
+  },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('revoke' as const), lease: one, force: fc.boolean() }) },
 )
 
@@ -117,6 +121,12 @@ describe('the kernel does what a naive model of it does', { timeout: 120_000 }, 
               const lease = id(next.lease)
               const epoch = (world.lease(lease)?.epoch ?? 1) - next.stale
               return [word(world.do({ kind: 'due', timer: lease * SLOTS, epoch })), model.due(lease, epoch)]
+            }
+            case 'resize': {
+              const { resource, units } = next
+              const queue = fit.includes(resource) ? ('fit' as const) : ('fifo' as const)
+              const outcome = world.do({ kind: 'policy', prefix: resource, rules: { capacity: units, queue } })
+              return [word(outcome), model.resize(resource, units)]
             }
             case 'revoke': {
               const lease = id(next.lease)

@@ -68,7 +68,7 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   widen: some({ kind: kind('widen'), lease: number, wants }),
   claim: some({ kind: kind('claim'), lease: number }, { incarnation: number }),
   renew: some({ kind: kind('renew'), leases: list(number) }, { waiting: yesNo }),
-  release: some({ kind: kind('release'), lease: number }, { resource: text }),
+  release: some({ kind: kind('release'), lease: number }, { resource: text, stopped: list(number) }),
   due: some({ kind: kind('due'), timer: number, epoch: number }),
   aged: some({ kind: kind('aged'), marks: list(some({ timer: number, epoch: number, ms: number })) }),
   'aged-together': some({ kind: kind('aged-together'), run: number, ms: number }),

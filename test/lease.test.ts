@@ -595,7 +595,7 @@ describe('giving back', () => {
     lessor.answer()
   })
 
-  test('children are told and given back before their parent', async () => {
+  test('children are told before their parent is given back, and given back with it', async () => {
     const { leases, lessor } = silentLessor()
     const parent = await leases.open({ ttl: 10_000 })
     const child = await leases.acquire('k', { parent })
@@ -604,7 +604,7 @@ describe('giving back', () => {
     await parent.release()
     expect(lossOf(child)).toMatchObject({ code: 'LOST', cause: 'parent' })
     expect(lossOf(grandchild)).toMatchObject({ code: 'LOST', cause: 'parent' })
-    expect(lessor.proposals).toEqual([grandchild, child, parent].map(({ id }) => ({ kind: 'release', lease: id })))
+    expect(lessor.proposals).toEqual([{ kind: 'release', lease: parent.id, stopped: [grandchild.id, child.id] }])
     expect((await leases.query()).held).toEqual([]) // not frozen
   })
 

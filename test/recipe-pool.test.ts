@@ -65,6 +65,32 @@ everywhere('who waits is granted a member that another process offers meanwhile'
   expect((await owner.query('p')).pending).toEqual([])
 })
 
+everywhere('a member that is offered again with fewer units is refused to nobody who can use it', async ({ open }) => {
+  await using owner = await open('owner')
+  await using user = await open('user')
+  await using other = await open('other')
+  const pool = owner.pool('p')
+  const offer = await pool.offer('a', { units: 4 })
+  const all = await pool.take()
+  // One wants four units whatever comes, the other all that the member has.
+  const four = new AbortController()
+  const fixed = user.pool('p').take(1, { units: 4, wait: true, signal: four.signal })
+  await expect.poll(async () => (await owner.query('p')).pending.length).toBe(1)
+  const whole = other.pool('p').take(1, { wait: '20s' })
+  await expect.poll(async () => (await owner.query('p')).pending.length).toBe(2)
+  await offer.release()
+  await using _again = await pool.offer('a', { units: 2 })
+  await all.release()
+  await using taken = await whole
+  expect(taken.resources).toEqual(['p/a'])
+  await taken.release()
+  // A newcomer is not kept waiting behind the one that wants more than there is.
+  await using one = await other.pool('p').take(1, { units: 1, wait: 0 })
+  expect(one.held).toBe(true)
+  four.abort(new Error('enough'))
+  await expect(fixed).rejects.toThrow('enough')
+})
+
 test('those who wait are served in their order: whoever wants more is not overtaken', async () => {
   const { leases, clock } = silentLessor()
   const pool = leases.pool('p')

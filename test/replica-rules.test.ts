@@ -38,3 +38,17 @@ test('a replica that shares a log with others leaves its rules as they are', asy
   granted(await replica.propose(acquire('bob', 'b')))
   expect(await raised(rig)).toEqual([])
 })
+
+test('a release of several leases is written one by one where older builds read the log', async () => {
+  const rig = await oldLog()
+  await using replica = await rig.open()
+  const parent = granted(await replica.propose(acquire('bob', 'b')))
+  const child = granted(await replica.propose(acquire('bob', 'c', { parent: parent.lease })))
+  expect(await replica.propose({ kind: 'release', lease: parent.lease, stopped: [child.lease] })).toMatchObject({ kind: 'done' })
+  expect(await rig.commands('release')).toEqual([child, parent].map(({ lease }) => ({ kind: 'release', lease })))
+  granted(await replica.propose(acquire('eve', 'c')))
+  await replica.propose({ kind: 'upgrade', rules: 2 })
+  const next = granted(await replica.propose(acquire('bob', 'd')))
+  await replica.propose({ kind: 'release', lease: next.lease, stopped: [child.lease] })
+  expect((await rig.commands('release')).at(-1)).toEqual({ kind: 'release', lease: next.lease, stopped: [child.lease] })
+})

@@ -712,3 +712,86 @@ function chance(seed: number): (below: number) => number {
     return (state >>> 8) % Math.max(1, Math.floor(below))
   }
 }
+
+describe('what binds a lease goes on to run when it is passed on', () => {
+  for (const owned of [false, true]) {
+    const log = owned ? 'an owned log' : 'a shared log'
+
+    /** Passes it on to its own holder again and again; how long it was held in all. */
+    async function passedOn(rig: Rig, replica: Replica, first: number, every: number, most: number): Promise<number> {
+      let lease = first
+      for (let ms = 0; ms < most; ms += every) {
+        for (let part = 0; part < every; part += 5_000) {
+          await renew(replica, lease)
+          await rig.clock.advance(5_000)
+          if ((await replica.read({ kind: 'summary' })).value.leases === 0) return ms + part + 5_000
+          if ((await renew(replica, lease))[0] === -1) return ms + part + 5_000
+        }
+        const outcome = await replica.propose({ kind: 'transfer', lease, to: 'ann', stopped: true })
+        if (outcome.kind !== 'done') return ms + every
+        lease = outcome.id!
+      }
+      return most
+    }
+
+    test(`its cap, on ${log}: 60 s are 60 s, however often it is transferred`, async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 })))
+      expect(await passedOn(rig, replica, lease, 30_000, 600_000)).toBeLessThanOrEqual(65_000)
+    })
+
+    test(`its cap, on ${log} that was opened again`, async () => {
+      const rig = new Rig()
+      let lease: number
+      {
+        await using replica = await rig.open({ owned })
+        ;({ lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 }))))
+        await rig.clock.advance(8_000)
+        await renew(replica, lease)
+      }
+      await using again = await rig.open({ owned })
+      expect(await passedOn(rig, again, lease, 30_000, 600_000)).toBeLessThanOrEqual(65_000)
+    })
+
+    test(`a break that was announced, on ${log}`, async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000 })))
+      await replica.propose({ kind: 'break', resource: 'a', after: 60_000 })
+      expect(await passedOn(rig, replica, lease, 30_000, 600_000)).toBeLessThanOrEqual(65_000)
+    })
+
+    test(`how long it may be held while others wait, on ${log}`, async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      await replica.propose({ kind: 'policy', prefix: 'a', rules: { maxHold: 60_000 } })
+      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000 })))
+      const waiter = queued(await replica.propose(acquire('bob', 'a', { ttl: 3_600_000, wait: true })))
+      const keep = setKept(replica, rig, waiter.lease)
+      const held = await passedOn(rig, replica, lease, 30_000, 600_000)
+      keep()
+      expect(held).toBeLessThanOrEqual(65_000)
+    })
+
+    test(`and no sooner than it would have, on ${log}`, async () => {
+      const rig = new Rig()
+      await using replica = await rig.open({ owned })
+      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 })))
+      expect(await passedOn(rig, replica, lease, 15_000, 600_000)).toBeGreaterThanOrEqual(60_000)
+    })
+  }
+})
+
+/** Keeps the place of one who waits. */
+function setKept(replica: Replica, rig: Rig, lease: number): () => void {
+  let cancel = () => {}
+  const beat = () => {
+    cancel = rig.clock.after(4_000, () => {
+      void replica.propose({ kind: 'renew', leases: [lease], waiting: true })
+      beat()
+    })
+  }
+  beat()
+  return () => cancel()
+}

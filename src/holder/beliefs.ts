@@ -25,6 +25,14 @@ const EXPIRED: Readonly<Record<string, (ms: number) => string>> = {
   unreachable: ms => `no renewal was answered for ${inWords(ms)}`,
 }
 
+interface LoseOptions {
+  readonly by?: string
+  readonly ms?: number
+  readonly error?: unknown
+  readonly definite?: boolean
+  readonly above?: number[]
+}
+
 export class Beliefs implements Iterable<Belief> {
   readonly heartbeat: Heartbeat
   readonly keeper: Keeper
@@ -183,20 +191,18 @@ export class Beliefs implements Iterable<Belief> {
     this.lose(belief, cause, EXPIRED[cause]!(ms), cause === 'unreachable' ? { ms, error: this.heartbeat.failure } : { ms })
   }
 
-  /** `definite`: the lessor has nothing left to be given back. */
-  lose(
-    belief: Belief,
-    cause: string,
-    text: string,
-    { by = '', ms = 0, error, definite = false }: { by?: string; ms?: number; error?: unknown; definite?: boolean } = {},
-  ): void {
+  /**
+   * `definite`: the lessor has nothing left to be given back. `above`: it ends with what it hangs on, whose release will name those that are added there.
+   */
+  lose(belief: Belief, cause: string, text: string, { by = '', ms = 0, error, definite = false, above }: LoseOptions = {}): void {
     if (belief.stage === 'ended') return
     const { clock } = this.#operations
     const handed = belief.grantedAt > 0
     const over = since(belief.sent, clock.now(), clock.uptime()) - belief.term
     const waiter = this.waiters.get(belief.id)
     this.forget(belief)
-    this.endChildren(belief)
+    const below = above ?? []
+    for (const child of [...(belief.children ?? [])]) this.orphan(child, below)
     const facts: Facts = { ...belief.facts, cause, ms: Math.round(ms), ...(by !== '' && { by }) }
     belief.finish(new LeaseError('LOST', `${belief.name} is lost: ${text}`, { cause: error, facts }))
     waiter?.fail(new LeaseError('GONE', `what was waited for is called off: ${text}`, { facts }))
@@ -204,12 +210,16 @@ export class Beliefs implements Iterable<Belief> {
     // Its queued renewals must not keep alive what nobody believes in; and frozen units are free when their holder says that it stopped.
     const { onLost } = belief
     if (onLost === undefined || !handed) {
-      if (!definite) this.giveBack(belief.id, belief.term)
+      if (above !== undefined) above.push(belief.id)
+      else if (!definite) this.giveBack(belief.id, belief.term, below)
+      else for (const child of below) this.giveBack(child, belief.term)
       return
     }
     belief.told = true
     const stopped = (async () => onLost(belief.end))().catch(error => warnOfOnLost(belief, error))
-    belief.farewell = stopped.then(() => (definite ? undefined : farewell(this.#operations, belief.id, belief.term))).catch(() => {})
+    const release = () => (definite ? undefined : farewell(this.#operations, belief.id, belief.term, above === undefined ? below : []))
+    if (above === undefined && definite) for (const child of below) this.giveBack(child, belief.term)
+    belief.farewell = stopped.then(release).catch(() => {})
   }
 
   /** Why it was lost, if it was and the code that has it could not know. Asks the clocks: a timer may be late. */
@@ -225,14 +235,20 @@ export class Beliefs implements Iterable<Belief> {
     else if (belief.stage === 'held') this.heartbeat.expireIfOver(belief)
   }
 
-  endChildren(belief: Belief): void {
-    for (const child of [...(belief.children ?? [])]) this.orphan(child)
+  /**
+   * Stops believing in all that hangs on it, however deep. What has stopped with that is returned, to be named by the release of what it hung on; what has
+   * something to stop first says so itself.
+   */
+  endChildren(belief: Belief): number[] {
+    const stopped: number[] = []
+    for (const child of [...(belief.children ?? [])]) this.orphan(child, stopped)
+    return stopped
   }
 
   /** What it hangs on has ended, here at least: the lessor may not have heard of it yet. */
-  orphan(child: Belief): void {
+  orphan(child: Belief, above?: number[]): void {
     const { name, id } = child.parent!
-    this.lose(child, 'parent', `${name}, which it hung on, has ended`, { by: String(id) })
+    this.lose(child, 'parent', `${name}, which it hung on, has ended`, { by: String(id), ...(above !== undefined && { above }) })
   }
 
   #forgotten(belief: Belief): void {
@@ -295,8 +311,8 @@ export class Beliefs implements Iterable<Belief> {
     if (outcome.kind === 'granted' || outcome.kind === 'queued') this.giveBack(outcome.lease, outcome.ttl)
   }
 
-  giveBack(lease: number, term: number): void {
-    const said = farewell(this.#operations, lease, term)
+  giveBack(lease: number, term: number, stopped: readonly number[] = []): void {
+    const said = farewell(this.#operations, lease, term, stopped)
       .catch(() => {}) // it lapses by itself
       .finally(() => this.#farewells.delete(said))
     this.#farewells.add(said)
@@ -313,9 +329,9 @@ export class Beliefs implements Iterable<Belief> {
     if (belief.stage === 'ended') return Promise.resolve()
     // Stops believing before it sends, with all that hangs on it.
     this.forget(belief)
-    this.endChildren(belief)
+    const stopped = this.endChildren(belief)
     belief.finish(() => belief.gone('released by its holder'))
-    belief.farewell = farewell(this.#operations, belief.id, belief.term)
+    belief.farewell = farewell(this.#operations, belief.id, belief.term, stopped)
     this.published(belief)
     return belief.farewell
   }

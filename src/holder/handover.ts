@@ -34,7 +34,8 @@ export async function give(
   }
   if (outcome.kind === 'done') {
     beliefs.forget(belief)
-    beliefs.endChildren(belief)
+    // They ended with it, and are frozen until their holder says that it has stopped.
+    for (const child of beliefs.endChildren(belief)) beliefs.giveBack(child, belief.term)
     belief.finish(() => belief.gone(`transferred to ${to}`))
     beliefs.published(belief, to)
     return outcome.id!

@@ -4,7 +4,7 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
-import type { Lessor } from '../lessor.ts'
+import { copyOf, type Lessor } from '../lessor.ts'
 import { Alarm } from './alarm.ts'
 
 export const SHORTEST_RETRY = 20
@@ -49,10 +49,9 @@ export class Operations {
    * Proposes a change under an operation id. An outcome that nobody knows is asked for again under the same id, until `patience` is over; then
    * `late` gets the answer, should it come after all.
    */
-  async decide(
-    command: Command,
-    { ttl = 0, patience = Math.max(PATIENCE, ttl), late, waits = never }: DecideOptions = {},
-  ): Promise<Outcome> {
+  async decide(asked: Command, { ttl = 0, patience = Math.max(PATIENCE, ttl), late, waits = never }: DecideOptions = {}): Promise<Outcome> {
+    // It may be asked again under the same id, and the caller may have changed its own by then.
+    const command = copyOf(asked)
     const seq = ++this.#last
     this.#unanswered.add(seq)
     let end = this.clock.now() + patience

@@ -1,17 +1,17 @@
 /** Acquiring: everything that can be wrong is found before anything changes. */
-import { allowed, allowedSomewhere, beyond, mayRelease, mayTouch, namesHeld } from './authority.ts'
+
+import { attach, badAttachment, entryRefusal } from './attach.ts'
+import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from './command.ts'
+import { copyOf } from './copy.ts'
 import { cycle, deadlockMessage } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
-import { end } from './end.ts'
-import { attach, badAttachment, entryRefusal } from './entry.ts'
-import type { Freed } from './freed.ts'
 import { badName, badText, under } from './name.ts'
 import { recall } from './operate.ts'
 import type { Granted, Queued, Refused } from './outcome.ts'
 import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
-import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
   FROZEN,
@@ -28,6 +28,7 @@ import {
   TERM,
   WAITING,
 } from './state.ts'
+import { cannotStealAll, steal, victimsOf } from './steal.ts'
 
 /** Without aging a point of priority outweighs any time spent waiting. */
 const PRIORITY = 1e9
@@ -164,12 +165,16 @@ interface Plan {
   readonly holding: readonly number[]
   /** What it gets now; undefined: it waits. */
   readonly chosen: readonly Wanted[] | undefined
+  /** Whom it ends to get it, if it steals; undefined by the rules of version 1: everyone. */
+  readonly victims: readonly Lease[] | undefined
 }
 
 /** Why it is refused, or what would be done. Changes nothing. */
 export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return invalid(state, wrong)
+  const over = exhausted(state)
+  if (over !== undefined) return over
   const wants = command.wants.map(normal)
   for (const want of wants) {
     if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, `acquire ${want.resource}`)
@@ -178,7 +183,10 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (want.units > capacity) return invalid(state, `${want.resource} has ${capacity} units in all, ${want.units} can never be granted`)
   }
   if (wants.length === 0 && !allowedSomewhere(state, key, 'acquire', 'register')) return forbidden(state, 'open a lease')
-  const protectedFrom = command.steal === undefined || key === 0 ? undefined : cannotSteal(state, command.steal, wants, key)
+  const rank = rankOf(state, command, wants)
+  const theft = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
+  const steals = command.steal !== undefined
+  const protectedFrom = steals && state.rules < 2 ? cannotStealAll(state, theft) : undefined
   if (protectedFrom !== undefined) return protectedFrom
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return invalid(state, `incarnation ${command.incarnation} was never given`)
@@ -193,21 +201,25 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     }
     // A foreign lease is as good as gone: its existence is nobody else's business.
     if (!mayTouch(state, key, parent)) return gone(state, command.parent)
-    if (command.steal !== undefined && holdsAny(parent, wants))
+    if (steals && state.rules < 2 && holdsAny(parent, wants))
       return invalid(state, `lease ${command.parent}, or one that it hangs on, holds what is to be stolen: the thief would end with it`)
   }
+  let mustWait = false
   for (const entry of command.entries ?? NOTHING) {
     if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
     const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
-    if (refused !== undefined) return refused
+    if (refused === undefined) continue
+    // What another has may come free; who was replaced will always have been.
+    if (refused.code !== 'HELD' || command.wait !== true || state.rules < 2) return refused
+    mustWait = true
   }
   if (state.leases.size >= rule(state, '', 'leases'))
     return refuse(state, 'LIMIT', `there are ${state.leases.size} leases, as many as are allowed in all`, { limit: state.leases.size })
   const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
   if (key !== 0 && mine >= rule(state, '', 'leasesPerKey'))
     return refuse(state, 'LIMIT', `this key has ${mine} leases, as many as one key is allowed`, { limit: mine })
-  const over = overQuota(state, command.holder, wants)
-  if (over !== undefined) return over
+  const many = overQuota(state, command.holder, wants)
+  if (many !== undefined) return many
 
   // Only what is the asker's own: to declare that one keeps a stranger's lease would refuse others a wait.
   const holding =
@@ -217,25 +229,15 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
           const kept = findLease(state, id)
           return kept !== undefined && mayTouch(state, key, kept)
         })
-  const rank = rankOf(state, command, wants)
-  const chosen = command.steal === undefined ? choose(state, wants, command.any ?? 0, rank, state.nextLease) : undefined
+  const chosen = mustWait || (steals && state.rules < 2) ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
   if (chosen === undefined) {
     if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
     const refused = cannotWait(state, command, wants, rank, holding)
     if (refused !== undefined) return refused
   }
-  return { wants, rank, parent, holding, chosen }
-}
-
-/** A victim ends with all that it holds, so all of that has to be the thief's to break. */
-function cannotSteal(state: State, how: 'after' | 'force', wants: readonly Wanted[], key: number): Refused | undefined {
-  for (const { resource } of wants)
-    for (const { lease } of state.resources.get(resource)?.grants ?? []) {
-      if ((lease.status === FROZEN && how !== 'force') || mayRelease(state, key, lease)) continue
-      const refused = beyond(state, key, 'break', lease, namesHeld)
-      if (refused !== undefined) return refused
-    }
-  return undefined
+  if (!steals || chosen !== undefined || state.rules < 2) return { wants, rank, parent, holding, chosen, victims: undefined }
+  const victims = victimsOf(state, { ...theft, parent })
+  return 'kind' in victims ? victims : { wants, rank, parent, holding, chosen, victims }
 }
 
 /** Whether a lease, or one that it hangs on, holds something of this. */
@@ -286,23 +288,28 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   const plan = planAcquire(state, proposal)
   if ('kind' in plan) return plan
   const { command, key = 0 } = proposal
-  const { wants, rank, parent, chosen } = plan
+  const { wants, rank, parent, chosen, victims } = plan
   const status = chosen === undefined ? WAITING : LIVE
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
   effects.timer(lease, TERM)
   keepRare(state, lease, command, plan)
   if (parent !== undefined) hangOn(state, parent, lease)
-  for (const entry of command.entries ?? NOTHING) attach(state, effects, lease, entry)
+  const entries = command.entries ?? NOTHING
+  // One that waits brings them when it is granted. By the rules of version 1 they were there while it waited.
+  if (chosen !== undefined || state.rules < 2) for (const entry of entries) attach(state, effects, lease, entry)
   if (chosen !== undefined) {
     grant(state, effects, lease, chosen)
-    if (chosen.length === 0 && (command.entries ?? NOTHING).length === 0) emit(state, effects, 'granted', lease, {})
+    if (chosen.length === 0 && entries.length === 0) emit(state, effects, 'granted', lease, {})
+    // What it took over may have been waited for.
+    settle(state, effects, state.freed)
   } else {
     const rare = rareOf(lease)
+    if (state.rules >= 2 && entries.length > 0) rare.pending = copyOf(entries)
     rare.wants = wants
     rare.rank = rank
     enqueue(state, effects, lease)
     const { freed } = state
-    if (command.steal !== undefined) steal(state, effects, lease, wants, command.steal === 'force', freed)
+    if (command.steal !== undefined) steal(state, effects, lease, { wants, force: command.steal === 'force' }, victims, freed)
     if (command.recall === true) for (const want of wants) recall(state, effects, want.resource, command.holder)
     settle(state, effects, freed)
   }
@@ -321,15 +328,6 @@ function keepRare(state: State, lease: Lease, command: Acquire, { wants, holding
   // Copied: the asker may go on to use its own.
   const own = labels.map(([name, value]) => [name, value] as const)
   Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels: own })
-}
-
-function steal(state: State, effects: Effects, thief: Lease, wants: readonly Wanted[], force: boolean, freed: Freed): void {
-  for (const want of wants) {
-    const resource = state.resources.get(want.resource)!
-    freed.add(resource)
-    for (const { lease } of [...resource.grants])
-      end(state, effects, lease, { type: 'revoked', cause: 'stolen', by: thief.holder.name, stopped: force }, freed)
-  }
 }
 
 function granted(lease: Lease): Granted {

@@ -5,6 +5,8 @@
 import type { Outcome } from './outcome.ts'
 
 export const ANSWERS = 65_536
+/** So many characters of an answer count as one more: all of them together stay below 64 MiB of text. */
+const HEAVY = 1_024
 
 /** Something that stands in one line. */
 interface Standing<T> {
@@ -41,6 +43,21 @@ export interface Answer {
 
 interface Kept extends Answer, Standing<Kept> {
   readonly seq: number
+  /** For how many it counts. */
+  weight: number
+}
+
+/** An answer that names many resources, or tells much, takes the room of several. */
+function weightOf(outcome: Outcome): number {
+  let characters = 0
+  if (outcome.kind === 'granted') for (const name of outcome.resources) characters += name.length
+  else if (outcome.kind === 'refused') {
+    characters = outcome.message.length
+    for (const fact of Object.values(outcome.facts))
+      if (typeof fact === 'string') characters += fact.length
+      else if (typeof fact === 'object') for (const item of fact) characters += String(item).length
+  }
+  return 1 + Math.floor(characters / HEAVY)
 }
 
 export class Session implements Standing<Session> {
@@ -49,6 +66,8 @@ export class Session implements Standing<Session> {
   seq: number
   before: Session | undefined
   after: Session | undefined
+  /** Of all its answers. */
+  weight = 0
   readonly #answers = new Map<number, Kept>()
   readonly #line = new Line<Kept>()
 
@@ -70,16 +89,28 @@ export class Session implements Standing<Session> {
     return this.#line.first?.seq
   }
 
-  add(seq: number, { outcome, asked }: Answer): void {
-    const kept = { seq, outcome, asked, before: undefined, after: undefined }
+  add(seq: number, { outcome, asked }: Answer, weight: number): void {
+    const kept = { seq, outcome, asked, weight, before: undefined, after: undefined }
     this.#answers.set(seq, kept)
     this.#line.add(kept)
+    this.weight += weight
   }
 
-  dropOldest(): void {
-    const { first } = this.#line
-    this.#line.remove(first!)
-    this.#answers.delete(first!.seq)
+  /** What it counted for. */
+  dropOldest(): number {
+    const { seq, weight } = this.#line.first!
+    this.#line.remove(this.#line.first!)
+    this.#answers.delete(seq)
+    this.weight -= weight
+    return weight
+  }
+
+  weigh(): void {
+    this.weight = 0
+    for (const kept of this) {
+      kept.weight = weightOf(kept.outcome)
+      this.weight += kept.weight
+    }
   }
 
   *[Symbol.iterator](): Generator<Kept, void, void> {
@@ -90,6 +121,7 @@ export class Session implements Standing<Session> {
 /** What one key has been answered. */
 class Keeper implements Standing<Keeper> {
   readonly key: number
+  /** The sum of the weights of its answers. */
   count = 0
   before: Keeper | undefined
   after: Keeper | undefined
@@ -104,9 +136,11 @@ class Keeper implements Standing<Keeper> {
 
 export class Answers {
   #size = 0
+  /** The sum of all weights. */
+  #weight = 0
   /** Those whose count changed last come last, which is the order in which they are saved. */
   readonly #keepers = new Map<number, Keeper>()
-  /** By how many they keep, in the same order. A count grows by one, and the highest falls no faster than it grew: constant work. */
+  /** By how many they keep, in the same order. A count grows by a few, and the highest falls no faster than it grew: little work. */
   readonly #ranks = new Map<number, Line<Keeper>>()
   #most = 0
 
@@ -119,31 +153,48 @@ export class Answers {
     return this.#keepers.get(key)?.sessions.get(name)
   }
 
-  /** Those up to `acked` the client has, so they need not be kept. */
-  keep(key: number, name: string, seq: number, acked: number, answer: Answer): void {
+  /** Those up to `acked` the client has, so they need not be kept. Rules before version 2 count every answer as one. */
+  keep(key: number, name: string, seq: number, acked: number, answer: Answer, rules: number): void {
     const keeper = this.#keepers.get(key) ?? new Keeper(key)
     const known = keeper.sessions.get(name)
     const session = known ?? new Session(name)
-    let more = 1
+    const weight = rules >= 2 ? weightOf(answer.outcome) : 1
+    let more = weight
+    this.#size++
     for (let old = session.oldest; old !== undefined && old <= acked; old = session.oldest) {
-      session.dropOldest()
-      more--
+      more -= session.dropOldest()
+      this.#size--
     }
     session.seq = Math.max(session.seq, Math.min(acked, seq - 1))
-    session.add(seq, answer)
+    session.add(seq, answer, weight)
     if (known === undefined) keeper.sessions.set(name, session)
     else keeper.line.remove(session)
     keeper.line.add(session)
     this.#count(keeper, more)
-    while (this.#size > ANSWERS) this.#makeRoom()
+    while (this.#weight > ANSWERS) this.#makeRoom()
   }
 
   /** As it was saved: keys and sessions in the order in which they are handed out here. */
-  load(key: number, session: Session): void {
+  load(key: number, session: Session, rules: number): void {
     const keeper = this.#keepers.get(key) ?? new Keeper(key)
     keeper.sessions.set(session.name, session)
     keeper.line.add(session)
-    this.#count(keeper, session.size)
+    if (rules >= 2) session.weigh()
+    this.#size += session.size
+    this.#count(keeper, session.weight)
+  }
+
+  /** The rules have been raised to those by which large answers count for more. */
+  weigh(): void {
+    for (const keeper of [...this.#keepers.values()]) {
+      const before = keeper.count
+      let weight = 0
+      for (const session of keeper.sessions.values()) {
+        session.weigh()
+        weight += session.weight
+      }
+      this.#count(keeper, weight - before)
+    }
   }
 
   *[Symbol.iterator](): Generator<readonly [key: number, sessions: readonly Session[]], void, void> {
@@ -161,7 +212,7 @@ export class Answers {
     if (count > 0) rank!.remove(keeper)
     if (rank !== undefined && rank.first === undefined) this.#ranks.delete(count)
     keeper.count += more
-    this.#size += more
+    this.#weight += more
     if (keeper.count > 0) {
       this.#keepers.set(key, keeper)
       const same = this.#ranks.get(keeper.count) ?? new Line()
@@ -177,11 +228,12 @@ export class Answers {
     const keeper = this.#ranks.get(this.#most)!.first!
     const session = keeper.line.first!
     session.seq = Math.max(session.seq, session.oldest!)
-    session.dropOldest()
+    this.#size--
+    const weight = session.dropOldest()
     if (session.size === 0) {
       keeper.line.remove(session)
       keeper.sessions.delete(session.name)
     }
-    this.#count(keeper, -1)
+    this.#count(keeper, -weight)
   }
 }

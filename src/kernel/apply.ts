@@ -36,7 +36,7 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
     case 'acquire':
       return acquire(state, effects, { command, key })
     case 'claim':
-      return claim(state, command, key)
+      return claim(state, effects, command, key)
     case 'widen':
       return widen(state, effects, command, key)
     case 'renew':
@@ -74,7 +74,7 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
     case 'tick':
       return tick(state, effects, command)
     case 'upgrade':
-      return upgrade(state, command, key)
+      return upgrade(state, effects, command, key)
     case 'generation':
       return generation(state, effects, command, key)
     case 'move':

@@ -42,9 +42,13 @@ export function namesHeld({ grants, rare }: Lease): string[] {
   return grants.length > 0 ? grants.map(given => given.resource.name) : (rare?.wants ?? []).map(want => want.resource)
 }
 
-/** And the entries that hang on it. */
+/** And the entries that hang on it, or will when it is granted. */
 export function namesOf(lease: Lease): string[] {
-  return namesHeld(lease).concat(...(lease.rare?.entries ?? []))
+  const { entries = [], pending = [] } = lease.rare ?? {}
+  return namesHeld(lease).concat(
+    ...entries,
+    pending.map(({ key }) => key),
+  )
 }
 
 /** Whether a key may act on a lease: the key that it answers to, unless that was revoked since, or an administrator's of all that it names. */

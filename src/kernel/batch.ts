@@ -9,6 +9,7 @@
 import { apply } from './apply.ts'
 import { FromTheFuture, Reader, Writer } from './bytes.ts'
 import type { Command, Proposal } from './command.ts'
+import { copyOf } from './copy.ts'
 import type { Effects } from './effects.ts'
 import { readProposal, writeProposal } from './encode.ts'
 import { EVENT_TYPES } from './event.ts'
@@ -190,7 +191,9 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   // Asked again where the leases have gone, it is decided there.
   if (state.moved !== undefined && outcome.kind === 'refused') return outcome
   // Renewing twice is renewing: there is nothing to remember.
-  if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome)) state.answers.keep(key, session, seq, acked, { outcome, asked })
+  // A copy: the outcome itself goes to the caller, which may change it.
+  if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome))
+    state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked }, state.rules)
   return outcome
 }
 
@@ -209,5 +212,5 @@ export function answered(state: State, { op, key = 0 }: Proposal): Outcome | und
   const answer = state.answers.session(key, session)?.answer(seq)
   if (answer !== undefined && answer.asked !== asked)
     return invalid(state, 'this op was used for something else: an operation needs an op of its own, and only a repetition the same')
-  return answer?.outcome
+  return copyOf(answer?.outcome)
 }

@@ -1,11 +1,14 @@
 /** Claiming: of several processes with one name, one has what was transferred to that name. */
 import { mayRenew } from './authority.ts'
 import type { Claim } from './command.ts'
+import type { Effects } from './effects.ts'
+import { reconsider } from './end.ts'
 import { done, type Outcome } from './outcome.ts'
 import { gone, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
 import { FROZEN, findLease, rehold, rekey, type State, touch, UNCLAIMED } from './state.ts'
 
-export function claim(state: State, { lease: id, incarnation }: Claim, key: number): Outcome {
+export function claim(state: State, effects: Effects, { lease: id, incarnation }: Claim, key: number): Outcome {
   const lease = findLease(state, id)
   if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) return gone(state, id)
   if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
@@ -26,5 +29,7 @@ export function claim(state: State, { lease: id, incarnation }: Claim, key: numb
   lease.rare.open = false
   if (incarnation !== undefined) rehold(state, lease, incarnation)
   if (lease.key === UNCLAIMED) rekey(state, lease, key)
+  for (const entry of lease.rare.entries ?? []) reconsider(state, entry)
+  settle(state, effects, state.freed)
   return done(id)
 }

@@ -7,6 +7,11 @@
 export const MOST_WANTS = 256
 export const MOST_ENTRIES = 64
 export const MOST_LABELS = 32
+/** Leases that one release names beside its own. */
+export const MOST_STOPPED = 10_000
+/** What hangs on one lease: the bytes are those of its keys and values in UTF-8. More than one request brings, and little enough for one turn of the loop. */
+export const MOST_LEASE_ENTRIES = 1_024
+export const MOST_LEASE_BYTES = 2 * 1_024 * 1_024
 
 /** Units of one resource. Shared grants exclude exclusive ones and not each other; they take no units. */
 export interface Want {
@@ -87,6 +92,11 @@ export interface Release {
   readonly kind: 'release'
   readonly lease: number
   readonly resource?: string
+  /**
+   * Leases that hang on it, however deep, and that their holder has stopped to believe in as well: they are released with it, in one revision. What hangs
+   * on it and is not named here is frozen until its own holder has stopped.
+   */
+  readonly stopped?: readonly number[]
 }
 
 /** A timer has run for its duration. Counts only for the epoch it names: a renewal before it in the log has changed that. */

@@ -6,7 +6,7 @@
  * closed by the last waiter to come, that one is refused and the others go on.
  */
 import { rule } from './policy.ts'
-import { positionOf, type Wanted } from './queue.ts'
+import { blocks, positionOf, type Wanted } from './queue.ts'
 import { FROZEN, findLease, type Lease, type Resource, type State } from './state.ts'
 
 /** A longer chain of waiters is not followed to its end: how deep the stack of calls may grow is not the same on every replica. */
@@ -37,7 +37,7 @@ export function cycle(state: State, wants: readonly Wanted[], rank: number, hold
       const end = from === undefined ? behind(resource, rank) : positionOf(resource, from)
       for (let i = reached.get(resource) ?? 0; i < end; i++) {
         reached.set(resource, i + 1)
-        if (follow(resource.queue[i]!)) return true
+        if (blocks(resource.queue[i]!, resource) && follow(resource.queue[i]!)) return true
       }
     }
     path.pop()

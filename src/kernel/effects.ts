@@ -58,7 +58,9 @@ export function restartTerm(state: State, effects: Effects, lease: Lease, durati
   lease.epoch++
   lease.run = state.run.number
   lease.aged = 0
-  if (lease.status === LIVE && duration > state.longest) state.longest = duration
+  // Who holds nothing believes in nothing that could be granted twice. (Rules of version 1 counted it.)
+  const counts = lease.status === LIVE && (lease.grants.length > 0 || state.rules < 2)
+  if (counts && duration > state.longest) state.longest = duration
   effects.timer(lease, TERM)
 }
 

@@ -1,6 +1,6 @@
 /** Commands and outcomes as bytes. What is left out of a command takes no room: a mask says which of the optional fields follow. */
 import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
-import { type Acquire, type Command, type PolicyRules, type Proposal, type Revoke, VERBS, type Want } from './command.ts'
+import { type Acquire, type Command, type PolicyRules, type Proposal, type Release, type Revoke, VERBS, type Want } from './command.ts'
 import type { Outcome, RefusalCode, Refused } from './outcome.ts'
 
 /** The place in this list is the number in the log: append only. */
@@ -29,6 +29,8 @@ const KINDS = [
   'widen',
   'claim',
 ] as const satisfies readonly Command['kind'][]
+/** A release that names others beside its lease. Only where the rules are of version 2 or later: older builds do not read it. */
+const RELEASE_OF_SEVERAL = KINDS.length
 const KIND_NUMBER = new Map<Command['kind'], number>(KINDS.map((kind, i) => [kind, i]))
 const MOVES = ['go', 'stay', 'begin', 'end'] as const
 /** Bits of a run. The first alone is how older builds wrote it. */
@@ -65,9 +67,8 @@ const RULE_NAMES = [
 
 export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): void {
   const asked = op?.asked ?? 0
-  to.byte(
-    KIND_NUMBER.get(command.kind)! | (key === 0 ? 0 : WITH_KEY) | (op === undefined ? 0 : WITH_OPERATION) | (asked === 0 ? 0 : WITH_ASKED),
-  )
+  const kind = command.kind === 'release' && isOfSeveral(command) ? RELEASE_OF_SEVERAL : KIND_NUMBER.get(command.kind)!
+  to.byte(kind | (key === 0 ? 0 : WITH_KEY) | (op === undefined ? 0 : WITH_OPERATION) | (asked === 0 ? 0 : WITH_ASKED))
   if (key !== 0) to.uint(key)
   if (op !== undefined) {
     to.text(op.session)
@@ -80,7 +81,8 @@ export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): v
 
 export function readProposal(from: Reader): Proposal {
   const head = from.byte()
-  const kind = KINDS[head & KIND_BITS]
+  const number = head & KIND_BITS
+  const kind = number === RELEASE_OF_SEVERAL ? 'release of several' : KINDS[number]
   if (kind === undefined) throw new FromTheFuture(`a command of kind ${head & KIND_BITS}`)
   if ((head & (WITH_OPERATION | WITH_ASKED)) === WITH_ASKED) throw new FromTheFuture('a command that is marked in a way not known here')
   const key = (head & WITH_KEY) === 0 ? 0 : from.uint()
@@ -88,6 +90,10 @@ export function readProposal(from: Reader): Proposal {
   const plain = { session: from.text(), seq: from.uint(), acked: from.uint() }
   const op = (head & WITH_ASKED) === 0 ? plain : { ...plain, asked: from.uint() }
   return { command: readCommand(from, kind), key, op }
+}
+
+function isOfSeveral({ stopped }: Release): boolean {
+  return stopped !== undefined && stopped.length > 0
 }
 
 function writeCommand(to: Writer, command: Command): void {
@@ -99,7 +105,7 @@ function writeCommand(to: Writer, command: Command): void {
       return writeNumbers(to, command.leases)
     case 'release':
       to.uint(command.lease)
-      return to.text(command.resource ?? '')
+      return isOfSeveral(command) ? writeNumbers(to, command.stopped!) : to.text(command.resource ?? '')
     case 'due':
       to.uint(command.timer)
       return to.uint(command.epoch)
@@ -179,8 +185,10 @@ function writeCommand(to: Writer, command: Command): void {
   }
 }
 
-function readCommand(from: Reader, kind: Command['kind']): Command {
+function readCommand(from: Reader, kind: Command['kind'] | 'release of several'): Command {
   switch (kind) {
+    case 'release of several':
+      return { kind: 'release', lease: from.uint(), stopped: readNumbers(from) }
     case 'acquire':
       return readAcquire(from)
     case 'renew':

@@ -7,6 +7,7 @@ import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
 import type { EventType } from './event.ts'
 import type { Freed } from './freed.ts'
+import { utf8Length } from './name.ts'
 import { rule } from './policy.ts'
 import { leaveQueues } from './queue.ts'
 import { countEntry, review } from './service.ts'
@@ -86,11 +87,24 @@ function clearTimers(effects: Effects, lease: Lease): void {
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
+/** What it counts for on its lease. */
+export function entryBytes({ key, value }: { readonly key: string; readonly value: string }): number {
+  return utf8Length(key) + utf8Length(value)
+}
+
+/** Something about this key has changed: those who wait with an entry for it may be served. The caller settles. */
+export function reconsider(state: State, key: string): void {
+  for (const waiter of state.pending.get(key) ?? [])
+    for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
+}
+
 export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
   const entry = state.entries.get(key)!
   dropEntry(state, key)
   entry.lease.rare!.entries!.delete(key)
+  entry.lease.rare!.bytes -= entryBytes(entry)
   emit(state, effects, 'deleted', entry.lease, { key, cause })
+  reconsider(state, key)
   const service = countEntry(state, entry, -1)
   if (service !== undefined) review(state, effects, service)
 }
@@ -121,9 +135,17 @@ export function withdraw(state: State, effects: Effects, lease: Lease, cause: st
 
 /**
  * Ends a lease and all its descendants in this revision, however deep they hang: a walk and not a recursion, since how deep the stack of
- * calls may grow is not the same on every replica. The caller settles what was freed.
+ * calls may grow is not the same on every replica. The caller settles what was freed. `hasStopped`: descendants that end as a release, because their
+ * holder does not believe in them any more.
  */
-export function end(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Freed): void {
+export function end(
+  state: State,
+  effects: Effects,
+  lease: Lease,
+  ending: Ending,
+  freed: Freed,
+  hasStopped?: (child: Lease) => boolean,
+): void {
   // Gone already, along with an ancestor that was to be ended as well.
   if (findLease(state, lease.id) !== lease) return
   if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
@@ -131,7 +153,11 @@ export function end(state: State, effects: Effects, lease: Lease, ending: Ending
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     if (findLease(state, next.id) !== next) continue
     const children = [...(next.rare?.children ?? [])]
-    endOne(state, effects, next, next === lease ? ending : { type: 'revoked', cause: 'parent', stopped: false }, freed)
+    const orphaned: Ending =
+      hasStopped?.(next) === true
+        ? { type: 'released', cause: 'parent', stopped: true }
+        : { type: 'revoked', cause: 'parent', stopped: false }
+    endOne(state, effects, next, next === lease ? ending : orphaned, freed)
     for (const child of children.reverse()) pending.push(child)
   }
 }

@@ -2,7 +2,19 @@
  * Whether a command from outside has the form of one: texts where texts belong, whole numbers where numbers belong. Only such a command can
  * be written to a log and read back the same; whether it makes sense is decided when it is applied.
  */
-import { type Command, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Move, type Operation, type Run, VERBS, type Want } from './command.ts'
+import {
+  type Command,
+  MOST_ENTRIES,
+  MOST_LABELS,
+  MOST_STOPPED,
+  MOST_WANTS,
+  type Move,
+  type Operation,
+  type Release,
+  type Run,
+  VERBS,
+  type Want,
+} from './command.ts'
 import { fits, NAME_BYTES } from './name.ts'
 
 type Check = (value: unknown) => string | undefined
@@ -124,6 +136,16 @@ const run: Check = value => {
   return running(value) ?? (nonce === undefined && secret !== undefined ? 'secret comes with a nonce' : undefined)
 }
 
+const releasing = fields({ kind, lease: number, 'resource?': someText, 'stopped?': list(number, MOST_STOPPED) })
+
+/** Who gives back one thing goes on living, with all that hangs on it. */
+const release: Check = value => {
+  const { resource, stopped } = value as Release
+  return (
+    releasing(value) ?? (resource !== undefined && stopped !== undefined ? 'stopped is for a whole lease, not for one resource' : undefined)
+  )
+}
+
 const FORMS: Readonly<Record<Command['kind'], Check>> = {
   acquire: fields({
     kind,
@@ -146,7 +168,7 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
   widen: fields({ kind, lease: number, wants }),
   claim: fields({ kind, lease: number, 'incarnation?': positive }),
   renew: fields({ kind, leases: list(number), 'waiting?': yesNo }),
-  release: fields({ kind, lease: number, 'resource?': someText }),
+  release,
   due: fields({ kind, timer: number, epoch: number }),
   aged: fields({ kind, marks: list(fields({ timer: number, epoch: number, ms: number })) }),
   'aged-together': fields({ kind, run: number, ms: number }),

@@ -6,12 +6,12 @@ import { end } from './end.ts'
 import { LOST } from './event.ts'
 import { badName, badPrefix, normalPrefix, under } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
-import { badRules, badScopes, TTL_LIMIT } from './policy.ts'
-import { pressHolders } from './queue.ts'
-import { forbidden, invalid, refuse } from './refuse.ts'
+import { badRules, badScopes, MOST_POLICIES, TTL_LIMIT } from './policy.ts'
+import { judgeWaiter, pressHolders } from './queue.ts'
+import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
-import { type State, touch, WAITING } from './state.ts'
+import { COUNTER_LIMIT, type State, touch, WAITING } from './state.ts'
 
 const MOST_KEYS = 10_000
 /** So that there is room above what was seen, and the number of a lease's timer is still a safe integer. */
@@ -22,15 +22,30 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   if (bad !== undefined) return invalid(state, `policy: ${bad}`)
   const prefix = normalPrefix(given)
   if (!allowed(state, key, 'policy', prefix)) return forbidden(state, `set a policy for ${prefix}`)
+  const over = rules === undefined ? undefined : revisionsExhausted(state)
+  if (over !== undefined) return over
   if (rules === undefined) {
     if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
     state.policies.delete(prefix)
+  } else if (state.rules >= 2 && state.policies.size >= MOST_POLICIES && !state.policies.has(prefix)) {
+    return refuse(
+      state,
+      'LIMIT',
+      `there are ${MOST_POLICIES} policies, as many as are allowed: delete some, or set one for a shorter prefix`,
+      {
+        limit: MOST_POLICIES,
+      },
+    )
   } else state.policies.set(prefix, { ...rules }) // the caller may go on to use its own
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
-  for (const lease of state.leases.values())
-    if (lease.status === WAITING)
-      for (const want of lease.rare!.wants) if (under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+  for (const lease of state.leases.values()) {
+    if (lease.status !== WAITING || !lease.rare!.wants.some(want => under(prefix, want.resource))) continue
+    judgeWaiter(state, lease)
+    // One that is passed over from now on makes way in every queue that it stands in.
+    for (const want of lease.rare!.wants)
+      if (state.rules >= 2 || under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+  }
   for (const resource of freed) pressHolders(state, effects, resource)
   settle(state, effects, freed)
   for (const name of [...state.upkeep.keys()]) if (under(prefix, name)) review(state, effects, name)
@@ -44,6 +59,8 @@ export function createKey(state: State, effects: Effects, { name, hash, allow }:
     return invalid(state, 'key: the hash must be 64 hexadecimal digits (SHA-256)')
   if (!isAdmin(state, key)) return forbidden(state, 'create keys')
   if (state.keys.size >= MOST_KEYS) return refuse(state, 'LIMIT', `there are ${MOST_KEYS} keys, as many as are allowed`)
+  const over = state.rules >= 2 && state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
+  if (over !== undefined) return over
   const id = state.nextKey++
   state.keys.set(id, { id, name, hash, allow: allow.map(({ verb, prefix }) => ({ verb, prefix: normalPrefix(prefix) })) })
   emit(state, effects, 'key', undefined, { key: name, cause: 'created' })
@@ -71,11 +88,22 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
   return done(id)
 }
 
-export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome {
+export function upgrade(state: State, effects: Effects, { rules }: Upgrade, key: number): Outcome {
   if (!isAdmin(state, key)) return forbidden(state, 'raise the rules version')
   if (rules !== state.rules + 1)
     return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
   state.rules = rules
+  if (rules !== 2) return done()
+  state.answers.weigh()
+  const { freed } = state
+  for (const lease of state.leases.values()) {
+    if (lease.status !== WAITING) continue
+    judgeWaiter(state, lease)
+    // Those behind one that is passed over from now on may be served. Nothing is, while leases are on their way.
+    if (lease.rare!.passed !== undefined && state.moved === undefined)
+      for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+  }
+  settle(state, effects, freed)
   return done()
 }
 

@@ -7,7 +7,7 @@ import { badName, badPrefix, badText, under } from './name.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
 import { TTL_LIMIT } from './policy.ts'
 import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
-import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import {
   agedOf,
@@ -66,7 +66,8 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
     return (
       lease.grants.some(given => under(prefix, given.resource.name)) ||
       (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
-      [...(lease.rare?.entries ?? [])].some(name => under(prefix, name))
+      [...(lease.rare?.entries ?? [])].some(name => under(prefix, name)) ||
+      (lease.rare?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
     )
   }
   const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))
@@ -83,6 +84,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)
   if (!mayRelease(state, key, lease)) return forbidden(state, `pass on all that would end with lease ${id}`, { lease: id })
   if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
+  const over = exhausted(state)
+  if (over !== undefined) return over
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
   const { maxLife = 0, grace = 0, by = '', parent } = lease.rare ?? {}
   const running = lease.rare?.timers?.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) }) ?? []
@@ -94,7 +97,9 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
   // Of a name alone nobody knows with which key it comes: not with the giver's, which has given it away, and may have been revoked.
   const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
-  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, stopped ? LIVE : WAITING)
+  // In the quiet after a loss nothing is granted: what it held may be another's by entries that were lost.
+  const atOnce = stopped && (state.quiet === undefined || state.rules < 2)
+  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
   if (owner !== 0) rareOf(heir).handed = true
   if (meant === undefined && incarnation === undefined) rareOf(heir).open = true
@@ -103,7 +108,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   // What was running out goes on to do so: to pass a lease on and back would else make it immortal.
   for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, heir, slot as Slot, timer)
   if (running.length > 0) rareOf(heir).by = by
-  if (stopped) grant(state, effects, heir, wants)
+  if (atOnce) grant(state, effects, heir, wants)
   else {
     Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
     enqueue(state, effects, heir)
@@ -153,6 +158,16 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
     const refused = mayRelease(state, key, lease) ? undefined : beyond(state, key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
   }
+  if (state.rules >= 2 && after > 0) {
+    const full = held.find(({ lease }) => breakSlot(lease, after) === 'full')
+    if (full !== undefined)
+      return refuse(
+        state,
+        'LIMIT',
+        `${name} has as many announced breaks as one holder takes, all of them longer: break it at once, or wait for one of them`,
+        { resource: name, lease: full.lease.id, limit: SLOTS - BREAK },
+      )
+  }
   const { freed } = state
   for (const { lease, token } of held) {
     if (after === 0) {
@@ -160,7 +175,7 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
       continue
     }
     const slot = breakSlot(lease, after)
-    if (slot === undefined) continue
+    if (slot === undefined || slot === 'full') continue
     touch(state, lease)
     rareOf(lease).by = by
     startTimer(state, effects, lease, slot, after)
@@ -172,16 +187,16 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
 
 /**
  * Where a break of this length would run, or undefined when it could change nothing. One that runs is never replaced: how much of it is
- * left nobody here can know, and a second break may only shorten.
+ * left nobody here can know, and a second break may only shorten. `full`: it could, and there is no room for it.
  */
-function breakSlot(lease: Lease, after: number): Slot | undefined {
+function breakSlot(lease: Lease, after: number): Slot | 'full' | undefined {
   const timers = lease.rare?.timers
   for (let slot = BREAK as Slot; slot < SLOTS; slot++) {
     const running = timers?.[slot]
     if (running === undefined) return slot
     if (running.duration <= after) return undefined
   }
-  return undefined
+  return 'full'
 }
 
 export function recallHolders(state: State, effects: Effects, { resource, by = '' }: Recall, key: number): Outcome {

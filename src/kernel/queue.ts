@@ -45,12 +45,40 @@ function room(state: State, resource: Resource | undefined, want: Wanted): boole
   return resource.sharers === 0 && resource.used + want.units <= capacity
 }
 
-/** Nobody overtakes in a `fifo` queue: a newcomer may only take what is free when it would stand first. */
+/** Whether there is as much of it at all, whoever holds it now. */
+export function exists(state: State, want: Wanted): boolean {
+  const capacity = rule(state, want.resource, 'capacity')
+  return want.shared ? capacity > 0 : want.units <= capacity
+}
+
+/**
+ * Works out where one who waits is passed over. A capacity that was lowered after it came may leave less than it wants: it keeps its place, for the
+ * capacity may be raised again, but nobody is to wait behind what cannot be served. Asked for whenever its wants or their policies change.
+ */
+export function judgeWaiter(state: State, lease: Lease): void {
+  const rare = lease.rare!
+  rare.passed = undefined
+  if (state.rules < 2) return
+  const { wants, any } = rare
+  const lacking = wants.filter(want => !exists(state, want))
+  if (lacking.length === 0) return
+  const isHopeless = wants.length - lacking.length < (any === 0 ? wants.length : any)
+  rare.passed = new Set((isHopeless ? wants : lacking).map(want => want.resource))
+}
+
+/** Whether those behind it have to wait for it. */
+export function blocks(waiter: Lease, resource: Resource): boolean {
+  return waiter.rare!.passed?.has(resource.name) !== true
+}
+
+/** Nobody overtakes in a `fifo` queue: a newcomer may only take what is free when it would stand first, but for those who are passed over. */
 function mayTake(state: State, resource: Resource | undefined, want: Wanted, rank: number, id: number): boolean {
   if (!room(state, resource, want)) return false
   if (resource === undefined || resource.queue.length === 0) return true
   if (rule(state, want.resource, 'queue') === 'fit') return true
-  return place(resource.queue, rank, id) === 0
+  const behind = place(resource.queue, rank, id)
+  for (let i = 0; i < behind; i++) if (blocks(resource.queue[i]!, resource)) return false
+  return true
 }
 
 /** Which of `wants` it would get now: all, or the first `any` of them; undefined when it must wait. */
@@ -99,17 +127,27 @@ export function enqueue(state: State, effects: Effects, lease: Lease): void {
 
 export function joinQueues(state: State, lease: Lease): void {
   const { wants, rank, holding } = lease.rare!
+  judgeWaiter(state, lease)
   state.counts.waiting++
   for (const want of wants) {
     const resource = resourceOf(state, want.resource)
     if (resource.queue.length === 0) resource.queue = [lease]
     else resource.queue.splice(place(resource.queue, rank, lease.id), 0, lease)
   }
-  for (const kept of holding) {
-    const waiters = state.keeping.get(kept)
-    if (waiters === undefined) state.keeping.set(kept, new Set([lease]))
-    else waiters.add(lease)
-  }
+  for (const kept of holding) enlist(state.keeping, kept, lease)
+  for (const { key } of lease.rare!.pending) enlist(state.pending, key, lease)
+}
+
+function enlist<K>(lists: Map<K, Set<Lease>>, name: K, lease: Lease): void {
+  const waiters = lists.get(name)
+  if (waiters === undefined) lists.set(name, new Set([lease]))
+  else waiters.add(lease)
+}
+
+function strike<K>(lists: Map<K, Set<Lease>>, name: K, lease: Lease): void {
+  const waiters = lists.get(name)!
+  waiters.delete(lease)
+  if (waiters.size === 0) lists.delete(name)
 }
 
 /** Someone waits: holders that a policy limits to so long while others wait begin to count. */
@@ -141,9 +179,6 @@ export function leaveQueues(state: State, lease: Lease, freed: Freed): void {
     resource.queue.splice(positionOf(resource, lease), 1)
     freed.add(resource)
   }
-  for (const kept of lease.rare!.holding) {
-    const waiters = state.keeping.get(kept)!
-    waiters.delete(lease)
-    if (waiters.size === 0) state.keeping.delete(kept)
-  }
+  for (const kept of lease.rare!.holding) strike(state.keeping, kept, lease)
+  for (const { key } of lease.rare!.pending) strike(state.pending, key, lease)
 }

@@ -6,7 +6,7 @@ import { type Ending, end, releaseGrant } from './end.ts'
 import { done, type Outcome, type Refused } from './outcome.ts'
 import { forbidden, gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
-import { FROZEN, findLease, type State } from './state.ts'
+import { FROZEN, findLease, type Lease, type State } from './state.ts'
 
 export function releaseRefusal(state: State, { lease: id, resource }: Release, key: number): Refused | undefined {
   const lease = findLease(state, id)
@@ -29,7 +29,14 @@ export function release(state: State, effects: Effects, command: Release, key: n
     releaseGrant(state, effects, lease, only, freed)
   // Only who has the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
   else if (key !== 0 && key !== lease.key) end(state, effects, lease, { type: 'revoked', cause: 'revoked', stopped: false }, freed)
-  else end(state, effects, lease, RELEASED, freed)
+  else end(state, effects, lease, RELEASED, freed, state.rules >= 2 ? stoppedChildren(command, key) : undefined)
   settle(state, effects, freed)
   return done()
+}
+
+/** Which of those that end with it are released, too: the holder has said so, and has their key. */
+function stoppedChildren({ stopped = [] }: Release, key: number): ((child: Lease) => boolean) | undefined {
+  if (stopped.length === 0) return undefined
+  const named = new Set(stopped)
+  return child => named.has(child.id) && (key === 0 || key === child.key)
 }

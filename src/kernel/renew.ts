@@ -2,9 +2,11 @@
 import { mayRenew } from './authority.ts'
 import type { Renew } from './command.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
+import { reconsider } from './end.ts'
 import { GONE, type Outcome } from './outcome.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
+import { settle } from './settle.ts'
 import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, rekey, type State, SUSPECT, touch, UNCLAIMED, WAITING } from './state.ts'
 
 /** Renewals in one command. */
@@ -26,7 +28,10 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
       continue
     }
     touch(state, lease)
-    if (lease.key === UNCLAIMED) rekey(state, lease, key)
+    if (lease.key === UNCLAIMED) {
+      rekey(state, lease, key)
+      for (const name of lease.rare?.entries ?? []) reconsider(state, name)
+    }
     // Whoever keeps it alive has taken it, though it did not say which process it is.
     if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
@@ -34,6 +39,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
     restartTerm(state, effects, lease, lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM))
     ttls.push(lease.term)
   }
+  settle(state, effects, state.freed)
   return { kind: 'renewed', revision: 0, ttls }
 }
 

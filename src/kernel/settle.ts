@@ -1,9 +1,10 @@
+import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
 import { ELSEWHERE } from './event.ts'
 import type { Freed } from './freed.ts'
 import { rule } from './policy.ts'
-import { choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
-import { dropIfIdle, type Lease, type Resource, rareOf, type State, touch } from './state.ts'
+import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
+import { dropIfIdle, type Lease, LIVE, type Resource, rareOf, type State, touch } from './state.ts'
 
 /** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
@@ -30,14 +31,17 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
     // Where it stands, or stood before it was granted on another's walk.
     let at = place(resource.queue, rank, next.id)
     if (resource.queue[at] === next) {
-      const chosen = refused.has(next) ? undefined : choose(state, wants, any, rank, next.id)
+      const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, any, rank, next.id)
       if (chosen === undefined) {
         refused.add(next)
         at = behind(state, resource, at, refused)
       } else {
         touch(state, next)
         leaveQueues(state, next, freed)
-        Object.assign(rareOf(next), { wants: [], any: 0, holding: [] })
+        const { pending } = next.rare!
+        Object.assign(rareOf(next), { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
+        next.status = LIVE
+        for (const entry of pending) attach(state, effects, next, entry)
         grant(state, effects, next, chosen)
         // Who watches a queue that it leaves empty-handed hears nothing of the grant.
         for (const want of wants) {
@@ -52,18 +56,21 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
   }
 }
 
-/** The next place in a queue whose waiter was not served. Nobody overtakes in a `fifo` queue. */
-function behind(state: State, { name, queue }: Resource, at: number, refused: ReadonlySet<Lease>): number {
-  if (rule(state, name, 'queue') !== 'fit') return queue.length
-  let next = at + 1
-  while (next < queue.length && refused.has(queue[next]!)) next++
+/** The next place in a queue whose waiter was not served. In a `fifo` queue only a waiter that is passed over lets others go first. */
+function behind(state: State, resource: Resource, at: number, refused: ReadonlySet<Lease>): number {
+  const { name, queue } = resource
+  const isFit = rule(state, name, 'queue') === 'fit'
+  let next = at
+  for (; next < queue.length && refused.has(queue[next]!); next++) if (!isFit && blocks(queue[next]!, resource)) return queue.length
   return next
 }
 
-/** A waiter has left this queue: whoever now stands first there may be served after all. */
+/** A waiter has left this queue: the first that is not passed over may be served after all. */
 function mayTryAgain(state: State, name: string, refused: Set<Lease>): void {
-  const first = state.resources.get(name)?.queue[0]
-  if (first !== undefined && refused.has(first) && rule(state, name, 'queue') === 'fifo') refused.delete(first)
+  const resource = state.resources.get(name)
+  if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') !== 'fifo') return
+  const first = resource.queue.find(waiter => blocks(waiter, resource))
+  if (first !== undefined) refused.delete(first)
 }
 
 /**

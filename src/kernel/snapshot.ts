@@ -2,40 +2,19 @@
  * The whole state as bytes, in chunks that each stand for themselves: first the small tables, then history and remembered answers, then the leases.
  *
  * A snapshot is taken in slices while the state goes on changing: the state tells of each lease before it changes (`saving`), and a lease
- * not yet written is written then, as it was. Of history and answers the lists are copied at once: what stands in them does not change while a
- * snapshot is taken. So the chunks together are the state at the moment the first one was asked for.
+ * not yet written is written then, as it was. Of history, answers and long tables the lists are copied at once: what stands in them does not change
+ * while a snapshot is taken. So the chunks together are the state at the moment the first one was asked for.
+ *
+ * No chunk is much larger than CHUNK: it is what one turn of the loop encodes, and what a reader must hold. Long tables, long sessions and the entries of
+ * a lease are cut for that.
  */
 import { type Answer, Session } from './answers.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
-import { VERBS } from './command.ts'
-import { readOutcome, readRules, writeOutcome, writeRules } from './encode.ts'
+import { readOutcome, writeOutcome } from './encode.ts'
 import type { Lineage } from './lineage.ts'
-import { joinQueues } from './queue.ts'
-import { countEntry } from './service.ts'
-import {
-  type Attached,
-  addEntry,
-  addLease,
-  FROZEN,
-  findLease,
-  found,
-  internHolder,
-  type Lease,
-  NO_GRANTS,
-  nameFence,
-  type Past,
-  RULES,
-  rareOf,
-  resourceOf,
-  SLOTS,
-  type State,
-  type Status,
-  SUSPECT,
-  TERM,
-  type Timer,
-  WAITING,
-  withGrant,
-} from './state.ts'
+import { INLINE, link, readLease, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
+import { readTimer, sizeOf, TABLE_KINDS, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
+import { type Attached, addLease, findLease, found, internHolder, type Lease, type Past, RULES, type State } from './state.ts'
 
 const MAGIC = 0x53
 const FORMAT = 1
@@ -44,7 +23,14 @@ const LEASES = 2
 const END = 3
 const HISTORY = 4
 const ANSWERED = 5
+/** What a lease has more of than goes with it. */
+const ENTRIES = 6
 const CHUNK = 128 * 1_024
+/**
+ * Builds of rules version 1 read no chunks of tables and entries, and write everything else into one chunk. A state of their rules is cut only where
+ * they could not read it anyway: they take chunks of up to 256 MiB.
+ */
+const WHOLE_OF_OLD = 64 * 1_024 * 1_024
 
 /** Lazily encodes the state as it is when the first chunk is asked for. Only one at a time; leaving the loop early ends it. */
 export function* saveState(state: State): Generator<Uint8Array, void, void> {
@@ -61,13 +47,17 @@ export function* saveState(state: State): Generator<Uint8Array, void, void> {
 /** `sees` is handed what must be told of every lease before it changes, for as long as chunks are still to come. */
 function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) => void): Generator<Uint8Array, void, void> {
   const limit = state.nextLease
+  const cuts = state.rules >= 2
+  const whole = cuts ? INLINE : WHOLE_OF_OLD
   const ahead = new Set<Lease>()
+  const counts = { leases: 0, names: 0, sessions: 0, entries: 0, items: 0 }
   let cursor = 0
-  let count = 0
   let chunk = begin(LEASES)
+  // Copied and not written at once: a lease that is about to change must not hold up the command that changes it.
+  let later: ReturnType<typeof writeLease>[number][] = []
   const write = (lease: Lease): void => {
-    writeLease(chunk, state, lease)
-    count++
+    for (const entry of writeLease(chunk, state, lease, whole)) later.push(entry)
+    counts.leases++
   }
   sees({
     before(lease) {
@@ -78,25 +68,43 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   })
   const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
   const sessions = sessionsOf(state)
-  yield tables(state)
+  const cutTables = sizeOf(state) > (cuts ? CHUNK : WHOLE_OF_OLD)
+  const lists = cutTables ? tablesOf(state) : []
+  counts.names = history.length
+  counts.sessions = sessions.length
+  yield tables(state, !cutTables)
+  for (const { kind, items } of lists) {
+    counts.items += items.length
+    yield* listed(kind, items, (to, item) => item(to))
+  }
   yield* listed(HISTORY, history, (to, [name, past]) => {
     to.text(name)
     to.list(past, item => writePast(to, item))
   })
-  yield* listed(ANSWERED, sessions, writeSession)
+  yield* sessionChunks(sessions, cuts ? CHUNK : WHOLE_OF_OLD)
   for (const lease of state.leases.values()) {
     if (lease.id >= limit) break
     cursor = lease.id
     if (!ahead.has(lease)) write(lease)
-    if (chunk.length < CHUNK) continue
-    const full = chunk
-    chunk = begin(LEASES)
-    yield full.sealed()
+    if (chunk.length >= CHUNK) {
+      const full = chunk
+      chunk = begin(LEASES)
+      yield full.sealed()
+    }
+    while (later.length > 0) {
+      const entries = later
+      later = []
+      counts.entries += entries.length
+      yield* listed(ENTRIES, entries, writeEntry)
+    }
   }
   cursor = limit
   if (chunk.length > 2) yield chunk.sealed()
+  counts.entries += later.length
+  yield* listed(ENTRIES, later, writeEntry)
   const last = begin(END)
-  for (const n of [count, history.length, sessions.length]) last.uint(n)
+  for (const n of [counts.leases, counts.names, counts.sessions]) last.uint(n)
+  if (counts.entries + counts.items > 0) for (const n of [counts.entries, counts.items]) last.uint(n)
   yield last.sealed()
 }
 
@@ -127,15 +135,32 @@ function sessionsOf(state: State): SavedSession[] {
   return saved
 }
 
-function writeSession(to: Writer, { key, name, seq, answers }: SavedSession): void {
-  to.uint(key)
-  to.text(name)
-  to.uint(seq)
-  to.list(answers, answer => {
-    to.uint(answer.seq)
-    to.uint(answer.asked)
-    writeOutcome(to, answer.outcome)
-  })
+/** A session goes on in the next chunk where its answers do not fit into one: there it is named again. */
+function* sessionChunks(sessions: readonly SavedSession[], most: number): Generator<Uint8Array, void, void> {
+  let chunk = begin(ANSWERED)
+  for (const { key, name, seq, answers } of sessions) {
+    for (let at = 0; at === 0 || at < answers.length; ) {
+      const body = new Writer()
+      const first = at
+      for (; at < answers.length && (at === first || chunk.length + body.length < most); at++) {
+        const answer = answers[at]!
+        body.uint(answer.seq)
+        body.uint(answer.asked)
+        writeOutcome(body, answer.outcome)
+      }
+      chunk.uint(key)
+      chunk.text(name)
+      chunk.uint(seq)
+      chunk.uint(at - first)
+      chunk.raw(body.view())
+      if (at === 0) at = 1 // a session without answers
+      if (chunk.length < CHUNK) continue
+      const full = chunk
+      chunk = begin(ANSWERED)
+      yield full.sealed()
+    }
+  }
+  if (chunk.length > 2) yield chunk.sealed()
 }
 
 function begin(kind: number): Writer {
@@ -159,7 +184,8 @@ export function stateHash(state: State): string {
   return hex(a) + hex(b)
 }
 
-function tables(state: State): Uint8Array {
+/** `whole`: with the tables that may be long. */
+function tables(state: State, whole: boolean): Uint8Array {
   const to = begin(TABLES)
   const { run } = state
   for (const n of [state.rules, state.index, state.revision, state.origin, state.nextLease, state.nextToken, state.nextKey]) to.uint(n)
@@ -170,40 +196,8 @@ function tables(state: State): Uint8Array {
   writeTimer(to, state.quiet)
   to.byte(state.moved === undefined ? 0 : state.awaiting ? 2 : 1)
   to.text(state.moved ?? '')
-  to.list([...state.policies], ([prefix, rules]) => {
-    to.text(prefix)
-    writeRules(to, rules)
-  })
-  to.list([...state.keys.values()], key => {
-    to.uint(key.id)
-    to.text(key.name)
-    to.text(key.hash)
-    to.list(key.allow, scope => {
-      to.byte(VERBS.indexOf(scope.verb))
-      to.text(scope.prefix)
-    })
-  })
-  to.list([...state.fences], ([name, token]) => {
-    to.text(name)
-    to.uint(token)
-    to.uint(state.fencedBy.get(name) ?? 0)
-  })
-  to.list([...state.proposers], ([proposer, { seq, index }]) => {
-    to.uint(proposer)
-    to.uint(seq)
-    to.uint(index)
-  })
-  to.list([...state.flaps], ([key, { penalty, at, suppressed }]) => {
-    to.text(key)
-    to.uint(penalty)
-    to.uint(at)
-    to.bool(suppressed)
-  })
-  to.list([...state.upkeep], ([name, { preserving, since, base, removed, at }]) => {
-    to.text(name)
-    to.bool(preserving)
-    for (const n of [since, base, removed, at]) to.uint(n)
-  })
+  if (whole) for (const { items } of tablesOf(state)) to.list(items, item => item(to))
+  else for (const _ of TABLE_KINDS) to.uint(0)
   if (hasLineage(state)) writeLineage(to, state.lineage)
   return to.sealed()
 }
@@ -246,73 +240,25 @@ function readPast(from: Reader): Past {
   return { lease, holder, token, since, until, revision, cause: from.text(), by: from.text() }
 }
 
-function writeTimer(to: Writer, timer: Timer | undefined): void {
-  to.bool(timer !== undefined)
-  if (timer === undefined) return
-  for (const n of [timer.duration, timer.epoch, timer.run, timer.aged]) to.uint(n)
-}
-
-function readTimer(from: Reader): Timer | undefined {
-  if (!from.bool()) return undefined
-  return { duration: from.uint(), epoch: from.uint(), run: from.uint(), aged: from.uint() }
-}
-
-function writeLease(to: Writer, state: State, lease: Lease): void {
-  const { rare } = lease
-  to.uint(lease.id)
-  to.text(lease.holder.name)
-  to.uint(lease.holder.incarnation)
-  to.uint(lease.key)
-  to.uint(lease.ttl)
-  to.byte(lease.status | (lease.confirmed ? 4 : 0) | (rare === undefined ? 0 : 8))
-  for (const n of [lease.term, lease.epoch, lease.run, lease.aged, lease.since]) to.uint(n)
-  to.list(lease.grants, grant => {
-    to.text(grant.resource.name)
-    to.uint(grant.units)
-    to.bool(grant.shared)
-    to.uint(grant.token)
-  })
-  if (rare === undefined) return
-  to.list(rare.wants, want => {
-    to.text(want.resource)
-    to.uint(want.units)
-    to.bool(want.shared)
-  })
-  to.uint(rare.any)
-  to.int(rare.rank)
-  to.int(rare.priority)
-  to.list(rare.holding, id => to.uint(id))
-  to.uint(rare.parent?.id ?? 0)
-  to.bool(rare.handed)
-  to.bool(rare.open)
-  to.list([...(rare.entries ?? [])], key => {
-    const entry = state.entries.get(key)!
-    to.text(key)
-    to.text(entry.value)
-    to.uint(entry.revision)
-    to.uint(entry.generation)
-  })
-  to.list(rare.labels, ([name, value]) => {
-    to.text(name)
-    to.text(value)
-  })
-  to.uint(rare.grace)
-  to.uint(rare.maxLife)
-  to.bool(rare.recalled)
-  to.text(rare.cause)
-  to.text(rare.by)
-  to.uint(rare.started)
-  to.uint(rare.slowed)
-  to.bool(rare.timers !== undefined)
-  for (const timer of rare.timers?.slice(1) ?? []) writeTimer(to, timer)
+/** What the last chunk says there is. */
+interface Expected {
+  readonly leases: number
+  readonly names: number
+  readonly sessions: number
+  readonly entries: number
+  readonly items: number
 }
 
 /** Collects chunks, in the order they were made, and becomes a state. */
 export class StateLoader {
   readonly #state = found(0)
-  readonly #leases: { readonly lease: Lease; readonly holder: string; readonly incarnation: number; readonly rest: LeaseRest }[] = []
-  #sessions = 0
-  #expected: { readonly leases: number; readonly names: number; readonly sessions: number } | undefined
+  readonly #leases: SavedLease[] = []
+  /** By lease: entries that did not go with it. */
+  readonly #entries = new Map<number, Omit<Attached, 'lease'>[]>()
+  /** It may go on in the next chunk. */
+  #session: { readonly key: number; readonly session: Session } | undefined
+  #counts = { sessions: 0, entries: 0, items: 0 }
+  #expected: Expected | undefined
   #begun = false
 
   /** Throws Damaged or FromTheFuture. */
@@ -324,18 +270,39 @@ export class StateLoader {
     if (!this.#begun && kind !== TABLES) throw new Damaged('a snapshot without its beginning')
     if (this.#expected !== undefined) throw new Damaged('a snapshot that goes on after its end')
     if (kind === TABLES) this.#readTables(from)
-    else if (kind === LEASES) while (!from.ended) this.#leases.push(readLease(from))
-    else if (kind === HISTORY) while (!from.ended) this.#readHistory(from)
-    else if (kind === ANSWERED) while (!from.ended) this.#readSession(from)
-    else if (kind === END) this.#expected = { leases: from.uint(), names: from.uint(), sessions: from.uint() }
-    else throw new FromTheFuture(`a chunk of kind ${kind}`)
+    else if (kind === END) this.#readEnd(from)
+    else {
+      const read = this.#reading(kind, from)
+      while (!from.ended) read()
+    }
     from.finish()
+  }
+
+  /** What reads one item of a chunk of this kind. */
+  #reading(kind: number, from: Reader): () => void {
+    if (kind === LEASES) return () => this.#leases.push(readLease(from))
+    if (kind === ENTRIES) return () => this.#readEntry(from)
+    if (kind === HISTORY) return () => this.#readHistory(from)
+    if (kind === ANSWERED) return () => this.#readSession(from)
+    const table = TABLE_KINDS.indexOf(kind)
+    if (table === -1) throw new FromTheFuture(`a chunk of kind ${kind}`)
+    const read = tableReaders(this.#state, from)[table]!
+    return () => {
+      read()
+      this.#counts.items++
+    }
+  }
+
+  #readEnd(from: Reader): void {
+    const plain = { leases: from.uint(), names: from.uint(), sessions: from.uint() }
+    this.#expected = from.ended ? { ...plain, entries: 0, items: 0 } : { ...plain, entries: from.uint(), items: from.uint() }
   }
 
   finish(): State {
     const state = this.#state
-    const found = { leases: this.#leases.length, names: state.history.size, sessions: this.#sessions }
-    for (const what of ['leases', 'names', 'sessions'] as const)
+    this.#endSession()
+    const found = { leases: this.#leases.length, names: state.history.size, ...this.#counts }
+    for (const what of ['leases', 'names', 'sessions', 'entries', 'items'] as const)
       if (this.#expected?.[what] !== found[what]) throw new Damaged(`a snapshot of ${this.#expected?.[what]} ${what} has ${found[what]}`)
     // The order of ids is the order in which they were made, which is what everything derived from them rests on.
     this.#leases.sort((a, b) => a.lease.id - b.lease.id)
@@ -344,9 +311,20 @@ export class StateLoader {
       Object.assign(lease, { holder: internHolder(state, holder, incarnation) })
       addLease(state, lease)
     }
-    for (const { lease, rest } of this.#leases) link(state, lease, rest)
+    for (const id of this.#entries.keys())
+      if (findLease(state, id) === undefined) throw new Damaged(`entries of lease ${id}, which is not there`)
+    for (const { lease, rest } of this.#leases) link(state, lease, rest, this.#entries.get(lease.id))
     for (const resource of state.resources.values()) resource.grants.sort((a, b) => a.token - b.token)
     return state
+  }
+
+  #readEntry(from: Reader): void {
+    const lease = from.uint()
+    const entry = { key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }
+    const known = this.#entries.get(lease)
+    if (known === undefined) this.#entries.set(lease, [entry])
+    else known.push(entry)
+    this.#counts.entries++
   }
 
   #readHistory(from: Reader): void {
@@ -360,14 +338,24 @@ export class StateLoader {
 
   #readSession(from: Reader): void {
     const key = from.uint()
-    const session = new Session(from.text(), from.uint())
+    const name = from.text()
+    const upTo = from.uint()
+    if (this.#session?.key !== key || this.#session.session.name !== name) {
+      this.#endSession()
+      this.#session = { key, session: new Session(name, upTo) }
+      this.#counts.sessions++
+    }
+    const { session } = this.#session
     from.list(() => {
       const seq = from.uint()
       const asked = from.uint()
-      session.add(seq, { outcome: readOutcome(from), asked })
+      session.add(seq, { outcome: readOutcome(from), asked }, 1)
     })
-    this.#state.answers.load(key, session)
-    this.#sessions++
+  }
+
+  #endSession(): void {
+    if (this.#session !== undefined) this.#state.answers.load(this.#session.key, this.#session.session, this.#state.rules)
+    this.#session = undefined
   }
 
   #readTables(from: Reader): void {
@@ -396,120 +384,7 @@ export class StateLoader {
     const [left, place] = [from.byte(), from.text()]
     state.moved = left === 0 ? undefined : place
     state.awaiting = left === 2
-    from.list(() => state.policies.set(from.text(), readRules(from)))
-    from.list(() => {
-      const [id, name, hash] = [from.uint(), from.text(), from.text()]
-      const allow = from.list(() => ({ verb: VERBS[from.byte()] ?? unknownVerb(), prefix: from.text() }))
-      state.keys.set(id, { id, name, hash, allow })
-    })
-    from.list(() => nameFence(state, from.text(), from.uint(), from.uint()))
-    from.list(() => state.proposers.set(from.uint(), { seq: from.uint(), index: from.uint() }))
-    from.list(() => {
-      const key = from.text()
-      const flap = { penalty: from.uint(), at: from.uint(), suppressed: from.bool() }
-      state.flaps.set(key, flap)
-      if (flap.suppressed) state.suppressed.add(key)
-    })
-    from.list(() =>
-      state.upkeep.set(from.text(), {
-        preserving: from.bool(),
-        since: from.uint(),
-        base: from.uint(),
-        removed: from.uint(),
-        at: from.uint(),
-      }),
-    )
+    for (const read of tableReaders(state, from)) from.list(read)
     if (!from.ended) state.lineage = readLineage(from)
   }
-}
-
-function unknownVerb(): never {
-  throw new FromTheFuture('a verb not known here')
-}
-
-/** What needs the other leases and the resources to be put in its place. */
-interface LeaseRest {
-  readonly grants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly token: number }[]
-  readonly parent: number
-  readonly entries: readonly Omit<Attached, 'lease'>[]
-}
-
-function readLease(from: Reader): { lease: Lease; holder: string; incarnation: number; rest: LeaseRest } {
-  const id = from.uint()
-  const holder = from.text()
-  const incarnation = from.uint()
-  const key = from.uint()
-  const ttl = from.uint()
-  const flags = from.byte()
-  if (flags > 15) throw new FromTheFuture('a lease with fields not known here')
-  const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
-  // The same order as in `openLease`: leases that were loaded and leases that were opened are one shape.
-  const lease: Lease = {
-    alarm: undefined,
-    status: (flags & 3) as Status,
-    confirmed: (flags & 4) !== 0,
-    run,
-    aged,
-    ttl,
-    key,
-    epoch,
-    term,
-    id,
-    holder: { name: holder, incarnation, leases: 0 },
-    grants: NO_GRANTS,
-    since,
-    rare: undefined,
-  }
-  const grants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool(), token: from.uint() }))
-  if ((flags & 8) === 0) return { lease, holder, incarnation, rest: { grants, parent: 0, entries: [] } }
-  const rare = rareOf(lease)
-  rare.wants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool() }))
-  rare.any = from.uint()
-  rare.rank = from.int()
-  rare.priority = from.int()
-  rare.holding = from.list(() => from.uint())
-  const parent = from.uint()
-  rare.handed = from.bool()
-  rare.open = from.bool()
-  const entries = from.list(() => ({ key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }))
-  rare.labels = from.list(() => [from.text(), from.text()] as const)
-  rare.grace = from.uint()
-  rare.maxLife = from.uint()
-  rare.recalled = from.bool()
-  rare.cause = from.text()
-  rare.by = from.text()
-  rare.started = from.uint()
-  rare.slowed = from.uint()
-  if (from.bool()) rare.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
-  return { lease, holder, incarnation, rest: { grants, parent, entries } }
-}
-
-function link(state: State, lease: Lease, { grants, parent, entries }: LeaseRest): void {
-  for (const { resource: name, units, shared, token } of grants) {
-    const resource = resourceOf(state, name)
-    const grant = { lease, resource, units, shared, token }
-    lease.grants = withGrant(lease.grants, grant)
-    resource.grants = withGrant(resource.grants, grant)
-    if (shared) resource.sharers++
-    else resource.used += units
-  }
-  if (lease.status === WAITING && lease.rare === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
-  if (lease.status === WAITING) joinQueues(state, lease)
-  else if (lease.status === SUSPECT) state.counts.suspect++
-  else if (lease.status === FROZEN) state.counts.frozen++
-  for (const rest of entries) {
-    const rare = rareOf(lease)
-    rare.entries ??= new Set()
-    rare.entries.add(rest.key)
-    const entry = { ...rest, lease }
-    addEntry(state, entry)
-    countEntry(state, entry, 1)
-  }
-  if (parent === 0) return
-  const above = findLease(state, parent)
-  if (above === undefined) throw new Damaged(`lease ${lease.id} hangs on ${parent}, which is not there`)
-  rareOf(lease).parent = above
-  const rare = rareOf(above)
-  rare.children ??= new Set()
-  rare.children.add(lease)
 }

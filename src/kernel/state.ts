@@ -5,7 +5,7 @@
  * who waits for it) hangs on the leases that cause it, so a snapshot is the leases and a few small tables.
  */
 import { Answers } from './answers.ts'
-import type { CreateKey, PolicyRules, Want } from './command.ts'
+import type { Attachment, CreateKey, PolicyRules, Want } from './command.ts'
 import { Freed } from './freed.ts'
 import { type Lineage, newLineage } from './lineage.ts'
 import { PrefixTree } from './tree.ts'
@@ -20,6 +20,12 @@ export const RULES = 2
 
 /** Where the clocks of the year 2128 begin. */
 export const ORIGIN_LIMIT = 5e14
+
+/**
+ * Where ids, tokens, revisions and the numbers of keys end: what needs a new one is refused from there on. The number of a timer is eight times that of its
+ * lease, and what waits already may still take tokens and revisions beyond: all of them stay safe integers.
+ */
+export const COUNTER_LIMIT = 2 ** 50 - 2 ** 30
 
 /** Until a holder has renewed once, it may never have heard of its grant: then it must not own a GPU until tomorrow. */
 export const FIRST_TERM = 30_000
@@ -72,6 +78,8 @@ export interface Rare {
   rank: number
   priority: number
   holding: readonly number[]
+  /** Derived, of one who waits: in the queues of these it is passed over, since there is not as much as it wants. See queue.ts. */
+  passed: ReadonlySet<string> | undefined
   parent: Lease | undefined
   /** It came by a transfer: its key need not be one that may acquire it. */
   handed: boolean
@@ -79,6 +87,10 @@ export interface Rare {
   open: boolean
   children: Set<Lease> | undefined
   entries: Set<string> | undefined
+  /** Of one who waits: what is to hang on it when it is granted. */
+  pending: readonly Attachment[]
+  /** Derived: the bytes of its entries' keys and values. */
+  bytes: number
   labels: readonly (readonly [string, string])[]
   grace: number
   maxLife: number
@@ -242,6 +254,8 @@ export interface State {
   readonly keeping: Map<number, Set<Lease>>
   /** Derived, and only once a quota was asked for: the leases of each holder's name. Most logs have no quota, and a million leases. */
   byHolder: Map<string, Set<Lease>> | undefined
+  /** Who waits with an entry for a key: derived from `pending`. */
+  readonly pending: Map<string, Set<Lease>>
   readonly counts: { waiting: number; suspect: number; frozen: number }
   /** What a command has freed and nobody has looked at yet. Empty between commands. */
   readonly freed: Freed
@@ -292,6 +306,7 @@ export function found(wall = 0, rules = RULES): State {
     answers: new Answers(),
     keeping: new Map(),
     byHolder: undefined,
+    pending: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new Freed(),
     saving: undefined,
@@ -331,11 +346,14 @@ export function rareOf(lease: Lease): Rare {
     rank: 0,
     priority: 0,
     holding: [],
+    passed: undefined,
     parent: undefined,
     handed: false,
     open: false,
     children: undefined,
     entries: undefined,
+    pending: [],
+    bytes: 0,
     labels: [],
     grace: 0,
     maxLife: 0,

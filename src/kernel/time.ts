@@ -5,13 +5,13 @@
 
 import type { Aged, AgedTogether, Due, Run, Tick } from './command.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
-import { end } from './end.ts'
+import { end, reconsider } from './end.ts'
 import { decayFlaps } from './flap.ts'
 import type { Freed } from './freed.ts'
 import { noteRun, raiseCounters } from './lineage.ts'
 import { done, nothing, type Outcome } from './outcome.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
-import { relaxHolder } from './queue.ts'
+import { blocks, relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
@@ -22,6 +22,7 @@ import {
   type Lease,
   LIVE,
   QUIET,
+  type Resource,
   rareOf,
   SLOTS,
   type Slot,
@@ -51,7 +52,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   if (slot === TERM) termDue(state, effects, lease, freed)
   else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
   else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
-  else if (lease.grants.some(({ resource }) => resource.queue.length > 0 && rule(state, resource.name, 'maxHold') > 0))
+  else if (lease.grants.some(({ resource }) => isWaitedFor(resource) && rule(state, resource.name, 'maxHold') > 0))
     end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
@@ -60,6 +61,11 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   }
   settle(state, effects, freed)
   return done()
+}
+
+/** By one who could be served if it came free. */
+function isWaitedFor(resource: Resource): boolean {
+  return resource.queue.some(waiter => blocks(waiter, resource))
 }
 
 function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): void {
@@ -77,6 +83,8 @@ function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): vo
     state.counts.suspect++
     emitForAll(state, effects, 'suspected', lease)
     countSuspect(state, effects, lease, 1)
+    // A registration whose holder is silent may be taken over.
+    for (const key of lease.rare?.entries ?? []) reconsider(state, key)
   }
   restartTerm(state, effects, lease, grace + longer)
 }

@@ -6,12 +6,15 @@ import { type Effects, emit } from './effects.ts'
 import { badName } from './name.ts'
 import { done, type Outcome } from './outcome.ts'
 import { bounded, rule, ruledBy, ttlOutside } from './policy.ts'
-import { positionOf, pressHolders, type Wanted } from './queue.ts'
+import { exists, judgeWaiter, positionOf, pressHolders, type Wanted } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import { findLease, type Lease, rareOf, resourceOf, type State, touch, WAITING } from './state.ts'
 
-/** What it waits for already is passed over, so asking again is harmless; and nothing is left to choose from once it was granted. */
+/**
+ * What it waits for already is passed over, so asking again is harmless; and nothing is left to choose from once it was granted. Only where it waits for
+ * more than there is may it want less from now on: its place there is of no use to it.
+ */
 export function widen(state: State, effects: Effects, { lease: id, wants }: Widen, key: number): Outcome {
   const lease = findLease(state, id)
   if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
@@ -19,15 +22,17 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   const { any, wants: known } = rareOf(lease)
   if (any === 0) return invalid(state, `lease ${id} waits for all that it wants: more would be another request`)
   const named = new Set(known.map(want => want.resource))
+  const less = state.rules >= 2 ? wants.map(normal).filter(want => known.some(had => isLess(state, want, had))) : []
   const fresh = wants.map(normal).filter(({ resource }) => !named.has(resource) && named.add(resource))
   if (named.size > MOST_WANTS) return invalid(state, `a lease takes a list of at most ${MOST_WANTS} resources`)
   for (const want of fresh) {
     const refused = refusal(state, lease, want)
     if (refused !== undefined) return refused
   }
-  if (fresh.length === 0) return done()
+  if (fresh.length + less.length === 0) return done()
   touch(state, lease)
-  rareOf(lease).wants = [...known, ...fresh]
+  rareOf(lease).wants = [...known.map(had => less.find(want => want.resource === had.resource) ?? had), ...fresh]
+  judgeWaiter(state, lease)
   for (const { resource } of fresh) Object.assign(rareOf(lease), bounded(state, resource, rareOf(lease)))
   const { freed } = state
   for (const want of fresh) {
@@ -38,8 +43,14 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
     pressHolders(state, effects, resource)
     freed.add(resource)
   }
+  for (const want of less) freed.add(state.resources.get(want.resource)!)
   settle(state, effects, freed)
   return done()
+}
+
+/** The same thing, of which there is enough now: of what it wanted before there is not. */
+function isLess(state: State, want: Wanted, had: Wanted): boolean {
+  return want.resource === had.resource && exists(state, want) && !exists(state, had)
 }
 
 function refusal(state: State, lease: Lease, want: Wanted): Outcome | undefined {

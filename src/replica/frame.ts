@@ -4,31 +4,66 @@
  */
 
 const LENGTH = 4
-/** Far more than any chunk: a length above it was never written. */
+/** Far more than any chunk. Nothing larger is written: older builds do not read it. */
 const MOST = 1 << 28
 
 export function framed(chunk: Uint8Array): Uint8Array {
+  if (chunk.length > MOST) throw new Error(`a chunk of ${chunk.length} bytes cannot be read again by every build: it was not written`)
   const frame = new Uint8Array(LENGTH + chunk.length)
   new DataView(frame.buffer).setUint32(0, chunk.length)
   frame.set(chunk, LENGTH)
   return frame
 }
 
+/** Reads chunks of every length that fits into four bytes: older builds wrote larger ones than they could read. */
 export async function* unframed(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
-  let rest = new Uint8Array(0)
+  const held = new Held()
   for await (const piece of pieces) {
-    const bytes = new Uint8Array(rest.length + piece.length)
-    bytes.set(rest)
-    bytes.set(piece, rest.length)
-    let at = 0
-    while (bytes.length - at >= LENGTH) {
-      const length = new DataView(bytes.buffer).getUint32(at)
-      if (length > MOST) throw new Error('it is not in chunks')
-      if (bytes.length - at - LENGTH < length) break
-      yield bytes.subarray(at + LENGTH, at + LENGTH + length)
-      at += LENGTH + length
-    }
-    rest = bytes.subarray(at)
+    held.add(piece)
+    for (let chunk = held.take(); chunk !== undefined; chunk = held.take()) yield chunk
   }
-  if (rest.length > 0) throw new Error('it is cut off')
+  if (held.size > 0) throw new Error('it is cut off')
+}
+
+/** Pieces that were read and are not part of a whole chunk yet. They are joined once, when the chunk is there: joined one by one they would be copied again with each. */
+class Held {
+  readonly #pieces: Uint8Array[] = []
+  size = 0
+
+  add(piece: Uint8Array): void {
+    if (piece.length === 0) return
+    this.#pieces.push(piece)
+    this.size += piece.length
+  }
+
+  /** The next chunk, once all of it is there. */
+  take(): Uint8Array | undefined {
+    if (this.size < LENGTH) return undefined
+    this.#gather(LENGTH)
+    const [first] = this.#pieces
+    const length = new DataView(first!.buffer, first!.byteOffset).getUint32(0)
+    if (this.size < LENGTH + length) return undefined
+    this.#gather(LENGTH + length)
+    const whole = this.#pieces[0]!
+    const rest = whole.subarray(LENGTH + length)
+    if (rest.length === 0) this.#pieces.shift()
+    else this.#pieces[0] = rest
+    this.size -= LENGTH + length
+    return whole.subarray(LENGTH, LENGTH + length)
+  }
+
+  /** The first piece has so many bytes at least. */
+  #gather(bytes: number): void {
+    if (this.#pieces[0]!.length >= bytes) return
+    let count = 0
+    let sum = 0
+    while (sum < bytes) sum += this.#pieces[count++]!.length
+    const joined = new Uint8Array(sum)
+    let at = 0
+    for (const piece of this.#pieces.splice(0, count)) {
+      joined.set(piece, at)
+      at += piece.length
+    }
+    this.#pieces.unshift(joined)
+  }
 }

@@ -10,7 +10,8 @@ import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { mayRenew } from '../kernel/authority.ts'
 import { answered } from '../kernel/batch.ts'
-import type { Command, Operation, Proposal, Run } from '../kernel/command.ts'
+import type { Command, Operation, Proposal, Release, Run } from '../kernel/command.ts'
+import { copyOf } from '../kernel/copy.ts'
 import type { Event, EventType, Wanted } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
 import { away } from '../kernel/move.ts'
@@ -346,9 +347,9 @@ export class Replica implements Lessor {
     try {
       const known = this.#withoutLog(command, key, op)
       if (known === undefined) {
-        const proposal = op === undefined ? { command, key } : { command, key, op }
+        const proposal = proposalOf(command, key, op)
         if (op?.again !== true && this.#looksRefused(command)) tell(told, this.#submitUnlessRefused(proposal, undefined))
-        else this.#outbox.put({ proposal, told, patient: false })
+        else this.#write(proposal, told)
       } else if (known.kind === 'partly') tell(told, this.#renewRest(known, key, undefined))
       else told.settle(known)
     } catch (error) {
@@ -362,7 +363,7 @@ export class Replica implements Lessor {
     const known = this.#withoutLog(command, key, op)
     if (known?.kind === 'partly') return this.#renewRest(known, key, signal)
     if (known !== undefined) return Promise.resolve(known)
-    const proposal: Proposal = op === undefined ? { command, key } : { command, key, op }
+    const proposal = proposalOf(command, key, op)
     const answer = op?.again !== true && this.#looksRefused(command) ? this.#submitUnlessRefused(proposal, signal) : this.#submit(proposal)
     return orAborted(answer, signal)
   }
@@ -378,7 +379,23 @@ export class Replica implements Lessor {
   }
 
   #submit(proposal: Proposal): Promise<Outcome> {
-    return new Promise((settle, fail) => this.#outbox.put({ proposal, told: { settle, fail }, patient: false }))
+    return new Promise((settle, fail) => this.#write(proposal, { settle, fail }))
+  }
+
+  #write(proposal: Proposal, told: Told): void {
+    const { command } = proposal
+    if (command.kind === 'transfer') this.#keeper.markForHeir(command.lease)
+    if (command.kind === 'release' && command.stopped !== undefined && this.#state.rules < 2)
+      return this.#writeEach(proposal, command, told)
+    this.#outbox.put({ proposal, told, patient: false })
+  }
+
+  /** By the rules of version 1 a release names one lease, and older builds that share the log read no other. */
+  #writeEach(proposal: Proposal, { kind, lease, stopped = [] }: Release, told: Told): void {
+    const unheard: Told = { settle: () => {}, fail: () => {} }
+    const { key = 0 } = proposal
+    for (const child of stopped) this.#outbox.put({ proposal: { command: { kind, lease: child }, key }, told: unheard, patient: false })
+    this.#outbox.put({ proposal: { ...proposal, command: { kind, lease } }, told, patient: false })
   }
 
   async #submitUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {
@@ -609,6 +626,12 @@ function silent(patience: number): LeaseError {
 function wantedBy(prefix: string, types: readonly EventType[] | undefined): Wanted | undefined {
   if (types === undefined) return prefix === '' ? undefined : event => under(prefix, event.resource ?? event.key ?? '')
   return event => types.includes(event.type) && (prefix === '' || under(prefix, event.resource ?? event.key ?? ''))
+}
+
+/** The caller may change its own objects while this waits for the log: what is written must be what is applied. */
+function proposalOf(command: Command, key: number, op: Operation | undefined): Proposal {
+  const own = copyOf(command)
+  return op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
 }
 
 function notToBeWritten(command: Command): string | undefined {

@@ -12,7 +12,7 @@
 import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { agedOf, findLease, type Lease, LIVE, QUIET, SLOTS, type Slot, type State, TERM, timerId, timerOf } from '../kernel/state.ts'
+import { agedOf, CAP, findLease, type Lease, LIVE, QUIET, SLOTS, type Slot, type State, TERM, timerId, timerOf } from '../kernel/state.ts'
 import { type Alarm, type Bucket, Wheel } from './wheel.ts'
 
 /** So much later than usual, and the loop was not just busy: it stood still. */
@@ -509,6 +509,32 @@ export class Timekeeper {
     const { run } = this.#state
     this.#runMarked = now - this.#runZero
     this.#propose({ kind: 'aged-together', run: run.number, ms: Math.floor(this.#runMarked) }, () => {})
+  }
+
+  /**
+   * Before a lease is passed on: its heir inherits what the log knows of the timers that bind it. So the log is told first how long each has run, or to
+   * pass a lease on again and again would keep it for ever.
+   */
+  markForHeir(id: number): void {
+    const { run, moved } = this.#state
+    const lease = findLease(this.#state, id)
+    const timers = lease?.rare?.timers
+    if (lease === undefined || timers === undefined || moved !== undefined) return
+    const now = this.now()
+    const marks: { timer: number; epoch: number; ms: number }[] = []
+    let found = false
+    for (let slot = CAP as Slot; slot < SLOTS; slot++) {
+      const timer = timers[slot]
+      const countdown = this.#others.get(timerId(lease, slot))
+      if (timer === undefined || countdown?.epoch !== timer.epoch) continue
+      const ms = Math.floor(now - countdown.zero)
+      if (ms <= agedOf(this.#state, timer)) continue
+      // Under an owner, what its run has found ages by marks for all.
+      if (run.owned && timer.run < run.number) found = true
+      else marks.push({ timer: timerId(lease, slot), epoch: timer.epoch, ms })
+    }
+    if (found) this.#markAll(now)
+    if (marks.length > 0) this.#propose({ kind: 'aged', marks }, () => {})
   }
 
   /**

@@ -1,4 +1,5 @@
 /** What readers see of the state. Nothing here changes it. */
+import { copyOf } from '../kernel/copy.ts'
 import { rule } from '../kernel/policy.ts'
 import { positionOf } from '../kernel/queue.ts'
 import { type Attached, FROZEN, findLease, type Grant, type Lease, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
@@ -51,7 +52,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'policies':
       return [...state.policies].map(([prefix, rules]) => ({ prefix, rules: { ...rules } }))
     case 'keys':
-      return [...state.keys.values()]
+      return [...state.keys.values()].map(key => copyOf(key))
   }
 }
 
@@ -113,7 +114,7 @@ export function leaseView(state: State, lease: Lease, remaining: Remaining): Lea
     grants: lease.grants.map(grant => grantView(grant, remaining)),
     wants: (rare?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
     entries: [...(rare?.entries ?? [])].map(key => ({ key, value: state.entries.get(key)!.value })),
-    labels: rare?.labels ?? [],
+    labels: copyOf(rare?.labels ?? []),
     parent: rare?.parent?.id ?? 0,
     children: [...(rare?.children ?? [])].map(child => child.id),
     recalled: rare?.recalled ?? false,

@@ -98,6 +98,25 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
+  'what the caller changes after it proposed a command changes nothing': async log => {
+    const lessor = await log.open()
+    const rules = { capacity: 2 }
+    const wants = [{ resource: 'pool', units: 2 }]
+    const answers = [
+      lessor.propose({ kind: 'policy', prefix: 'pool', rules }),
+      lessor.propose({ kind: 'acquire', holder: 'ann', ttl: LONG, wants }),
+    ] as const
+    rules.capacity = 1
+    wants[0]!.resource = 'other'
+    done(await answers[0])
+    assert.deepEqual(granted(await answers[1]).resources, ['pool'])
+    const { value } = await lessor.read({ kind: 'resource', resource: 'pool' }, { consistent: true })
+    assert.equal(value.capacity, 2)
+    const again = await log.restart()
+    assert.deepEqual(await holders(again, 'pool'), ['ann'])
+    assert.equal((await again.read({ kind: 'resource', resource: 'pool' }, { consistent: true })).value.capacity, 2)
+  },
+
   'several resources are granted all or none': async log => {
     const lessor = await log.open()
     granted(await lessor.propose(acquire('ann', ['b'])))
@@ -175,6 +194,31 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     done(await lessor.propose({ kind: 'release', lease: lease.lease }))
     refused('GONE', await lessor.propose({ kind: 'release', lease: lease.lease }))
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
+  },
+
+  'one release ends a lease and all that hangs on it in one revision, and frees what their holder has stopped to believe in': async log => {
+    const lessor = await log.open()
+    const parent = granted(await lessor.propose(acquire('ann', ['a'])))
+    const child = granted(await lessor.propose(acquire('ann', ['b'], { parent: parent.lease, entries: [{ key: 'e', value: 'v' }] })))
+    const grandchild = granted(await lessor.propose(acquire('ann', ['c'], { parent: child.lease })))
+    const foreign = granted(await lessor.propose(acquire('bob', ['d'], { parent: parent.lease })))
+    await using watcher = log.watch(lessor, '', foreign.revision)
+    const stopped = [child.lease, grandchild.lease]
+    const { revision } = done(await lessor.propose({ kind: 'release', lease: parent.lease, stopped }))
+    assert.equal(revision, foreign.revision + 1)
+    assert.deepEqual(types(await watcher.at(revision)), [
+      'released a ann',
+      'released b ann',
+      'deleted e ann',
+      'released c ann',
+      'revoked d bob',
+      'frozen d bob',
+    ])
+    granted(await lessor.propose(acquire('eve', ['a', 'b', 'c'])))
+    // Its holder said nothing: it may still believe.
+    refused('HELD', await lessor.propose(acquire('eve', ['d'])))
+    done(await lessor.propose({ kind: 'release', lease: foreign.lease }))
+    granted(await lessor.propose(acquire('eve', ['d'])))
   },
 
   'those who wait are granted in order, each in the revision that frees the resource': async log => {

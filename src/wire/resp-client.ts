@@ -12,6 +12,7 @@ import { type Clock, pause, type Standing, systemClock } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
+import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import { malformed, malformedAsker } from '../kernel/form.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -124,7 +125,9 @@ export class RemoteLessor implements Lessor {
     const wrong = malformed(command) ?? malformedAsker(key, op)
     if (wrong !== undefined)
       return Promise.resolve({ kind: 'refused', revision: this.#revision, code: 'INVALID', message: wrong, facts: {} })
-    const proposal = op === undefined ? { command, key } : { command, key, op }
+    // Encoded at the end of this turn, and again on another connection: the caller may have changed its own by then.
+    const own = copyOf(command)
+    const proposal = op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
     return this.#ask({ kind: 'propose', id: ++this.#lastId, proposal }, signal, answer => {
       const { outcome } = answer as Extract<Answer, { kind: 'outcome' }>
       this.#learn(outcome)

@@ -1,4 +1,5 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
+import { entryRefusal } from '../../src/kernel/attach.ts'
 import { allowed } from '../../src/kernel/authority.ts'
 import { rule } from '../../src/kernel/policy.ts'
 import { FROZEN, HOLD, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../src/kernel/state.ts'
@@ -32,6 +33,8 @@ function* leases(state: State): Generator<string> {
     if (lease.status === WAITING && lease.grants.length > 0) yield `waiter ${lease.id} has grants`
     if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0) yield `waiter ${lease.id} waits for nothing`
     if (lease.status !== WAITING && (lease.rare?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
+    if (lease.status !== WAITING && (lease.rare?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
+    if (lease.status === WAITING && state.rules >= 2 && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
     if (lease.status === FROZEN && lease.grants.length === 0) yield `lease ${lease.id} is frozen with nothing to freeze`
     if (lease.status === FROZEN && (lease.rare?.entries?.size ?? 0) > 0) yield `frozen lease ${lease.id} keeps entries`
     if (lease.status === FROZEN && lease.rare?.parent !== undefined) yield `frozen lease ${lease.id} hangs on another`
@@ -105,6 +108,11 @@ function* queues(state: State): Generator<string> {
   for (const lease of waiting) for (const id of lease.rare!.holding) keeping.set(id, [...(keeping.get(id) ?? []), lease.id])
   const kept = (map: Map<number, readonly number[]>) => JSON.stringify([...map].sort((a, b) => a[0] - b[0]))
   const actual = new Map([...state.keeping].map(([id, list]) => [id, [...list].map(lease => lease.id)] as const))
+  const bringing = new Map<string, number[]>()
+  for (const lease of waiting) for (const { key } of lease.rare!.pending) bringing.set(key, [...(bringing.get(key) ?? []), lease.id])
+  const listed = (map: Map<string, readonly number[]>) => JSON.stringify([...map].sort((a, b) => (a[0] < b[0] ? -1 : 1)))
+  const brought = new Map([...state.pending].map(([key, list]) => [key, [...list].map(lease => lease.id)] as const))
+  if (listed(bringing) !== listed(brought)) yield `who waits with an entry: ${listed(brought)} instead of ${listed(bringing)}`
   if (kept(keeping) !== kept(actual)) yield `who waits while keeping: ${kept(actual)} instead of ${kept(keeping)}`
 }
 
@@ -174,6 +182,16 @@ function* registry(state: State): Generator<string> {
     if ((rare?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
 }
 
+/** Whether one who waits could be served with what there is, and by this resource, if nobody held anything. */
+function servable(state: State, { rare }: Lease, name: string): boolean {
+  const { wants, any } = rare!
+  const there = wants.filter(({ resource, units, shared }) => {
+    const capacity = rule(state, resource, 'capacity')
+    return shared ? capacity > 0 : units <= capacity
+  })
+  return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
+}
+
 /** No free resource with an eligible waiter; no more units than there are, unless the capacity was lowered afterwards. */
 function* liveness(state: State): Generator<string> {
   if (state.quiet !== undefined) return
@@ -183,11 +201,15 @@ function* liveness(state: State): Generator<string> {
     const now = wants.filter(want => {
       const resource = state.resources.get(want.resource)!
       const capacity = rule(state, want.resource, 'capacity')
-      const first = resource.queue[0] === lease || rule(state, want.resource, 'queue') === 'fit'
+      const before = resource.queue.slice(0, resource.queue.indexOf(lease))
+      const first =
+        rule(state, want.resource, 'queue') === 'fit' || !before.some(other => state.rules < 2 || servable(state, other, want.resource))
       const room = want.shared ? resource.used === 0 && capacity > 0 : resource.sharers === 0 && resource.used + want.units <= capacity
       return first && room
     })
     if (now.length < (any === 0 ? wants.length : any)) continue
+    // What it brings must be free as well.
+    if (lease.rare!.pending.some(entry => entryRefusal(state, lease.holder, entry, lease.key) !== undefined)) continue
     const entitled = wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
     yield `${lease.id} waits${entitled ? '' : ', without any right to,'} for what is free: ${now.map(want => want.resource)}`
   }

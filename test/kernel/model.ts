@@ -1,6 +1,6 @@
 /**
  * The rules again, the naive way: lists, searched from the front, and no cleverness. Not the whole kernel: acquire, renew, release, due,
- * revoke and the fifo queue, for locks, pools, sharers and any-of. What it says in a page, the kernel must do.
+ * revoke, capacities that change and the fifo queue, for locks, pools, sharers and any-of. What it says in a page, the kernel must do.
  */
 export interface Wish {
   readonly resource: string
@@ -41,7 +41,7 @@ export interface Request {
 }
 
 export class Model {
-  readonly capacity: Readonly<Record<string, number>>
+  capacity: Readonly<Record<string, number>>
   readonly lockDelay: number
   /** Where whoever fits may go past one who waits for more. */
   readonly fit: readonly string[]
@@ -125,6 +125,13 @@ export class Model {
     return 'done'
   }
 
+  /** There are so many units of it from now on. What is held stays held. */
+  resize(resource: string, units: number): string {
+    this.capacity = { ...this.capacity, [resource]: units }
+    this.#serve()
+    return 'done'
+  }
+
   /** Who has what: `resource lease units`, with `*` where it is frozen and `?` where suspect. */
   holds(): string[] {
     return this.leases
@@ -160,16 +167,22 @@ export class Model {
     return a.priority > b.priority || (a.priority === b.priority && a.id < b.id)
   }
 
+  /** Nobody waits behind one that wants more than there is. */
+  #canEverHave(lease: Entry, resource: string): boolean {
+    const there = lease.wishes.filter(wish => (wish.shared ? 1 : wish.units) <= this.#room(wish.resource))
+    return there.length >= (lease.any === 0 ? lease.wishes.length : lease.any) && there.some(wish => wish.resource === resource)
+  }
+
   #wouldGet(lease: Entry): readonly Wish[] | undefined {
     const free = lease.wishes.filter(wish => {
       const others = this.leases.flatMap(other => other.held).filter(held => held.resource === wish.resource)
       const used = others.reduce((sum, held) => sum + (held.shared ? 0 : held.units), 0)
-      const fits = wish.shared ? used === 0 : !others.some(held => held.shared) && used + wish.units <= this.#room(wish.resource)
+      const fits = wish.shared
+        ? used === 0 && this.#room(wish.resource) > 0
+        : !others.some(held => held.shared) && used + wish.units <= this.#room(wish.resource)
       const first =
         this.fit.includes(wish.resource) ||
-        !this.#line().some(
-          other => other !== lease && this.#comesBefore(other, lease) && other.wishes.some(its => its.resource === wish.resource),
-        )
+        !this.#line().some(other => other !== lease && this.#comesBefore(other, lease) && this.#canEverHave(other, wish.resource))
       return fits && first
     })
     const needed = lease.any === 0 ? lease.wishes.length : lease.any

@@ -1,6 +1,6 @@
 /** Endless commands that make some sense in the state they meet, and some that make none. From a seed, so that a failure can be had again. */
 import type { Acquire, Attachment, Command, PolicyRules, Proposal, Scope } from '../../src/kernel/command.ts'
-import { type Lease, QUIET, SLOTS, type State, timerOf } from '../../src/kernel/state.ts'
+import { findLease, type Lease, QUIET, SLOTS, type State, timerOf } from '../../src/kernel/state.ts'
 
 /** mulberry32: small, and the same everywhere. */
 export function random(seed: number): (below: number) => number {
@@ -114,7 +114,11 @@ export class Stream {
   }
 
   #release(state: State, resource: string): Command {
-    if (this.#chance(2)) return { kind: 'release', lease: this.#id(state) }
+    if (this.#chance(2)) {
+      const id = this.#id(state)
+      const children = this.#widening ? [...(findLease(state, id)?.rare?.children ?? [])].map(child => child.id) : []
+      return { kind: 'release', lease: id, ...(children.length > 0 && { stopped: children }) }
+    }
     const lease = this.#lease(state)
     const held = lease !== undefined && lease.grants.length > 0 && !this.#chance(4) ? this.#one(lease.grants).resource.name : resource
     return { kind: 'release', lease: lease?.id ?? state.nextLease, resource: held }

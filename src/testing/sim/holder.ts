@@ -326,6 +326,7 @@ export class Holder {
       referee.acknowledged(outcome.lease, sent.world, outcome.ttl)
       child.believe(sent, outcome.ttl)
       this.#believes(child)
+      parent.children.push(child)
       const below = depth < DEPTH && this.#dice.chance(0.4) ? this.#child(child, depth + 1) : undefined
       const until = this.#clock.now() + this.#dice.between(50, 2_000)
       while (!this.stopped && child.holds() && this.#clock.now() < until) {
@@ -342,7 +343,14 @@ export class Holder {
   async #release(held: Held): Promise<void> {
     held.stop()
     this.#site.referee.givenUp.add(held.lease)
-    await this.#propose({ kind: 'release', lease: held.lease }).catch(ignoreLeaseErrors)
+    // What hangs on it is given up with it, or left to itself.
+    const stopped = this.#dice.chance(0.5) ? held.below() : []
+    for (const child of stopped) {
+      child.stop()
+      this.#site.referee.givenUp.add(child.lease)
+    }
+    const named = stopped.length > 0 ? { stopped: stopped.map(({ lease }) => lease) } : {}
+    await this.#propose({ kind: 'release', lease: held.lease, ...named }).catch(ignoreLeaseErrors)
     // Work that was still on its way when it stopped: the resource turns it away if someone else has been there since.
     if (this.#dice.chance(0.2))
       for (const { resource, token } of held.grants) if (resource.startsWith('x/')) this.#site.referee.writes(held, resource, token)
@@ -385,6 +393,8 @@ class Held implements Belief {
   readonly #clock: Clock
   lease = 0
   grants: Belief['grants'] = []
+  /** What was acquired under it. */
+  readonly children: Held[] = []
   #until = { now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }
 
   constructor(who: string, clock: Clock) {
@@ -409,6 +419,11 @@ class Held implements Belief {
 
   remaining(): number {
     return Math.max(0, Math.min(this.#until.now - this.#clock.now(), this.#until.uptime - this.#clock.uptime()))
+  }
+
+  /** All that hangs on it, however deep. */
+  below(): readonly Held[] {
+    return this.children.flatMap(child => [child, ...child.below()])
   }
 
   /** Stops believing, for good. */

@@ -2,6 +2,7 @@
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Command, Operation } from '../../kernel/command.ts'
+import { copyOf } from '../../kernel/copy.ts'
 import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { LeaseView, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
@@ -167,7 +168,11 @@ export class Host implements Door {
     const losses = referee.losses
     // An owner answers renewals from what it has applied; whoever shares a log, from what the log says.
     const known = this.owned ? replica.index : referee.length
-    const outcome = await replica.propose(command, op === undefined ? { key } : { op, key })
+    // Its own object, which it goes on to use for something else at once.
+    const own = copyOf(command)
+    const answer = replica.propose(own, op === undefined ? { key } : { op, key })
+    reuse(own)
+    const outcome = await answer
     referee.answered(outcome, op && operationName(key, op), asked, losses)
     if (this.replica === replica) referee.decided(this.machine.name, this.#running.rules, replica.index)
     if (command.kind === 'renew' && outcome.kind === 'renewed')
@@ -335,4 +340,13 @@ export class Client implements Door {
 
 export function pauseOn(clock: Clock, ms: number): Promise<void> {
   return new Promise(resolve => clock.after(ms, resolve))
+}
+
+/** Changes everything in an object that can be changed in place, as a caller may do with its own. */
+function reuse(value: object): void {
+  for (const [name, item] of Object.entries(value)) {
+    if (typeof item === 'object' && item !== null) reuse(item)
+    else if (typeof item === 'number') Reflect.set(value, name, item + 1)
+    else if (typeof item === 'string' && name !== 'kind') Reflect.set(value, name, `${item}x`)
+  }
 }

@@ -97,8 +97,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a newcomer overtakes those who wait',
     file: 'kernel/queue.js',
-    find: 'return place(resource.queue, rank, id) === 0',
-    put: 'return true',
+    find: 'if (blocks(resource.queue[i], resource))\n            return false;',
+    put: '',
     expected: ['S14'],
   },
   {
@@ -114,6 +114,28 @@ export const BUGS: readonly Planted[] = [
     find: "used >= rule(state, name, 'capacity')",
     put: "used + 1 >= rule(state, name, 'capacity')",
     expected: ['L1'],
+  },
+  {
+    name: 'one who wants more than there is keeps others waiting',
+    file: 'kernel/queue.js',
+    find: 'rare.passed = new Set(',
+    put: 'if (false)\n        rare.passed = new Set(',
+    expected: ['L1'],
+  },
+  {
+    name: 'what a release does not name is freed with it',
+    file: 'kernel/end.js',
+    find: 'hasStopped?.(next) === true',
+    put: 'hasStopped !== undefined',
+    expected: ['S1', 'S7'],
+    profiles: ['embedded', 'owned'],
+  },
+  {
+    name: 'a transfer grants in the quiet after a loss',
+    file: 'kernel/operate.js',
+    find: '(state.quiet === undefined || state.rules < 2)',
+    put: 'true',
+    expected: ['S1', 'S2'],
   },
   {
     name: 'more units are granted than there are',
@@ -188,6 +210,14 @@ export const BUGS: readonly Planted[] = [
     profiles: ['embedded', 'calm'],
   },
   {
+    name: 'a replica applies the object that its caller has changed since',
+    file: 'replica/replica.js',
+    find: 'const own = copyOf(command);',
+    put: 'const own = command;',
+    expected: ['S22', 'S9', 'S10', 'S11', 'S24'],
+    profiles: ['embedded', 'owned', 'restless'],
+  },
+  {
     name: 'after entries were lost, grants go on at once',
     file: 'kernel/queue.js',
     find: 'if (state.quiet !== undefined && wants.length > 0)',
@@ -253,7 +283,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a thief does not wait until the holder has stopped',
-    file: 'kernel/acquire.js',
+    file: 'kernel/steal.js',
     find: "cause: 'stolen', by: thief.holder.name, stopped: force",
     put: "cause: 'stolen', by: thief.holder.name, stopped: true",
     expected: ['S1', 'S2'],
@@ -311,7 +341,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a process that was replaced registers over its successor (Curator 604)',
-    file: 'kernel/entry.js',
+    file: 'kernel/attach.js',
     find: 'if (mine && owner.incarnation > holder.incarnation)',
     put: 'if (false)',
     expected: ['S18'],
@@ -326,7 +356,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'an entry that was taken over goes with the lease it hung on before',
-    file: 'kernel/entry.js',
+    file: 'kernel/attach.js',
     find: 'there.lease.rare.entries.delete(key);',
     put: '',
     expected: ['S18', 'S8'],
@@ -554,8 +584,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'the seat is released while the work goes on (kubernetes 139991)',
     file: 'testing/sim/holder.js',
-    find: 'held.stop();\n        this.#site.referee.givenUp.add(held.lease);\n        await',
-    put: 'this.#site.referee.givenUp.add(held.lease);\n        await',
+    find: 'held.stop();\n        this.#site.referee.givenUp.add(held.lease);\n        // What hangs',
+    put: 'this.#site.referee.givenUp.add(held.lease);\n        // What hangs',
     expected: ['S1'],
   },
   {

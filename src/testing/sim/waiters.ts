@@ -86,7 +86,7 @@ export class Waiters {
 
   /** Nobody overtakes where the discipline is first come, first served. */
   #judgeTurn(state: State, there: Resource, id: number): void {
-    const first = there.queue[0]
+    const first = firstServable(state, there)
     if (first === undefined || rule(state, there.name, 'queue') !== 'fifo') return
     const rank = this.#ranks.get(id) ?? 0
     const before = this.#ranks.get(first.id) ?? first.rare!.rank
@@ -105,13 +105,13 @@ export class Waiters {
 
   /** What is free and the first in line waits for it. */
   judgeFree(state: State, there: Resource): void {
-    const first = there.queue[0]
+    const first = firstServable(state, there)
     if (first === undefined || state.quiet !== undefined) return
     const { wants, any } = first.rare!
     const free = wants.filter(want => {
       const resource = state.resources.get(want.resource)
       if (resource === undefined || resource.grants.length > 0 || want.units > rule(state, want.resource, 'capacity')) return false
-      return resource.queue[0] === first
+      return firstServable(state, resource) === first
     })
     if (free.length >= (any === 0 ? wants.length : any))
       this.#violate('L1', `${free.map(({ resource }) => resource).join(', ')} is free and ${first.holder.name} waits for it`)
@@ -128,6 +128,16 @@ export class Waiters {
     if (refused && !closes) this.#violate('S10', `${command.holder} was refused for a waiting cycle that is none`)
     if (!refused && closes) this.#violate('L1', `${command.holder} waits for what nobody in its cycle can ever let go of`)
   }
+}
+
+/** The first in line for whom there is enough, were all of it free: nobody waits behind the others. By the rules of version 1 everyone did. */
+function firstServable(state: State, { name, queue }: Resource): Lease | undefined {
+  if (state.rules < 2) return queue[0]
+  return queue.find(({ rare }) => {
+    const { wants, any } = rare!
+    const there = wants.filter(({ resource, units }) => units <= rule(state, resource, 'capacity'))
+    return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
+  })
 }
 
 function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
