@@ -98,7 +98,19 @@ function sealed(body: Uint8Array): Uint8Array {
 }
 
 test('random bytes are damaged or from the future, never anything else', () => {
-  const begun = fc.constantFrom([], [0x4c, 1], [0x4c, 2], [0x53, 17], [0x53, 18], [0x53, 19], [0x53, 20], [0x53, 21], [0x53, 22], [0x53, 23], [0x53, 28])
+  const begun = fc.constantFrom(
+    [],
+    [0x4c, 1],
+    [0x4c, 2],
+    [0x53, 17],
+    [0x53, 18],
+    [0x53, 19],
+    [0x53, 20],
+    [0x53, 21],
+    [0x53, 22],
+    [0x53, 23],
+    [0x53, 28],
+  )
   fc.assert(
     fc.property(begun, fc.uint8Array({ maxLength: 200 }), fc.boolean(), (start, rest, seal) => {
       const bytes = Uint8Array.from([...start, ...rest])
