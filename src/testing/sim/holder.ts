@@ -344,7 +344,7 @@ export class Holder {
     held.stop()
     this.#site.referee.givenUp.add(held.lease)
     // What hangs on it is given up with it, or left to itself.
-    const stopped = this.#dice.chance(0.5) ? held.below() : []
+    const stopped = held.below().filter(() => this.#dice.chance(0.5))
     for (const child of stopped) {
       child.stop()
       this.#site.referee.givenUp.add(child.lease)

@@ -32,7 +32,7 @@ export type ProfileName = (typeof PROFILES)[number]
  * is asked for by name: in the mix it would give every known seed another profile.
  */
 export const MIX: readonly ProfileName[] = [
-  ...PROFILES.filter(name => name !== 'rollback'),
+  ...PROFILES,
   ...PROFILES.filter(name => name !== 'resp' && name !== 'http' && name !== 'rolling' && name !== 'rollback'),
 ]
 
