@@ -42,4 +42,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a value is kept without a lease': { profile: 'library', seed: 1 },
   'a stall is credited to timers that were restarted after it': { profile: 'owned', seed: 14 },
   'a client over RESP goes on believing after the log was put back': { profile: 'rollback', seed: 6 },
+  'one who wants more than there is keeps others waiting': { profile: 'restless', seed: 4 },
+  'a replica applies the object that its caller has changed since': { profile: 'embedded', seed: 1 },
 }

@@ -28,8 +28,7 @@ export const PROFILES = [
 export type ProfileName = (typeof PROFILES)[number]
 
 /**
- * Seeds take their profiles in turns. Worlds with whole servers or two builds in them cost twice what the others do, and come half as often. `rollback`
- * is asked for by name: in the mix it would give every known seed another profile.
+ * Seeds take their profiles in turns. Worlds with whole servers or two builds in them cost twice what the others do, and come half as often.
  */
 export const MIX: readonly ProfileName[] = [
   ...PROFILES,
