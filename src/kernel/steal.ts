@@ -9,6 +9,9 @@ import { blocks, place, type Wanted } from './queue.ts'
 import { invalid } from './refuse.ts'
 import { FROZEN, type Grant, type Lease, type State } from './state.ts'
 
+/** With more victims than this, each is not compared with all others: a steal must not cost the square of them. */
+const MOST_SPARED = 64
+
 export interface Theft {
   readonly wants: readonly Wanted[]
   /** Any so many of them; 0: all. */
@@ -50,11 +53,24 @@ function victimsFor(state: State, theft: Theft, wants: readonly Wanted[]): reado
     if (isRefused(more)) return more
     for (const lease of more) victims.add(lease)
   }
+  if (wants.length > 1 && victims.size <= MOST_SPARED) spare(state, theft, wants, victims)
   for (const lease of victims) {
     const refused = mayEnd(state, theft, lease) ? undefined : beyond(state, theft.key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
   }
   return [...victims]
+}
+
+/** Leaves alone who was to end for one thing and need not, because another that ends for a second thing has the first as well. */
+function spare(state: State, theft: Theft, wants: readonly Wanted[], victims: Set<Lease>): void {
+  for (const lease of [...victims]) {
+    victims.delete(lease)
+    const isNeeded = wants.some(want => {
+      const more = victimsOn(state, theft, want, victims)
+      return isRefused(more) || more.length > 0
+    })
+    if (isNeeded) victims.add(lease)
+  }
 }
 
 /** A victim ends with all that it holds, so all of that has to be the thief's to break. */
