@@ -383,7 +383,7 @@ function mode(path: string): string {
 
 /** Skips loudly where this process may make no such namespace. */
 function whereAble(...args: string[]): typeof test | typeof test.skip {
-  const able = spawnSync('unshare', [...args, 'true']).status === 0
+  const able = spawnSync('unshare', ['--version']).status === 0 && spawnSync('unshare', [...args, 'true']).status === 0
   if (!able) console.warn(`SKIPPED: unshare ${args.join(' ')} is not possible here`)
   return able ? test : test.skip
 }

@@ -13,6 +13,7 @@ import { Catalog } from '../src/server/registry/catalog.ts'
 import { Checks } from '../src/server/registry/checks.ts'
 import { probe } from '../src/server/registry/probe.ts'
 import { ProbeRules } from '../src/server/registry/probe-rule.ts'
+import { describeWith, programs } from './engine.ts'
 import { world } from './http-world.ts'
 
 const LOCAL = new ProbeRules(['127.0.0.1:*'])
@@ -119,13 +120,15 @@ describe('a probe settles within its timeout and closes its connection, when the
     while (peer.open.size > 0) await turn()
   })
 
-  test('stalls after a TLS handshake that it completed', async () => {
-    const { cert, key } = certificate()
-    const server = createTls({ cert, key }, socket => void socket.on('error', () => {}).resume())
-    await using peer = await listening(server)
-    // The certificate is nobody's: that alone is critical, and must close the connection.
-    expect((await probe(`https://127.0.0.1:${peer.port}/`, { rules: LOCAL, timeout: TIMEOUT })).status).toBe('critical')
-    while (peer.open.size > 0) await turn()
+  describeWith([programs.openssl], 'speaks TLS and', () => {
+    test('stalls after a TLS handshake that it completed', async () => {
+      const { cert, key } = certificate()
+      const server = createTls({ cert, key }, socket => void socket.on('error', () => {}).resume())
+      await using peer = await listening(server)
+      // The certificate is nobody's: that alone is critical, and must close the connection.
+      expect((await probe(`https://127.0.0.1:${peer.port}/`, { rules: LOCAL, timeout: TIMEOUT })).status).toBe('critical')
+      while (peer.open.size > 0) await turn()
+    })
   })
 
   const OK = Buffer.from([0, 0, 0, 0, 2, 8, 1])

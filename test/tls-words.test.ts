@@ -1,23 +1,26 @@
 /** TLS as operators and clients meet it: probes without a certificate, and addresses that name the wrong protocol. */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { Agent, request } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect as connectTls, type TLSSocket } from 'node:tls'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { open } from '../src/open.ts'
 import { httpDoor } from '../src/server/http/http-door.ts'
 import { RemoteLessor } from '../src/wire/resp-client.ts'
 import { placeOf } from '../src/wire/resp-dial.ts'
+import { describeWith, programs } from './engine.ts'
 import { place } from './resp-place.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-tls-'))
 const file = (name: string) => join(folder, name)
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-beforeAll(() => {
+/** Once, where openssl was found. */
+function makeCertificates(): void {
+  if (existsSync(file('ext'))) return
   const openssl = (...args: string[]) => execFileSync('openssl', args, { stdio: 'pipe' })
   const made = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
   writeFileSync(file('ext'), 'subjectAltName=IP:127.0.0.1')
@@ -32,7 +35,7 @@ beforeAll(() => {
     const signed = ['-CA', file(`${ca}.pem`), '-CAkey', file(`${ca}.key`), '-CAcreateserial', '-days', '2', '-extfile', file('ext')]
     openssl('x509', '-req', '-in', file(`${name}.csr`), ...signed, '-out', file(`${name}.pem`))
   }
-})
+}
 
 const tls = (ca?: string) => ({ cert: file('server.pem'), key: file('server.key'), ...(ca !== undefined && { ca }) })
 const mutual = () => place({ http: httpDoor({}), tls: tls(file('ca.pem')) })
@@ -52,7 +55,9 @@ function ask(port: number, path: string, options: object = {}): Promise<{ readon
   })
 }
 
-describe('a server that asks for client certificates', () => {
+describeWith([programs.openssl], 'a server that asks for client certificates', () => {
+  beforeAll(makeCertificates)
+
   test('answers probes that have none, and nothing else', async () => {
     await using here = await mutual()
     for (const path of ['/healthz', '/readyz']) expect((await ask(here.port, path)).status, path).toBe(200)
@@ -109,7 +114,9 @@ describe('a server that asks for client certificates', () => {
   })
 })
 
-describe('an address that names the wrong protocol is told so', () => {
+describeWith([programs.openssl], 'an address that names the wrong protocol is told so', () => {
+  beforeAll(makeCertificates)
+
   const soon = (url: string) => RemoteLessor.open({ ...placeOf(url), connectWithin: 500 })
 
   test('leasehold:// to a port with TLS', async () => {
