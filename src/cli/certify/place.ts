@@ -3,7 +3,7 @@
  *
  * Nothing but these logs is touched. What cannot be taken away is said in words.
  */
-import { readFile, rm } from 'node:fs/promises'
+import { cp, readFile, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Clock, systemClock } from '../../clock.ts'
@@ -126,15 +126,26 @@ async function file(url: string, prefix: string): Promise<Place> {
     }
   }
 
+  /** The whole directory, as a snapshot of the file system or a backup has it. */
+  async function copy(directory: string): Promise<() => Promise<void>> {
+    const aside = `${directory}-copy`
+    await cp(directory, aside, { recursive: true })
+    return async () => {
+      await rm(directory, { recursive: true })
+      await rename(aside, directory)
+    }
+  }
+
   return {
     log() {
-      const path = join(folder, `${next()}.db`)
+      const path = join(folder, next(), 'leases.db')
       return {
         url: `file:${path}`,
         store: () => new FileStore({ path }),
         owner: name => new FileStore({ path, own: { name } }),
         forgetOwner: () => rm(`${path}-owner`),
         loseTail: count => loseTail(path, count),
+        copy: () => copy(dirname(path)),
       }
     },
     addresses: new NotTried('there is no connection to a file'),
