@@ -14,6 +14,10 @@ async function fixture(): Promise<StoreFixture> {
     owner: name => behind(new MemoryStore({ log, own: { name } })),
     forgetOwner: async () => log.forgetOwner(),
     loseTail: async count => log.loseTail(count),
+    copy: async () => {
+      const putBack = log.copy()
+      return async () => putBack()
+    },
     [Symbol.asyncDispose]: async () => {},
   }
 }
