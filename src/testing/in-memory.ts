@@ -2,6 +2,7 @@
 
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
+import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { Leases, type LeasesOptions } from '../leases.ts'
@@ -56,7 +57,8 @@ export class SilentLessor implements Lessor {
     this.#closing.abort(reason)
   }
 
-  async propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+  async propose(given: Command, options?: ProposeOptions): Promise<Outcome> {
+    const command = copyOf(given) // the caller may change its own while the replica opens
     this.#closing.signal.throwIfAborted()
     this.proposals.push(command)
     while (this.#silent) await this.#resume(options?.signal)
