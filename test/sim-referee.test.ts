@@ -379,6 +379,15 @@ judged(
       c.now = 1
       c.due(waiter)
     },
+    'a renewal that is lost counts for nothing until survivors have spoken': c => {
+      const lease = c.acquire('a', 'x')
+      c.now = 900
+      c.renew(lease)
+      c.referee.acknowledged(lease, 900, 1_000)
+      c.lose(1)
+      c.now = 1_010
+      c.due(lease)
+    },
     'the delay of a break goes on over a loss of later records': c => {
       const lease = c.acquire('a', 'x')
       c.do({ kind: 'break', resource: 'x', after: 400 })
@@ -408,6 +417,16 @@ judged(
       c.now = 390
       c.due(lease, BREAK)
     },
+    'a renewal that is lost counts when survivors have spoken': c => {
+      const lease = c.acquire('a', 'x')
+      c.now = 900
+      c.renew(lease)
+      c.referee.acknowledged(lease, 900, 1_000)
+      c.lose(1)
+      c.do({ kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 1_000 })
+      c.now = 1_010
+      c.due(lease)
+    },
     'broken before the delay is over, after a loss of later records': c => {
       const lease = c.acquire('a', 'x')
       c.do({ kind: 'break', resource: 'x', after: 400 })
@@ -416,6 +435,45 @@ judged(
       c.lose(1)
       c.now = 390
       c.due(lease, BREAK)
+    },
+  },
+)
+
+judged(
+  'L3',
+  {
+    'it was told': c => {
+      const lease = c.acquire('a', 'x')
+      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => true })
+      c.due(lease)
+    },
+    'it is revoked, which may be told later': c => {
+      const lease = c.acquire('a', 'x')
+      c.referee.minds({ ...c.belief(lease), holds: () => true, told: () => false })
+      c.revoke(lease)
+    },
+    'it released the lease itself': c => {
+      const lease = c.acquire('a', 'x')
+      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.release(lease)
+    },
+    'another that was not told has nothing to do with it': c => {
+      const [lease, other] = [c.acquire('a', 'x'), c.acquire('b', 'y')]
+      c.referee.minds({ ...c.belief(other), holds: () => true, told: () => false })
+      c.due(lease)
+    },
+    'it passes the lease on, and knows that it has stopped': c => {
+      const lease = c.acquire('a', 'x')
+      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.referee.givenUp.add(lease)
+      c.due(lease)
+    },
+  },
+  {
+    'it does not know': c => {
+      const lease = c.acquire('a', 'x')
+      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.due(lease)
     },
   },
 )

@@ -93,6 +93,10 @@ export class Referee {
   readonly #appliedEntries = new Set<string>()
   readonly #terms = new Map<number, number>()
   readonly #lastRenewal = new Map<number, number>()
+  /** The record with each lease's last renewal, or its grant. */
+  readonly #renewedAt = new Map<number, number>()
+  /** Leases whose last renewal is lost, until survivors have spoken: then every term begins again. */
+  readonly #lostRenewals = new Set<number>()
   readonly #minded = new Map<number, Belief & { told(): boolean }>()
   readonly #breaks = new Map<number, Announced>()
   readonly #children = new Map<number, Set<number>>()
@@ -172,7 +176,7 @@ export class Referee {
     for (const event of events) {
       world.note(`${event.type} ${event.lease} ${event.resource ?? event.key ?? ''} ${event.token ?? ''} ${event.cause ?? ''}`)
       if (event.type === 'granted') this.#judgeGrant(event, command)
-      if (event.type === 'generation') this.mourning = false
+      if (event.type === 'generation') this.#survivorSpoke()
       if (event.type === 'lapsed' || (event.type === 'suspected' && command.kind === 'due')) this.#judgeLapse(event)
       if (event.type === 'revoked' && event.cause === 'break' && command.kind === 'due') this.#judgeBreak(event)
       if (event.type === 'put') this.#judgePut(event)
@@ -240,10 +244,17 @@ export class Referee {
       this.#world.violate('S4', `lease ${lease} was broken ${Math.round(announced.soonest - this.#world.now)} ms before the delay was over`)
   }
 
+  #survivorSpoke(): void {
+    this.mourning = false
+    this.#lostRenewals.clear()
+  }
+
   /** Where keys are in use, only the one that made a lease may act on it. */
   #judgeRenewal(leases: readonly number[], ttls: readonly number[], key: number): void {
     for (const [i, id] of leases.entries()) {
       this.#lastRenewal.set(id, this.#world.now)
+      this.#renewedAt.set(id, this.#state.index)
+      this.#lostRenewals.delete(id)
       if (ttls[i]! > 0) this.#terms.set(id, ttls[i]!)
       const lease = findLease(this.#state, id)
       if (ttls[i]! > 0 && lease !== undefined && this.#unclaimed.delete(id))
@@ -338,6 +349,8 @@ export class Referee {
     }
     const ack = this.#acks.get(lease)
     if (ack === undefined || this.ended.has(lease)) return
+    // Its renewal was among the records that are lost, and a replica that never saw them judges before a survivor has spoken.
+    if (this.#lostRenewals.has(lease)) return
     const earliest = ack.sent + ack.term / (1 + RHO)
     if (this.#world.now < earliest - 0.001)
       this.#world.violate(
@@ -462,6 +475,7 @@ export class Referee {
     this.#raisedAt = Number.POSITIVE_INFINITY
     this.#waiters.forget()
     for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
+    for (const [lease, index] of this.#renewedAt) if (index > this.#entries.length) this.#lostRenewals.add(lease)
     for (const entry of this.#entries) this.#apply(entry, false)
     this.#beliefs.lose(this.#state.nextToken, nextToken)
   }
@@ -552,7 +566,8 @@ export class Referee {
     const belief = this.#minded.get(lease)
     if (belief === undefined) return
     if (belief.holds()) this.#world.violate('S1', `lease ${lease} ${type} while ${belief.who} still believed in it`)
-    if ((type === 'lapsed' || type === 'suspected') && !belief.told())
+    // A holder that is passing its lease on has stopped, and knows it: its signal fires when the transfer is answered.
+    if ((type === 'lapsed' || type === 'suspected') && !belief.told() && !this.givenUp.has(lease))
       this.#world.violate('L3', `lease ${lease} ${type} and ${belief.who}, who was not standing still, had not been told`)
     this.#minded.delete(lease)
   }
