@@ -1283,6 +1283,12 @@ judged(
     'the server was killed since': c => lapseAt(c, renewedOnWaking(c, { life: 0 }), 5_000),
     'the log lost entries since': c => lapseAt(c, renewedOnWaking(c, { losses: -1 }), 5_000),
     'its end was proposed in time, and arrived late': c => lapseAt(c, renewedOnWaking(c), 5_000, 1_010),
+    'a generation began its term again': c => {
+      const lease = renewedOnWaking(c)
+      c.now = 4_000
+      c.do({ kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 400 })
+      lapseAt(c, lease, 5_000)
+    },
   },
   { 'a stall from before the renewal is added to its term': c => lapseAt(c, renewedOnWaking(c), 1_010 + 1_000) },
 )

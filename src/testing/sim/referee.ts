@@ -95,6 +95,8 @@ export class Referee {
   readonly #lastRenewal = new Map<number, number>()
   /** The record with each lease's last renewal, or its grant. */
   readonly #renewedAt = new Map<number, number>()
+  /** When survivors of a loss spoke last. */
+  #spokenAt = Number.NEGATIVE_INFINITY
   /** Leases whose last renewal is lost, until survivors have spoken: then every term begins again. */
   readonly #lostRenewals = new Set<number>()
   readonly #minded = new Map<number, Belief & { told(): boolean }>()
@@ -246,6 +248,7 @@ export class Referee {
 
   #survivorSpoke(): void {
     this.mourning = false
+    this.#spokenAt = this.#world.now
     this.#lostRenewals.clear()
   }
 
@@ -379,6 +382,8 @@ export class Referee {
     const { at, term, life, losses } = renewal
     if (type === 'suspected') server.renewals.delete(lease) // from here on its grace runs
     const { machine } = server
+    // Every term begins again with a generation; the owner may have renewed in memory before it met the loss.
+    if (this.#spokenAt > at) return
     if (life !== machine.life || losses !== this.losses || machine.lastStall.to > at || machine.rough > at) return
     if (this.#sentAt > at + term * (1 + RHO) + OWNER_LATENESS)
       this.#world.violate(
