@@ -205,6 +205,40 @@ describe('a replica that is shown a witness', () => {
     expect(owner.seen.rewinds).toBe(0)
   })
 
+  test('begins a generation for a run that is lost although the log was put back once before, to a copy from after that', async () => {
+    const clock = new ManualClock()
+    const log = new MemoryLog({ clock })
+    const open = () => Replica.open(new MemoryStore({ log, clock, own: { name: 'server' } }), { clock, owned: true })
+    const grant = (replica: Replica, resource: string) =>
+      replica.propose({ kind: 'acquire', holder: 'a', ttl: 1_000, wants: [{ resource }] })
+    /** One life of the server, and what its clients have seen at its end. */
+    const life = async (shown: string | undefined, ...resources: string[]) => {
+      const owner = await open()
+      if (shown !== undefined) await owner.continues(shown)
+      for (const resource of resources) {
+        await grant(owner, resource)
+        await clock.advance(10)
+      }
+      const { witness } = owner
+      await owner[Symbol.asyncDispose]()
+      await clock.advance(10)
+      return witness
+    }
+    await life(undefined, 'a')
+    const early = log.copy()
+    const lost = await life(undefined, 'b')
+    early()
+    // A generation makes up for that loss, and a copy is made after it.
+    await life(lost, 'c', 'd', 'e', 'f')
+    const late = log.copy()
+    early()
+    const lostAgain = await life(lost, 'g', 'h', 'i', 'j', 'k', 'l', 'm')
+    late()
+    await using owner = await open()
+    expect(await owner.continues(lostAgain)).toBe(false)
+    expect(owner.seen.rewinds).toBe(1)
+  })
+
   test('is quiet for the longest term that was granted in what is lost', async () => {
     const clock = new ManualClock()
     const log = new MemoryLog({ clock })

@@ -88,11 +88,11 @@ export function judge(state: State, seen: Witness, recordAt: (index: number) => 
   const { lineage, index } = state
   const { runs } = lineage
   const own = seen.log === lineage.id || (seen.log === 0 && !lineage.before.includes(0))
-  if (!own) return lineage.before.includes(seen.log) ? 'contained' : { lost: forkOf(lineage, index, seen.run) }
+  if (!own) return lineage.before.includes(seen.log) ? 'contained' : { lost: forkOf(lineage, index) }
   if (seen.nonce !== 0) {
     const at = runs.findIndex(({ number }) => number === seen.run)
     // Older than all that are known: nobody can say, and whoever believes in it has not renewed anything for hundreds of runs.
-    if (at < 0 || runs[at]!.nonce !== seen.nonce) return { lost: forkOf(lineage, index, seen.run) }
+    if (at < 0 || runs[at]!.nonce !== seen.nonce) return { lost: forkOf(lineage, index) }
     const next = runs[at + 1]
     if (next !== undefined) return seen.index < next.index ? 'contained' : { lost: next.index }
   }
@@ -101,9 +101,12 @@ export function judge(state: State, seen: Witness, recordAt: (index: number) => 
   return record === undefined || record === seen.record ? 'contained' : { lost: seen.index }
 }
 
-/** A log that went back was opened again, and a run began: the latest one that can have taken the place of run `number`. */
-function forkOf({ runs }: Lineage, index: number, number: number): number {
-  return (runs.findLast(run => run.number <= number) ?? runs[0])?.index ?? index
+/**
+ * A log goes back while it has no owner, so before its present run began. It cannot be known how long before: a log that was put back once may be put back
+ * again, to a copy from before the first time, whose generations came before the run that is lost now. So only a generation of the present run counts.
+ */
+function forkOf({ runs }: Lineage, index: number): number {
+  return runs.at(-1)?.index ?? index
 }
 
 /** Whether a generation that stands in the log already makes up for what the witness tells of. */
