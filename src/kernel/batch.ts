@@ -42,7 +42,7 @@ export interface Batch extends Header {
   readonly proposals: readonly Proposal[]
 }
 
-/** What a proposer makes: only a test writes as older builds did, and says so by `rules`. */
+/** A batch without its founding rules, which default to RULES. Tests set `rules` to write a log as older builds did. */
 type Unfounded<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 'rules'>>
 
 /** Encodes proposals as they come, so that nothing is left to do when the log is ready for the next entry. */

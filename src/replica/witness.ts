@@ -80,7 +80,7 @@ function macOf(body: Uint8Array, secret: string): Buffer {
   return createHmac('sha256', secret).update(body).digest().subarray(0, MAC_BYTES)
 }
 
-/** `lost`: the log left the path that the witness is on at this record, at the latest. */
+/** `lost`: the log does not contain what the client saw. It differs from what the client saw at this record at the latest. */
 export type Verdict = 'contained' | { readonly lost: number }
 
 /** `recordAt` is the nonce of a record where that is known here. The state is at the log's end, or beyond the witness. */

@@ -249,7 +249,7 @@ export class Holder {
     this.#late = held
     const way = dice.unit()
     if (way < 0.25) return held.stop() // it dies without a word; its own clock tells it, the others learn from theirs
-    // Not when the world has come to rest: an heir would begin a term that no calm waits for.
+    // A stopped holder must not transfer: the new lease would outlive the calm period at the end of a run.
     if (way < 0.35 && !this.stopped && held.grants.length > 0 && held.holds()) return this.#transfer(held)
     await this.#release(held)
   }
