@@ -155,13 +155,19 @@ export class FileDatabase {
     }
   }
 
+  /** Read in one transaction: another process may create the tables between two statements, and the file would look like a foreign one. */
   #described(): Described {
     const number = (name: string) => Number(this.#pragma(name))
-    return {
-      application: number('application_id'),
-      version: number('user_version'),
-      vacuum: number('auto_vacuum'),
-      tables: this.#tables(),
+    this.#db.exec('begin')
+    try {
+      return {
+        application: number('application_id'),
+        version: number('user_version'),
+        vacuum: number('auto_vacuum'),
+        tables: this.#tables(),
+      }
+    } finally {
+      this.#rollback()
     }
   }
 
