@@ -1,8 +1,8 @@
 // In this process: the kernel and a replica on `memory:` and on an owned `file:`, beside bare Map and bare SQLite work.
 import { join } from 'node:path'
 import { Replica } from '../dist/replica/replica.js'
-import { FileStore } from '../dist/store/file.js'
-import { loadEngine } from '../dist/store/file-engine.js'
+import { loadEngine } from '../dist/store/file/engine.js'
+import { FileStore } from '../dist/store/file/file.js'
 import { MemoryStore } from '../dist/store/memory.js'
 import { percentile, rate, scratch, seconds, throughput, using } from './measure.mjs'
 

@@ -1,6 +1,6 @@
 // Discovery: a pick and a list from the cache of a process, a filtered list among 100,000 as a server has it, and what a heartbeat costs.
 import { connect } from '../dist/index.js'
-import { Directory } from '../dist/recipe/registry/directory.js'
+import { Directory } from '../dist/registry/directory.js'
 
 const HUNDRED_THOUSAND = 100_000
 const SERVICES = 1_000

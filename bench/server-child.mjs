@@ -1,9 +1,9 @@
 // One server on a file, as `leasehold serve` runs it; for measuring and for tests. `node bench/server-child.mjs FILE [PORT]`
-import { Following } from '../dist/following.js'
+import { Following } from '../dist/connect/relocating-lessor.js'
 import { Replica } from '../dist/replica/replica.js'
-import { httpDoor } from '../dist/server/http/http-door.js'
+import { httpDoor } from '../dist/server/http/http-listener.js'
 import { serve } from '../dist/server/serve.js'
-import { FileStore } from '../dist/store/file.js'
+import { FileStore } from '../dist/store/file/file.js'
 import { heapInUse } from './heap.mjs'
 
 const [path, port = '0'] = process.argv.slice(2)

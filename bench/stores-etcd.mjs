@@ -1,6 +1,6 @@
 // etcd, three members: its own lock (a key made if it is absent, bound to a lease, and deleted) through the same gateway, spread over all members.
 import http from 'node:http'
-import { EtcdStore } from '../dist/store/etcd.js'
+import { EtcdStore } from '../dist/store/etcd/etcd.js'
 import { START } from '../dist/store.js'
 import { folder, freePort, start } from './engine.mjs'
 import { seconds } from './measure.mjs'

@@ -1,5 +1,5 @@
 // Postgres: a table of locks as many programs have one, and advisory locks, both with `pg`, each on as many connections as serve it best.
-import { PostgresStore } from '../dist/store/postgres.js'
+import { PostgresStore } from '../dist/store/postgres/postgres.js'
 import { postgres as start } from './engine.mjs'
 
 const CONNECTIONS = 32

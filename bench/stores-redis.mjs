@@ -1,6 +1,6 @@
 // Redis, its append-only file synced at every write: the usual lock with npm redis, a key that expires and a script that deletes only one's own.
 import { createClient } from 'redis'
-import { RedisStore } from '../dist/store/redis.js'
+import { RedisStore } from '../dist/store/redis/redis.js'
 import { folder, freePort, start } from './engine.mjs'
 
 const RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"

@@ -1,4 +1,4 @@
-// Compiles src/ into dist/ and takes away what no source stands behind any more.
+// Compiles the package into dist/ and the simulator into .sim/, and removes outputs whose source is gone.
 // Everything in scripts/ uses Node's built-ins alone: it must run in a bare clone.
 
 import { spawnSync } from 'node:child_process'
@@ -7,8 +7,15 @@ import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
-const src = join(root, 'src')
-const dist = join(root, 'dist')
+
+/** What is compiled: the package, and the simulator with a copy of the package's code, into which mistakes are planted. */
+const LIBRARY = { config: 'tsconfig.build.json', sources: { src: 'dist' } }
+const SIMULATOR = { config: 'tsconfig.sim.json', sources: { src: '.sim/src', sim: '.sim/sim' }, out: '.sim' }
+
+/** The projects that a program needs before it can run. */
+export function projectsFor(file) {
+  return file.startsWith('.sim/') ? [LIBRARY, SIMULATOR] : [LIBRARY]
+}
 
 /** Installed what the lockfile says? Versions are compared, not dates: git gives every file the date of its checkout. */
 function installed() {
@@ -29,60 +36,58 @@ export function install() {
 }
 
 /** A source without an output, or younger than its output, or an output without a source makes the whole build stale. */
-export function stale() {
-  const configured = Math.max(...['tsconfig.json', 'tsconfig.build.json'].map(file => statSync(join(root, file)).mtimeMs))
-  if (orphans().length > 0) return true
-  if (served().some(file => !existsSync(copyOf(file)) || statSync(copyOf(file)).mtimeMs < statSync(file).mtimeMs)) return true
-  return sources().some(source => {
-    const output = outputOf(source)
-    return !existsSync(output) || statSync(output).mtimeMs < Math.max(statSync(source).mtimeMs, configured)
+export function stale(projects = [LIBRARY, SIMULATOR]) {
+  return projects.some(project => {
+    const configured = Math.max(...['tsconfig.json', project.config].map(file => statSync(join(root, file)).mtimeMs))
+    if (orphans(project).length > 0) return true
+    return [...outputs(project)].some(([source, output]) => {
+      const needed = Math.max(statSync(source).mtimeMs, source.endsWith('.ts') ? configured : 0)
+      return !existsSync(output) || statSync(output).mtimeMs < needed
+    })
   })
 }
 
-export function build() {
-  if (sources().length > 0 && !run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', 'tsconfig.build.json']))
-    return false
-  for (const file of orphans()) rmSync(file)
-  for (const file of served()) {
-    mkdirSync(dirname(copyOf(file)), { recursive: true })
-    copyFileSync(file, copyOf(file))
+export function build(projects = [LIBRARY, SIMULATOR]) {
+  return projects.every(project => {
+    if (!run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', project.config])) return false
+    for (const file of orphans(project)) rmSync(file)
+    for (const [source, output] of outputs(project)) {
+      if (source.endsWith('.ts')) continue
+      mkdirSync(dirname(output), { recursive: true })
+      copyFileSync(source, output)
+    }
+    const program = join(root, 'dist/cli/leasehold.js')
+    if (existsSync(program)) chmodSync(program, 0o755) // npm does so for those who install it
+    return true
+  })
+}
+
+/** Each source with the file that the build makes of it. The page is served as it is written. */
+function* outputs({ sources, out }) {
+  for (const [folder, into] of Object.entries(sources)) {
+    const from = join(root, folder)
+    for (const file of filesBelow(from)) {
+      const output = join(root, into, relative(from, file))
+      if (file.startsWith(join(root, 'src/dashboard/'))) {
+        if (/\.(html|css|js|svg)$/.test(file)) yield [file, output]
+      } else if (file.endsWith('.ts') && !file.endsWith('.d.ts')) yield [file, output.replace(/\.ts$/, '.js')]
+    }
   }
-  const program = join(dist, 'cli/leasehold.js')
-  if (existsSync(program)) chmodSync(program, 0o755) // npm does so for those who install it
-  return true
+  if (out !== undefined) yield [join(root, 'package.json'), join(root, out, 'package.json')]
 }
 
 /** Outputs whose source was renamed or removed: they would go on being imported, tested and packed. */
-function orphans() {
-  const kept = new Set(sources().map(outputOf))
-  return filesBelow(dist).filter(file => {
-    const output = file.replace(/(\.js|\.js\.map|\.d\.ts)$/, '.js')
-    return output.endsWith('.js') && !output.startsWith(join(dist, 'dashboard/')) && !kept.has(output)
-  })
+function orphans(project) {
+  const kept = new Set([...outputs(project)].map(([, output]) => output))
+  return Object.values(project.sources)
+    .flatMap(into => filesBelow(join(root, into)))
+    .filter(file => /\.(js|js\.map|d\.ts)$/.test(file) && !kept.has(file.replace(/(\.js|\.js\.map|\.d\.ts)$/, '.js')))
 }
 
 /** Runs `file` in this process as if Node had been called with it: signals and the exit code need no forwarding. */
 export async function become(file, args) {
   process.argv = [process.execPath, join(root, file), ...args]
   await import(pathToFileURL(join(root, file)).href)
-}
-
-/** Files of the page, which are served as they are. */
-function served() {
-  return filesBelow(join(src, 'dashboard')).filter(file => /\.(html|css|js|svg)$/.test(file))
-}
-
-function copyOf(file) {
-  return join(dist, relative(src, file))
-}
-
-// The page is served as it is written.
-function sources() {
-  return filesBelow(src).filter(file => file.endsWith('.ts') && !file.endsWith('.d.ts') && !file.startsWith(join(src, 'dashboard/')))
-}
-
-function outputOf(source) {
-  return join(dist, relative(src, source).replace(/\.ts$/, '.js'))
 }
 
 function filesBelow(folder) {

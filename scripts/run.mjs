@@ -2,10 +2,11 @@
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { become, build, install, root, stale } from './build.mjs'
+import { become, build, install, projectsFor, root, stale } from './build.mjs'
 
 const [file, ...args] = process.argv.slice(2)
-if (!install() || (stale() && !build())) process.exitCode = 1
+const projects = projectsFor(file)
+if (!install() || (stale(projects) && !build(projects))) process.exitCode = 1
 else if (existsSync(join(root, file))) await become(file, args)
 else {
   console.error(`${file} does not exist`)

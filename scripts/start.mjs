@@ -1,13 +1,14 @@
 // `npm start`: installs and builds what is missing or stale, then serves the user's own store on port 7420 or the next free one, and prints
 // the address of the page.
 
-import { become, build, install, stale } from './build.mjs'
+import { become, build, install, projectsFor, stale } from './build.mjs'
 
 /** It takes a while: nobody should wonder what is going on. */
 function built() {
-  if (!stale()) return true
+  const projects = projectsFor('dist/cli/leasehold.js')
+  if (!stale(projects)) return true
   console.log('building')
-  return build()
+  return build(projects)
 }
 
 if (!install() || !built()) process.exitCode = 1

@@ -13,7 +13,7 @@ import { install, root } from './build.mjs'
 
 const scratch = mkdtempSync(join(tmpdir(), 'leasehold-test-'))
 const report = join(scratch, 'vitest.json')
-const simulator = 'dist/testing/sim/main.js'
+const simulator = '.sim/sim/main.js'
 
 // Two to four times what each part takes on two quiet cores: a busy machine must pass as well. Below an hour in all.
 const parts = [

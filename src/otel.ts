@@ -12,7 +12,7 @@
  */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { type Attributes, type Context, context, type Span, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
-import type { ChannelName } from './holder/channels.ts'
+import type { ChannelName } from './holder/diagnostics.ts'
 
 interface Message {
   readonly ask: number

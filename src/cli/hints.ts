@@ -2,7 +2,7 @@
  * Commands that are suggested to be typed. One that leaves out the store that the caller named would act on the default file, so every
  * suggestion gets the `--store` and `--config` of the command that makes it. What comes from the environment is inherited.
  */
-import { shown } from '../open.ts'
+import { shown } from '../connect/connect.ts'
 
 let flags = ''
 

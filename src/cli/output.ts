@@ -4,7 +4,7 @@
  */
 import { closeSync, writeSync } from 'node:fs'
 import { isatty } from 'node:tty'
-import { UNSEEN } from '../server/unseen.ts'
+import { UNSEEN } from '../server/control-characters.ts'
 
 /** For people: in the place of each such character stands a sign that something was there, or two names could look like one. */
 export function clean(text: string): string {

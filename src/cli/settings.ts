@@ -8,9 +8,9 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
+import { defaultUrl, pathOf } from '../connect/connect.ts'
 import { LeaseError } from '../errors.ts'
 import { badName } from '../kernel/name.ts'
-import { defaultUrl, pathOf } from '../open.ts'
 import { CommandFailure, EXIT, misconfigured, usage } from './exit.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>

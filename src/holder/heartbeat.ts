@@ -5,12 +5,12 @@
 import type { Clock } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { type Belief, type Reading, type Sent, since } from '../lease.ts'
-import { Alarm } from './alarm.ts'
-import { publish } from './channels.ts'
 import { ClockWatch, LATE } from './clock-watch.ts'
-import { Group, type Kind, ROUND } from './group.ts'
+import { Alarm } from './deadline-timer.ts'
+import { publish } from './diagnostics.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
-import type { Pacemaker } from './pacemaker.ts'
+import { Group, type Kind, ROUND } from './renewal-group.ts'
+import type { Pacemaker } from './worker-heartbeat.ts'
 
 /** Renewals that one message may carry. */
 const MOST = 10_000

@@ -5,7 +5,7 @@ import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
 import { copyOf, type Lessor } from '../lessor.ts'
-import { Alarm } from './alarm.ts'
+import { Alarm } from './deadline-timer.ts'
 
 export const SHORTEST_RETRY = 20
 export const LONGEST_RETRY = 1_000

@@ -2,21 +2,22 @@
  * The rules of leasing: `apply(state, proposal) → outcome + events`, the same on every replica. No clock, no randomness, no I/O, no await.
  * A command is checked in full before it changes anything, so a bad one can never poison a log.
  */
-import { acquire, planAcquire } from './acquire.ts'
-import { claim } from './claim.ts'
+
 import type { Acquire, Command, Proposal } from './command.ts'
 import type { Effects } from './effects.ts'
-import { put, remove } from './entry.ts'
-import { fence } from './fence.ts'
-import { createKey, generation, policy, revokeKey, upgrade } from './govern.ts'
-import { elsewhere, move } from './move.ts'
-import { breakHold, recallHolders, revoke, transfer } from './operate.ts'
 import type { Outcome, Refused } from './outcome.ts'
-import { release, releaseRefusal } from './release.ts'
-import { renew } from './renew.ts'
+import { acquire, planAcquire } from './rule/acquire.ts'
+import { claim } from './rule/claim.ts'
+import { put, remove } from './rule/entry.ts'
+import { fence } from './rule/fence.ts'
+import { createKey, generation, policy, revokeKey, upgrade } from './rule/govern.ts'
+import { elsewhere, move } from './rule/move.ts'
+import { breakHold, recallHolders, revoke, transfer } from './rule/operate.ts'
+import { release, releaseRefusal } from './rule/release.ts'
+import { renew } from './rule/renew.ts'
+import { aged, agedTogether, due, run, tick } from './rule/time.ts'
+import { widen } from './rule/widen.ts'
 import { RULES, type State } from './state.ts'
-import { aged, agedTogether, due, run, tick } from './time.ts'
-import { widen } from './widen.ts'
 
 /** Applies one command. The revision grows by one exactly when someone who watches could see a difference. */
 export function apply(state: State, proposal: Proposal, effects: Effects): Outcome {

@@ -8,7 +8,7 @@ import { Answers } from './answers.ts'
 import type { Attachment, CreateKey, PolicyRules, Want } from './command.ts'
 import { Freed } from './freed.ts'
 import { type Lineage, newLineage } from './lineage.ts'
-import { PrefixTree } from './tree.ts'
+import { PrefixTree } from './prefix-tree.ts'
 
 /**
  * The newest rules this code knows. A state above it must not be touched.

@@ -11,9 +11,9 @@ import { dirname } from 'node:path'
 import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { createPrivately, mustBePrivate, openPrivately, readPrivately } from '../private-file.ts'
-import { type Engine, loadEngine } from '../store/file-engine.ts'
-import { Grip } from '../store/file-grip.ts'
-import { isBusy } from '../store/file-trouble.ts'
+import { type Engine, loadEngine } from '../store/file/engine.ts'
+import { isBusy } from '../store/file/errors.ts'
+import { Grip } from '../store/file/file-lock.ts'
 
 /** Remembers the highest token of each resource. Refuses an older one with `STALE`; the same one again is welcome. */
 export interface Guard {

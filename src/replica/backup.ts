@@ -8,8 +8,8 @@
  */
 import { createHash } from 'node:crypto'
 import { LeaseError } from '../errors.ts'
-import { FromTheFuture } from '../kernel/bytes.ts'
-import { StateLoader } from '../kernel/snapshot.ts'
+import { FromTheFuture } from '../kernel/codec/bytes.ts'
+import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { State } from '../kernel/state.ts'
 import { framed, unframed } from './frame.ts'
 

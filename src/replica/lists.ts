@@ -8,9 +8,9 @@
  * and a lease that an event has named since is judged again.
  */
 import type { Clock } from '../clock.ts'
+import { among, common } from '../kernel/prefixes.ts'
 import { findLease, type Lease, type Resource, type State, UNCLAIMED } from '../kernel/state.ts'
 import type { Query, View } from '../lessor.ts'
-import { among, common } from '../prefixes.ts'
 import { entryView, leaseView, type Remaining, resourceView } from './view.ts'
 
 type Of<K extends Query['kind']> = Extract<Query, { readonly kind: K }>

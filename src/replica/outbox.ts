@@ -4,11 +4,11 @@
  */
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/batch.ts'
+import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/codec/batch.ts'
 import type { Proposal } from '../kernel/command.ts'
 import type { Told } from '../lessor.ts'
 import type { Appended } from '../store.ts'
-import { isTransient, pauseUnless } from './patience.ts'
+import { isTransient, pauseUnless } from './retry.ts'
 
 /** An entry is at most so large: etcd takes 1.5 MiB, and a smaller one is durable sooner. */
 const ENTRY_BYTES = 512 * 1_024

@@ -13,7 +13,7 @@ import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { agedOf, CAP, findLease, type Lease, LIVE, QUIET, SLOTS, type Slot, type State, TERM, timerId, timerOf } from '../kernel/state.ts'
-import { type Alarm, type Bucket, Wheel } from './wheel.ts'
+import { type Alarm, type Bucket, Wheel } from './timer-wheel.ts'
 
 /** So much later than usual, and the loop was not just busy: it stood still. */
 const STALL = 100

@@ -1,7 +1,7 @@
 /** What readers see of the state. Nothing here changes it. */
 import { copyOf } from '../kernel/copy.ts'
 import { rule } from '../kernel/policy.ts'
-import { positionOf } from '../kernel/queue.ts'
+import { positionOf } from '../kernel/rule/queue.ts'
 import { type Attached, FROZEN, findLease, type Grant, type Lease, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
 import type {
   EntryView,

@@ -6,7 +6,7 @@
  * back. The signature keeps a client from claiming records that never were: only a witness that this log signed begins a generation.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { Damaged, Reader, Writer } from '../kernel/bytes.ts'
+import { Damaged, Reader, Writer } from '../kernel/codec/bytes.ts'
 import type { Lineage } from '../kernel/lineage.ts'
 import type { State } from '../kernel/state.ts'
 import type { Position } from '../store.ts'

@@ -7,7 +7,7 @@ import type { Command } from '../kernel/command.ts'
 import { GONE, type Outcome } from '../kernel/outcome.ts'
 import { UNCLAIMED } from '../kernel/state.ts'
 import type { Lessor } from '../lessor.ts'
-import type { Caller } from './gate.ts'
+import type { Caller } from './access-control.ts'
 
 /** Who did what. Of a backup there is no outcome: it was begun. */
 export interface Audited {

@@ -7,9 +7,9 @@
  */
 import type { Socket } from 'node:net'
 import type { Clock } from '../clock.ts'
-import type { Log } from './door.ts'
-import type { Caller, Gate } from './gate.ts'
+import type { Caller, Gate } from './access-control.ts'
 import type { Limits } from './limits.ts'
+import type { Log } from './listener.ts'
 
 export interface Connection {
   /** Undefined: a unix socket, or no socket at all. */

@@ -4,9 +4,9 @@
  */
 import { type DestinationStream, pino } from 'pino'
 import type { Audited } from './audit.ts'
-import type { Log } from './door.ts'
-import { SECRET } from './secret.ts'
-import { UNSEEN } from './unseen.ts'
+import { UNSEEN } from './control-characters.ts'
+import { SECRET } from './key-secret.ts'
+import type { Log } from './listener.ts'
 
 const DEEPEST = 6
 

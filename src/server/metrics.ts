@@ -3,9 +3,9 @@
  * since they would tell one customer of another and could be made up without end.
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
-import type { DoorContext } from './door.ts'
+import type { DoorContext } from './listener.ts'
+import { Tallies } from './request-counts.ts'
 import { StoreWatch } from './store-watch.ts'
-import { Tallies } from './tally.ts'
 
 /** Upper bounds of what `figures` counts as `commit.le.MS`, in ms. */
 const COMMIT = 'commit.le.'

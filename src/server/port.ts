@@ -10,11 +10,11 @@ import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import { afterReading } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { isCertified, uncertified } from './certified.ts'
+import { isCertified, uncertified } from './client-certificate.ts'
 import { Connections, type Reason } from './connections.ts'
-import type { Door, DoorContext } from './door.ts'
-import { takeSocketPath } from './port-path.ts'
-import { RespDoor } from './resp-door.ts'
+import type { Door, DoorContext } from './listener.ts'
+import { RespDoor } from './resp/resp-listener.ts'
+import { takeSocketPath } from './socket-path.ts'
 
 export interface TlsFiles {
   readonly cert: string

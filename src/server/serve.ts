@@ -8,13 +8,13 @@ import { isIP } from 'node:net'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lessor } from '../lessor.ts'
-import { type Audited, Desk } from './desk.ts'
-import type { Door, DoorContext, Log } from './door.ts'
+import { type Audited, Desk } from './guarded-lessor.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
+import type { Door, DoorContext, Log } from './listener.ts'
 import { Port, type TlsFiles } from './port.ts'
 import { type StoreTrouble, StoreWatch } from './store-watch.ts'
 
-export type { Door, DoorContext, Log } from './door.ts'
+export type { Door, DoorContext, Log } from './listener.ts'
 
 export interface ServeOptions {
   readonly lessor: Lessor

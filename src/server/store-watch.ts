@@ -7,8 +7,8 @@
  */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Desk } from './desk.ts'
-import type { Log } from './door.ts'
+import type { Desk } from './guarded-lessor.ts'
+import type { Log } from './listener.ts'
 
 /** How often the store is asked. */
 const LOOK_EVERY = 5_000

@@ -6,9 +6,9 @@
  * other's bytes: what cannot be read is `Damaged` or `FromTheFuture`, and ends the conversation.
  */
 import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
-import { Damaged, FromTheFuture, Reader, type Writer } from '../kernel/bytes.ts'
+import { Damaged, FromTheFuture, Reader, type Writer } from '../kernel/codec/bytes.ts'
+import { readOutcome, readProposal, writeOutcome, writeProposal } from '../kernel/codec/encode.ts'
 import type { Proposal } from '../kernel/command.ts'
-import { readOutcome, readProposal, writeOutcome, writeProposal } from '../kernel/encode.ts'
 import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import type { View } from '../lessor.ts'

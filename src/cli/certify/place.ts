@@ -97,9 +97,9 @@ const ENCRYPTED = new NotTried('the connection is encrypted: a cable in between 
 
 async function file(url: string, prefix: string): Promise<Place> {
   const [{ FileStore }, { loadEngine }, { decodeState, encodeState }] = await Promise.all([
-    import('../../store/file.ts'),
-    import('../../store/file-engine.ts'),
-    import('../../store/file-record.ts'),
+    import('../../store/file/file.ts'),
+    import('../../store/file/engine.ts'),
+    import('../../store/file/record.ts'),
   ])
   const given = url.startsWith('file://') ? fileURLToPath(url) : url.slice('file:'.length)
   if (given === '') throw new LeaseError('INVALID', 'file: needs a path, as in file:leases.db', { facts: { url } })
@@ -162,9 +162,9 @@ async function file(url: string, prefix: string): Promise<Place> {
 
 async function redis(url: string, prefix: string): Promise<Place> {
   const [{ RedisStore }, { dialUrl }, { parseUrl }] = await Promise.all([
-    import('../../store/redis.ts'),
-    import('../../store/redis-driver.ts'),
-    import('../../store/redis-place.ts'),
+    import('../../store/redis/redis.ts'),
+    import('../../store/redis/driver.ts'),
+    import('../../store/redis/log.ts'),
   ])
   const next = numbered(prefix)
   const { url: bare } = parseUrl(url, prefix)
@@ -220,9 +220,9 @@ async function redis(url: string, prefix: string): Promise<Place> {
 
 async function postgres(url: string, prefix: string, clock: Clock): Promise<Place> {
   const [{ PostgresStore }, { PgDriver, pgPool }, { hostsOf }] = await Promise.all([
-    import('../../store/postgres.ts'),
-    import('../../store/postgres-pg.ts'),
-    import('../../store/postgres-hosts.ts'),
+    import('../../store/postgres/postgres.ts'),
+    import('../../store/postgres/driver-pg.ts'),
+    import('../../store/postgres/hosts.ts'),
   ])
   if (hostsOf(url).length > 1) throw new LeaseError('INVALID', 'one server is certified at a time: name one host, the primary')
   const next = numbered(prefix)
@@ -283,10 +283,10 @@ async function postgres(url: string, prefix: string, clock: Clock): Promise<Plac
 
 async function etcd(url: string, prefix: string, clock: Clock): Promise<Place> {
   const [{ EtcdStore }, { etcdOptions }, { Gateway }, { base64, Keys }] = await Promise.all([
-    import('../../store/etcd.ts'),
-    import('../../store/etcd-url.ts'),
-    import('../../store/etcd-gateway.ts'),
-    import('../../store/etcd-keys.ts'),
+    import('../../store/etcd/etcd.ts'),
+    import('../../store/etcd/url.ts'),
+    import('../../store/etcd/gateway.ts'),
+    import('../../store/etcd/keys.ts'),
   ])
   const next = numbered(prefix)
   const { endpoints, tls, user } = etcdOptions(url)

@@ -2,15 +2,15 @@
  * One request, from its head to its answer: who may ask, which route it is, whether what it carries is what the route expects. Everything that can
  * go wrong has a coded answer; nothing is thrown out of here.
  */
-import { MOST_PROPOSALS } from '../../wire/http-schema.ts'
-import { type DoorContext, LOG_WENT_BACK } from '../door.ts'
-import { anyone, type Caller } from '../gate.ts'
+import { MOST_PROPOSALS } from '../../wire/http/schema.ts'
+import { anyone, type Caller } from '../access-control.ts'
+import { type DoorContext, LOG_WENT_BACK } from '../listener.ts'
 import { parseBody } from './body.ts'
 import { Failure, failure, isOurMistake } from './failure.ts'
-import { Guard } from './guard.ts'
+import { Guard } from './origin-check.ts'
 import { check, decoded, parseId, parseQuery } from './parse.ts'
 import type { Answer, Ask, Call, Route } from './route.ts'
-import { Router, TABLE } from './table.ts'
+import { Router, TABLE } from './router.ts'
 
 export interface HandlerOptions {
   /** Names that this server is called by, besides loopback ones. */

@@ -1,5 +1,5 @@
 /** OpenAPI 3.1, made of the table and the schemas that every request is checked against. */
-import { ErrorBody, type TSchema } from '../../wire/http-schema.ts'
+import { ErrorBody, type TSchema } from '../../wire/http/schema.ts'
 import { VERSION } from '../version.ts'
 import type { Route } from './route.ts'
 

@@ -1,7 +1,7 @@
 /** What can be asked over HTTP, as data: the handler serves it, OpenAPI describes it, and the tests of authority walk it. */
 import type { Static, TObject, TSchema } from 'typebox'
-import type { DoorContext } from '../door.ts'
-import type { Caller } from '../gate.ts'
+import type { Caller } from '../access-control.ts'
+import type { DoorContext } from '../listener.ts'
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE'
 

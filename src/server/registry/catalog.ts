@@ -5,8 +5,8 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import type { Lessor, ReadOptions } from '../../lessor.ts'
-import { Directory } from '../../recipe/registry/directory.ts'
-import { SERVICES } from '../../recipe/registry/entry.ts'
+import { Directory } from '../../registry/directory.ts'
+import { SERVICES } from '../../registry/entry.ts'
 
 const RETRY = 100
 const catalogs = new WeakMap<Lessor, Catalog>()

@@ -7,8 +7,8 @@
  */
 import { isIPv4, isIPv6 } from 'node:net'
 import { domainToASCII } from 'node:url'
-import type { Directory, Known } from '../../recipe/registry/directory.ts'
-import { type Instance, tierOf } from '../../recipe/registry/match.ts'
+import type { Directory, Known } from '../../registry/directory.ts'
+import { type Instance, tierOf } from '../../registry/match.ts'
 import { wordsOf } from './ipv6.ts'
 import { targetOf } from './target.ts'
 

@@ -7,8 +7,8 @@
  *   INSTANCE.SERVICE.service.DOMAIN A, AAAA: one of them, as SRV answers name it
  *   HEX.addr.DOMAIN                 A, AAAA: the same for one whose names do not fit DNS, by the bytes of its address
  */
-import type { Known } from '../../recipe/registry/directory.ts'
-import type { Instance } from '../../recipe/registry/match.ts'
+import type { Known } from '../../registry/directory.ts'
+import type { Instance } from '../../registry/match.ts'
 import type { DnsIndex, Group, Kind, Place } from './dns-index.ts'
 import { KINDS, LONGEST_NAME } from './dns-index.ts'
 import { a, aaaa, type Question, RCODE, type Reply, type Resource, soa, srv, TYPE } from './dns-message.ts'

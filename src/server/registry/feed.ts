@@ -1,7 +1,7 @@
 /** Lists in the words of those who already balance load: Prometheus and Envoy. Pure. */
 import { isIP } from 'node:net'
-import type { Instance } from '../../recipe/registry/match.ts'
-import { tierOf } from '../../recipe/registry/match.ts'
+import type { Instance } from '../../registry/match.ts'
+import { tierOf } from '../../registry/match.ts'
 import { targetOf } from './target.ts'
 
 /** Prometheus' `http_sd`: one group for each instance, so that each has its own labels. */

@@ -8,7 +8,7 @@ import { connect as connectHttp2 } from 'node:http2'
 import { request as httpsRequest } from 'node:https'
 import { connect, isIP } from 'node:net'
 import { afterReading, type Clock, systemClock, unlessAborted } from '../../clock.ts'
-import type { CheckResult } from '../../recipe/registry/entry.ts'
+import type { CheckResult } from '../../registry/entry.ts'
 import type { ProbeRules } from './probe-rule.ts'
 import { type Resolve, resolver } from './resolve.ts'
 

@@ -1,12 +1,12 @@
 /** Registrations for those who have no library: each request stands for itself, and the server keeps nothing between them. */
 import { LeaseError } from '../../errors.ts'
+import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Attachment, Command, Operation } from '../../kernel/command.ts'
-import { operationNamed } from '../../kernel/digest.ts'
 import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
-import { entryOf, keyOf, type Registration, readState, type State, stateEntryOf, stateOf } from '../../recipe/registry/entry.ts'
-import type { Desk } from '../desk.ts'
-import type { Caller } from '../gate.ts'
+import { entryOf, keyOf, type Registration, readState, type State, stateEntryOf, stateOf } from '../../registry/entry.ts'
+import type { Caller } from '../access-control.ts'
+import type { Desk } from '../guarded-lessor.ts'
 
 /** A number that no lease will ever have. */
 const NOBODYS = Number.MAX_SAFE_INTEGER

@@ -29,10 +29,10 @@ import {
   type Status,
   stateEntryOf,
   stateOf,
-} from '../../recipe/registry/entry.ts'
-import type { Desk } from '../desk.ts'
-import type { Log } from '../door.ts'
-import { anyone, type Caller } from '../gate.ts'
+} from '../../registry/entry.ts'
+import { anyone, type Caller } from '../access-control.ts'
+import type { Desk } from '../guarded-lessor.ts'
+import type { Log } from '../listener.ts'
 
 export interface UdpOptions {
   readonly desk: Desk

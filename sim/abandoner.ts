@@ -1,0 +1,62 @@
+/**
+ * A client of an owner that renews its lease until the owner stands still. What it sent last is read when the owner wakes, and then it is silent: its
+ * lease must be gone one term later, however long the stall was.
+ */
+import { LeaseError } from '../src/errors.ts'
+import type { Command } from '../src/kernel/command.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import type { Host } from './participants.ts'
+import type { World } from './world.ts'
+
+const TTL = 600
+const PACE = 150
+
+export class Abandoner {
+  readonly #world: World
+  readonly #host: Host
+  #lease: number | undefined
+  #count = 0
+  stopped = false
+
+  constructor(world: World, host: Host) {
+    this.#world = world
+    this.#host = host
+    this.#again()
+  }
+
+  #again(): void {
+    this.#world.later(PACE, () => {
+      if (this.stopped) return
+      this.#again()
+      this.#visit()
+    })
+  }
+
+  #visit(): void {
+    const lease = this.#lease
+    const { stalledSince } = this.#host.machine
+    if (lease === undefined) {
+      if (stalledSince === undefined)
+        this.#ask({ kind: 'acquire', holder: 'abandoner', ttl: TTL, wants: [{ resource: `abandoned/${++this.#count}` }] })
+      return
+    }
+    // It waits in the socket until the machine wakes; after it comes nothing more.
+    if (stalledSince !== undefined) this.#lease = undefined
+    this.#ask({ kind: 'renew', leases: [lease] })
+  }
+
+  #ask(command: Command): void {
+    const { machine } = this.#host
+    this.#world.later(0, () => void this.#host.propose(command).then(outcome => this.#answered(command, outcome), ignored), machine, false)
+  }
+
+  #answered(command: Command, outcome: Outcome): void {
+    if (outcome.kind === 'granted') this.#lease = outcome.lease
+    if (command.kind === 'renew' && command.leases[0] === this.#lease && (outcome.kind !== 'renewed' || outcome.ttls[0]! <= 0))
+      this.#lease = undefined
+  }
+}
+
+function ignored(error: unknown): void {
+  if (!(error instanceof LeaseError)) throw error
+}

@@ -1,0 +1,109 @@
+/** What a program asks of its lessor, near or far, and what it hears: told to the referee, who knows what became of it. */
+import { LeaseError } from '../src/errors.ts'
+import type { Command } from '../src/kernel/command.ts'
+import type { Event } from '../src/kernel/event.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
+import { pauseOn, type Site } from './participants.ts'
+import { operationName } from './referee.ts'
+import type { Machine } from './world.ts'
+
+export class ObservedLessor implements Lessor {
+  readonly #site: Site
+  readonly #machine: Machine
+  readonly #inner: Lessor
+  readonly #life: number
+  readonly #firstSent = new Map<string, number>()
+
+  constructor(site: Site, machine: Machine, inner: Lessor) {
+    this.#site = site
+    this.#machine = machine
+    this.#inner = inner
+    this.#life = machine.life
+  }
+
+  get profile() {
+    return this.#inner.profile
+  }
+
+  get signal() {
+    return this.#inner.signal
+  }
+
+  /** What is collected as garbage may still say farewell. */
+  get #dead(): boolean {
+    return this.#machine.life !== this.#life
+  }
+
+  async propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
+    if (this.#dead) return never()
+    const { referee, world } = this.#site
+    const { op, key = 0 } = options
+    const name = op && operationName(key, op)
+    // Whoever asks again may be told what was answered to the first time, and counts from then.
+    const sent = (name === undefined ? undefined : this.#firstSent.get(name)) ?? world.now
+    if (name !== undefined) {
+      this.#firstSent.set(name, sent)
+      referee.asks(name)
+    }
+    if (command.kind === 'release' || command.kind === 'transfer') referee.givenUp.add(command.lease)
+    const { revision, losses } = referee
+    try {
+      const outcome = await this.#inner.propose(command, options)
+      if (this.#dead) return never()
+      referee.told(outcome, name, revision, losses)
+      if (outcome.kind === 'granted') referee.acknowledged(outcome.lease, sent, outcome.ttl)
+      if (outcome.kind === 'renewed' && command.kind === 'renew' && command.waiting !== true)
+        for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.acknowledged(lease, sent, outcome.ttls[i]!)
+      return outcome
+    } catch (error) {
+      if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE') referee.failed(name)
+      throw error
+    }
+  }
+
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.#dead ? never() : this.#inner.read(query, options)
+  }
+
+  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
+    return this.#inner.watch(prefix, options)
+  }
+
+  onRewound(tell: (why: LeaseError) => void): () => void {
+    const { referee, world } = this.#site
+    const heard = (why: LeaseError) => {
+      if (referee.losses === 0) world.violate('S24', `a client was told that the log went back, and it never did: ${why.message}`)
+      tell(why)
+    }
+    return this.#inner.onRewound?.(heard) ?? (() => {})
+  }
+
+  /** Watches everything, through whatever happens on the way, and shows the referee what came. */
+  async observe(signal: AbortSignal): Promise<void> {
+    const { referee } = this.#site
+    while (!signal.aborted && !this.#dead) {
+      const { losses } = referee
+      let last: number | undefined
+      try {
+        for await (const events of this.#inner.watch('', { signal })) {
+          // Begun anew when the log has: nobody promises that what follows has to do with what was lost.
+          if (losses !== referee.losses) break
+          const { revision, type } = events[0]!
+          if (type !== 'resync' && last !== undefined) referee.watched(last, events, losses)
+          last = revision
+        }
+      } catch (error) {
+        if (!(error instanceof LeaseError)) throw error
+      }
+      do await pauseOn(this.#machine.clock(), 100)
+      while (referee.mourning && !signal.aborted && !this.#dead)
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}
+
+function never<T>(): Promise<T> {
+  return new Promise(() => {})
+}

@@ -1,0 +1,104 @@
+/** Mistakes of the holder's side and of recipes, planted into the real library (see planted.ts). */
+import type { Planted } from './planted.ts'
+
+const profiles = ['library'] as const
+
+export const LIBRARY_BUGS: readonly Planted[] = [
+  {
+    name: 'the library counts validity from the answer (etcd, client-go, KCL)',
+    file: 'src/holder/heartbeat.js',
+    find: 'else if (belief.renewed(sent, ttl))',
+    put: 'else if (belief.renewed({ ...sent, ...reading }, ttl))',
+    expected: ['S1', 'S16', 'L3'],
+    profiles,
+  },
+  {
+    name: 'the library gives up its margin on the wrong side',
+    file: 'src/lease.js',
+    find: 'return validOf(this.term, this.keeper.margin, this.keeper.clock)',
+    put: 'return this.term + this.term * 0.15',
+    expected: ['S1', 'S16', 'L3'],
+    profiles,
+  },
+  {
+    name: 'the library asks only the clock that slept too',
+    file: 'src/lease.js',
+    find: 'return passed - ran > COARSE ? passed + COARSE : ran',
+    put: 'return ran',
+    expected: ['S1', 'S16', 'S23'],
+    profiles,
+  },
+  {
+    name: 'a lease that was waited for is believed from the news of its grant (redlock 296)',
+    file: 'src/holder/acquirer.js',
+    find: '            return (await beliefs.confirm(belief, heard)) ? belief : undefined;\n        // It came',
+    put: `            return beliefs.heartbeat.join(Object.assign(belief, { stage: 'held', resources: heard.resources, tokens: heard.tokens, sent: beliefs.heartbeat.sent() })), belief;
+        // It came`,
+    expected: ['S1', 'S16', 'L3'],
+    profiles,
+  },
+  {
+    name: 'the library is told of no loss until an answer comes (npm etcd3)',
+    file: 'src/holder/heartbeat.js',
+    find: 'if (left <= INSTANT)',
+    put: 'if (false)',
+    expected: ['L3'],
+    profiles,
+  },
+  {
+    name: 'the library believes again in what it has lost when a late answer comes',
+    file: 'src/lease.js',
+    find: "|| this.stage === 'leaving' || this.stage === 'ended')\n            return false;",
+    put: ")\n            return false;\n        if (this.stage === 'ended')\n            this.stage = 'held';",
+    expected: ['S1', 'S16'],
+    profiles,
+  },
+  {
+    name: 'the library releases first and stops believing later',
+    file: 'src/holder/held-leases.js',
+    find: "        belief.finish(() => belief.gone('released by its holder'));",
+    put: '',
+    expected: ['S1', 'S16'],
+    profiles,
+  },
+  {
+    name: 'the library goes on believing in what it has passed on',
+    file: 'src/holder/transfer.js',
+    find: "    belief.stage = 'leaving';\n    belief.hollow = Number.POSITIVE_INFINITY;",
+    put: '',
+    expected: ['S1', 'S16'],
+    profiles,
+  },
+  {
+    name: 'a leader gives up the seat while its work goes on (kubernetes 139991)',
+    file: 'src/recipe/election.js',
+    find: '        this.#successor = successor;\n        const to',
+    put: '        this.#successor = successor;\n        void this.lease.release();\n        const to',
+    expected: ['S16'],
+    profiles,
+  },
+  {
+    name: 'a leader goes on without asking the clock (client-go)',
+    file: 'src/lease.js',
+    find: 'if (this.left(now, uptime) > 0)\n            return true;\n        this.keeper.expire(this);\n        return false;',
+    put: 'return true;',
+    expected: ['S16', 'S1'],
+    profiles,
+  },
+  {
+    name: 'a write does not wait for those who read',
+    file: 'src/recipe/cache.js',
+    find: '{ recall: true, ...',
+    put: "{ recall: true, mode: 'shared', ...",
+    expected: ['S23'],
+    profiles,
+  },
+  {
+    name: 'a value is kept without a lease',
+    file: 'src/recipe/cache.js',
+    find: 'if (kept.lease.held)',
+    put: 'if (true)',
+    expected: ['S23'],
+    profiles,
+  },
+]

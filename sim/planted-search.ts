@@ -1,0 +1,153 @@
+/**
+ * Looks for each planted mistake: builds a copy of the code with the mistake in it and runs the simulator there.
+ *
+ * The budget is a number of seeds, never time: a busy machine searches as much as a quiet one. Each mistake is looked for first where it was found
+ * last (planted-places.ts, written by `--record`); as the code changes, worlds change, and the mistake is then looked for everywhere.
+ */
+import { spawn } from 'node:child_process'
+import { cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { systemClock } from '../src/clock.ts'
+import { BUGS, type Planted } from './planted.ts'
+import { PLACES, type Place } from './planted-places.ts'
+import { replaceOnce } from './replace-once.ts'
+import { PROFILES } from './run.ts'
+
+export interface PlantedResult {
+  readonly name: string
+  readonly seconds: number
+  readonly expected: readonly string[]
+  readonly found: (Place & { readonly invariant: string }) | undefined
+  /** What was seen under another name, and how often. */
+  readonly instead: ReadonlyMap<string, number>
+}
+
+/** Where a mistake of the kernel, the replica or the store shows itself, unless it is said otherwise. */
+const EVERYWHERE = PROFILES.filter(profile => !['resp', 'http', 'rolling', 'rollback'].includes(profile))
+/** Of each profile. */
+const SEEDS = 60
+/** A seed takes about a second. One that takes this long does not end: a mistake may have made a loop of it. */
+const HUNG = 600_000
+
+export interface SearchOptions {
+  /** Part of the name of the mistakes to look for. */
+  readonly only: string | undefined
+  readonly say: (line: string) => void
+}
+
+/** Plants each mistake and looks for it, two at a time. */
+export async function findPlanted({ only, say }: SearchOptions): Promise<PlantedResult[]> {
+  const results: PlantedResult[] = []
+  const next = BUGS.filter(({ name }) => only === undefined || name.includes(only)).values()
+  const work = async () => {
+    for (const bug of next) {
+      const result = await find(bug)
+      results.push(result)
+      say(describe(result))
+    }
+  }
+  await Promise.all([work(), work()])
+  return results
+}
+
+function describe({ name, seconds, found, expected, instead }: PlantedResult): string {
+  const others = [...instead].map(([invariant, count]) => `${invariant} ${count} times`).join(', ')
+  const also = others === '' ? '' : `, saw ${others} before`
+  return found === undefined
+    ? `MISSED ${name}: expected ${expected.join(' or ')}${also} (${seconds.toFixed(1)} s)`
+    : `found  ${name}: ${found.invariant} at seed ${found.seed} of ${found.profile}${also} (${seconds.toFixed(1)} s)`
+}
+
+/** The source of planted-places.ts, by what was found now. What was not looked for stays where it was. */
+export function placesSource(results: readonly PlantedResult[]): string {
+  const places = new Map(Object.entries(PLACES))
+  for (const { name, found } of results) if (found !== undefined) places.set(name, found)
+  const lines = BUGS.flatMap(({ name }) => {
+    const place = places.get(name)
+    const quoted = name.includes("'") ? JSON.stringify(name) : `'${name}'`
+    return place === undefined ? [] : [`  ${quoted}: { profile: '${place.profile}', seed: ${place.seed} },`]
+  })
+  return `/** Where each planted mistake was found last. Written by \`npm run sim -- --planted --record FILE\`. */
+import type { ProfileName } from './run.ts'
+
+export interface Place {
+  readonly profile: ProfileName
+  readonly seed: number
+}
+
+export const PLACES: Readonly<Record<string, Place>> = {
+${lines.join('\n')}
+}
+`
+}
+
+async function find(bug: Planted): Promise<PlantedResult> {
+  const began = systemClock.now()
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-planted-'))
+  const instead = new Map<string, number>()
+  let found: PlantedResult['found']
+  try {
+    plant(bug, folder)
+    const main = join(folder, 'build/sim/main.js')
+    for (const place of places(bug)) {
+      const invariant = await violated(main, place)
+      if (invariant === undefined) continue
+      if (bug.expected.includes(invariant)) {
+        found = { ...place, invariant }
+        break
+      }
+      instead.set(invariant, (instead.get(invariant) ?? 0) + 1)
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+  return { ...bug, seconds: (systemClock.now() - began) / 1_000, found, instead }
+}
+
+/** Where it was found last, then each profile in turn, since a mistake hides from some and not from others. */
+function* places({ name, profiles = EVERYWHERE }: Planted): Generator<Place> {
+  const last = PLACES[name]
+  if (last !== undefined) yield last
+  for (let seed = 1; seed <= SEEDS; seed++)
+    for (const profile of profiles) if (profile !== last?.profile || seed !== last.seed) yield { profile, seed }
+}
+
+/** Puts a copy of the build with this one mistake into `folder`. */
+export function plant({ file, find: text, put }: Planted, folder: string, built = fileURLToPath(new URL('..', import.meta.url))): void {
+  const copy = join(folder, 'build')
+  cpSync(built, copy, { recursive: true })
+  // A server needs its dependencies, wherever it stands.
+  symlinkSync(join(built, '../node_modules'), join(folder, 'node_modules'))
+  replaceOnce(join(copy, file), text, put)
+}
+
+/** The invariant that one world breaks; CRASH or HUNG when it does not get to its end. */
+function violated(main: string, { profile, seed }: Place): Promise<string | undefined> {
+  return new Promise(resolve => {
+    const room = ['--min-semi-space-size=32', '--max-semi-space-size=64']
+    const args = [...room, main, '--json', '--seed', String(seed), '--profile', profile]
+    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] })
+    let hung = false
+    const stop = systemClock.after(
+      HUNG,
+      () => {
+        hung = true
+        child.kill('SIGKILL')
+      },
+      { ref: true },
+    )
+    let last = ''
+    createInterface({ input: child.stdout }).on('line', line => {
+      last = line
+    })
+    child.on('close', () => {
+      stop()
+      if (hung) return resolve('HUNG')
+      if (!last.startsWith('{')) return resolve('CRASH')
+      resolve((JSON.parse(last) as { readonly found: readonly { readonly invariant: string }[] }).found[0]?.invariant)
+    })
+  })
+}

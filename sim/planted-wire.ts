@@ -1,0 +1,72 @@
+/** Mistakes of the wires, planted into the real clients and servers (see planted.ts). */
+import type { Planted } from './planted.ts'
+
+const resp = ['resp'] as const
+const http = ['http'] as const
+
+export const WIRE_BUGS: readonly Planted[] = [
+  {
+    name: 'what was on a connection that broke is asked again without its operation (jetcd)',
+    file: 'src/wire/resp/client.js',
+    find: 'connection.ask(ask.question);',
+    put: 'connection.ask(ask.tries === 0 || !ask.question.proposal ? ask.question : { ...ask.question, proposal: { ...ask.question.proposal, op: undefined } });',
+    expected: ['S11'],
+    profiles: resp,
+  },
+  {
+    name: 'what was on a connection that broke counts as certainly not done',
+    file: 'src/wire/resp/client.js',
+    find: 'ask.interrupted();\n            if (ask.repeatable)',
+    put: 'ask.fail(error);\n            if (ask.repeatable)',
+    expected: ['S12'],
+    profiles: resp,
+  },
+  {
+    name: 'a watch goes on, on the next connection, with what comes next',
+    file: 'src/wire/resp/client.js',
+    find: 'prefix, ...(after !== undefined && { after }), ',
+    put: 'prefix, ',
+    expected: ['S13'],
+    profiles: resp,
+  },
+  {
+    name: 'answers are given to whoever asked first',
+    file: 'src/wire/resp/client.js',
+    find: 'const ask = this.#asks.get(id);\n            if (ask === undefined)\n                return;',
+    put: 'const ask = [...this.#asks.values()].find(({ question }) => question.kind === "propose") ?? this.#asks.get(id);\n            if (ask === undefined)\n                return;',
+    expected: ['S11'],
+    profiles: resp,
+  },
+  {
+    name: 'a request that was broken off counts as certainly not done',
+    file: 'src/wire/http/connection.js',
+    find: 'if (changes && (answered || !neverReached(error)))',
+    put: 'if (false)',
+    expected: ['S12'],
+    profiles: http,
+  },
+  {
+    name: 'a request that was broken off is made again under new operations',
+    file: 'src/wire/http/client.js',
+    find: "(await this.#connection.json('POST', '/v1/propose', { body, changes: true }))",
+    put: `(await this.#connection.json('POST', '/v1/propose', { body, changes: true }).catch(() => this.#connection.json('POST', '/v1/propose', { body: body.replaceAll('"session":"', '"session":"again-'), changes: true })))`,
+    expected: ['S11'],
+    profiles: http,
+  },
+  {
+    name: 'a stream of events is begun again one revision later',
+    file: 'src/wire/http/client.js',
+    find: '{ after: String(from) }',
+    put: '{ after: String(from + (from === after ? 0 : 1)) }',
+    expected: ['S13'],
+    profiles: http,
+  },
+  {
+    name: 'a revision is told before it is whole',
+    file: 'src/wire/http/event-stream.js',
+    find: 'if (id !== String(event.revision))',
+    put: 'if (false)',
+    expected: ['S13'],
+    profiles: http,
+  },
+]

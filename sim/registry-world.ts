@@ -1,0 +1,375 @@
+/**
+ * Agents by the thousand and the servers that list them, in a world without real time: the library's registration, the replica and the kernel are
+ * the real ones; wires, clocks and deaths are not.
+ *
+ * Watched from outside, always: whoever had a renewal acknowledged is listed for a ttl and its grace at least (S17, S4); whoever died is gone when
+ * all that may keep it has run (S17, S5); a generation never goes back (S18). The first that is not so ends the run.
+ */
+import { LeaseError } from '../src/errors.ts'
+import { Operations } from '../src/holder/operations.ts'
+import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
+import { stateHash } from '../src/kernel/codec/snapshot.ts'
+import type { Command, PolicyRules } from '../src/kernel/command.ts'
+import type { Event } from '../src/kernel/event.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import { SWEEP } from '../src/kernel/rule/service.ts'
+import { found } from '../src/kernel/state.ts'
+import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
+import { type Registered, Registry } from '../src/recipe/registry/registry.ts'
+import { Directory } from '../src/registry/directory.ts'
+import { Replica } from '../src/replica/replica.ts'
+import type { Profile } from '../src/store.ts'
+import { WatchedLog, Wire, WiredStore } from './wire.ts'
+import { type Machine, World } from './world.ts'
+
+/** ρ: by how much the rate of any clock here may be off. */
+const RATE_ERROR = 0.005
+/** An answer that takes longer is given up; so is, in the real world, a connection. */
+const TIMEOUT = 2_000
+
+export interface TownOptions {
+  readonly seed: number
+  readonly processes: number
+  /** Registrations of each process. */
+  readonly each?: number
+  readonly services?: readonly string[]
+  readonly ttl?: number
+  readonly servers?: number
+  /** One server keeps renewals in memory. Else they share the log. */
+  readonly owned?: boolean
+  readonly rules?: PolicyRules
+  readonly loss?: number
+  readonly delay?: number
+}
+
+/** A server: a replica that may die and come back. */
+class Hall {
+  readonly town: Town
+  readonly machine: Machine
+  #store: WiredStore | undefined
+  #killed = 0
+  replica: Replica | undefined
+
+  constructor(town: Town, machine: Machine) {
+    this.town = town
+    this.machine = machine
+  }
+
+  /** As its supervisor would: until it is up, or dead again. */
+  async open(): Promise<void> {
+    const { owned, log, wire } = this.town
+    const own = owned ? { name: this.machine.name } : undefined
+    const { life } = this.machine
+    while (life === this.machine.life) {
+      try {
+        this.#store = new WiredStore(log, wire, this.machine, { own, ages: true, push: true })
+        const replica = await Replica.open(this.#store, { clock: this.machine.clock(), owned, snapshotEntries: 2_000 })
+        if (life === this.machine.life) this.replica = replica
+        return
+      } catch {
+        // The log did not answer: once more.
+      }
+    }
+  }
+
+  stall(ms: number): void {
+    this.town.trouble += ms
+    this.machine.stall(ms)
+  }
+
+  kill(): void {
+    this.#killed = this.town.world.now
+    this.machine.kill()
+    this.replica = undefined
+    this.#store?.abandon()
+  }
+
+  async revive(): Promise<void> {
+    // While it was down nobody counted; and an owner that is new may know little of how old things are.
+    this.town.trouble += this.town.world.now - this.#killed + this.town.ttl
+    this.machine.revive()
+    await this.open()
+  }
+}
+
+/** What an agent talks to: the server it is connected to, far away. */
+class Link implements Lessor {
+  readonly #agent: Agent
+  readonly #closing = new AbortController()
+  readonly #life: number
+
+  constructor(agent: Agent) {
+    this.#agent = agent
+    this.#life = agent.machine.life
+  }
+
+  get profile(): Profile {
+    return { ...this.#agent.town.halls[0]!.replica!.profile }
+  }
+
+  get signal(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  async propose(command: Command, { op }: ProposeOptions = {}): Promise<Outcome> {
+    const { town } = this.#agent
+    const sent = town.world.now
+    const outcome = await this.#call(replica => replica.propose(command, op === undefined ? {} : { op }))
+    town.acknowledged(command, outcome, sent)
+    return outcome
+  }
+
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.#call(replica => replica.read<K>(query, options))
+  }
+
+  /** Agents of this town register and look for nobody. */
+  async *watch(_: string, { signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+    await new Promise(resolve => signal.addEventListener('abort', resolve))
+  }
+
+  #call<T>(ask: (replica: Replica) => Promise<T>): Promise<T> {
+    const { town, machine, hall } = this.#agent
+    const { world, wire } = town
+    return new Promise((resolve, reject) => {
+      const life = this.#life
+      const cancel = world.later(TIMEOUT, () => reject(new LeaseError('UNKNOWN', 'no answer')), machine, true, life)
+      const back = (then: () => void) => {
+        const ms = town.cut.has(this.#agent) ? undefined : wire.back(machine)
+        const arrive = () => {
+          cancel()
+          then()
+        }
+        if (ms !== undefined) world.later(ms, arrive, machine, false, life)
+      }
+      const there = town.cut.has(this.#agent) ? undefined : wire.out(machine)
+      if (there === undefined) return
+      world.later(
+        there,
+        () => {
+          if (hall.replica === undefined) return
+          ask(hall.replica).then(
+            answer => back(() => resolve(answer)),
+            error => back(() => reject(error)),
+          )
+        },
+        hall.machine,
+      )
+    })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closing.abort()
+  }
+}
+
+/** One process, with its registrations. Killed, it says goodbye to nobody. */
+export class Agent {
+  readonly town: Town
+  readonly machine: Machine
+  readonly hall: Hall
+  readonly names: readonly { readonly service: string; readonly instance: string }[]
+  generation = 0
+  registered: Registered[] = []
+
+  constructor(town: Town, machine: Machine, hall: Hall, names: Agent['names']) {
+    this.town = town
+    this.machine = machine
+    this.hall = hall
+    this.names = names
+  }
+
+  /** A new process takes the names of the one before, as its supervisor would have it: one generation later. */
+  async start(): Promise<void> {
+    this.generation++
+    const { machine, town } = this
+    const lessor = new Link(this)
+    const clock = machine.clock()
+    const operations = new Operations(lessor, clock)
+    const registry = new Registry({
+      ...{ holder: `${machine.name}:${this.generation}`, clock, lessor },
+      decide: (command, options) => operations.decide(command, options),
+      within: (ms, answer) => operations.within(ms, answer),
+    })
+    const { generation } = this
+    const mine: Registered[] = []
+    this.registered = mine
+    await Promise.all(
+      this.names.map(async name => {
+        while (machine.alive && this.generation === generation) {
+          try {
+            mine.push(await registry.register({ ...name, generation, address: 'a:1', ttl: town.ttl }))
+            return
+          } catch {
+            // As any supervisor would: once more.
+          }
+        }
+      }),
+    )
+  }
+
+  kill(): void {
+    this.machine.kill()
+    this.town.died(this)
+  }
+
+  async revive(): Promise<void> {
+    this.machine.revive()
+    await this.start()
+  }
+}
+
+export class Town {
+  readonly world: World
+  readonly wire: Wire
+  readonly log: WatchedLog
+  readonly owned: boolean
+  readonly ttl: number
+  readonly halls: Hall[] = []
+  readonly agents: Agent[] = []
+  /** Agents that no message reaches or leaves. */
+  readonly cut = new Set<Agent>()
+  /** As the log has it, seen by someone who is never cut off. */
+  readonly directory = new Directory()
+  /** True times of lapses. */
+  readonly lapses: number[] = []
+  /** For so many ms in all nobody may have counted: a server stood still, was down, or knew no better. */
+  trouble = 0
+  readonly #rules: PolicyRules
+  /** By lease: when the last renewal that its holder knows of was sent. */
+  readonly #acknowledged = new Map<number, number>()
+  readonly #generations = new Map<string, number>()
+  readonly #state = found()
+
+  constructor({
+    seed,
+    processes,
+    each = 1,
+    services = ['s'],
+    ttl = 30_000,
+    servers = 1,
+    owned = false,
+    rules = {},
+    loss = 0,
+    delay = 5,
+  }: TownOptions) {
+    this.world = new World(seed)
+    this.wire = new Wire(this.world, { delay, loss, doubled: 0 })
+    const rate = () => 1 + this.world.dice.between(-RATE_ERROR, RATE_ERROR)
+    this.log = new WatchedLog({ clock: this.world.machine('engine', rate()).clock() })
+    this.log.onAppend = ({ index }, bytes) => this.#observe(index, bytes)
+    this.owned = owned
+    this.ttl = ttl
+    this.#rules = rules
+    for (let i = 0; i < servers; i++) this.halls.push(new Hall(this, this.world.machine(`server-${i}`, rate())))
+    for (let i = 0; i < processes; i++) {
+      const names = Array.from({ length: each }, (_, n) => ({
+        service: services[(i * each + n) % services.length]!,
+        instance: `${i}-${n}`,
+      }))
+      this.agents.push(new Agent(this, this.world.machine(`agent-${i}`, rate()), this.halls[i % servers]!, names))
+    }
+  }
+
+  /** Everyone begins, over a few seconds. */
+  async open(): Promise<void> {
+    const open = Promise.all(this.halls.map(hall => hall.open()))
+    await this.run(1_000)
+    await open
+    const { replica } = this.halls[0]!
+    void replica!.propose({ kind: 'policy', prefix: 'services', rules: this.#rules })
+    for (const agent of this.agents) this.world.later(this.world.dice.between(0, 5_000), () => void agent.start())
+  }
+
+  get grace(): number {
+    return Math.floor(this.ttl / 2)
+  }
+
+  async run(ms: number): Promise<void> {
+    await this.world.run(this.world.now + ms)
+  }
+
+  /** Those whose process lives. */
+  get living(): readonly string[] {
+    const living = this.agents.filter(({ machine }) => machine.alive)
+    return living.flatMap(({ names }) => names.map(({ service, instance }) => `${service}/${instance}`)).sort()
+  }
+
+  /** Those that are listed, and in good standing. */
+  get listed(): readonly string[] {
+    const good = this.directory.list({ status: ['passing', 'suppressed'] })
+    return good.map(({ service, instance }) => `${service}/${instance}`).sort()
+  }
+
+  acknowledged(command: Command, outcome: Outcome, sent: number): void {
+    if (outcome.kind === 'granted') this.#note(outcome.lease, sent)
+    if (outcome.kind !== 'renewed' || command.kind !== 'renew') return
+    for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) this.#note(lease, sent)
+  }
+
+  #note(lease: number, sent: number): void {
+    this.#acknowledged.set(lease, Math.max(this.#acknowledged.get(lease) ?? 0, sent))
+  }
+
+  /** Someone at the engine itself, who sees every entry in its order whatever happens to servers, and decides nothing. */
+  #observe(index: number, bytes: Uint8Array): void {
+    const events: Event[] = []
+    applyBatch(this.#state, index, decodeBatch(bytes), { events, timer: () => {} })
+    for (let at = 0; at < events.length; ) {
+      const { revision } = events[at]!
+      const from = at
+      while (events[at]?.revision === revision) at++
+      this.directory.apply(events.slice(from, at))
+    }
+    for (const event of events) this.#judge(event)
+  }
+
+  /** Every server that has read to the end has the same state as whoever watched. */
+  async hashes(): Promise<readonly string[]> {
+    // A tick or a mark may just be on its way.
+    for (let i = 0; i < 50 && this.halls.some(({ replica }) => replica?.index !== this.#state.index); i++) await this.run(100)
+    return [stateHash(this.#state), ...this.halls.map(({ replica }) => replica?.hash() ?? 'down')]
+  }
+
+  #judge({ type, key = '', lease, value = '', cause }: Event): void {
+    const { world } = this
+    if (key.split('/').length !== 3) return
+    if (type === 'put') {
+      const { generation = 0 } = JSON.parse(value) as { generation?: number }
+      const before = this.#generations.get(key) ?? 0
+      if (generation < before) world.violate('S18', `${key} went back from generation ${before} to ${generation}`)
+      this.#generations.set(key, generation)
+    }
+    if (type !== 'deleted' || cause !== 'lapsed') return
+    this.lapses.push(world.now)
+    const sent = this.#acknowledged.get(lease)
+    const least = (this.ttl + this.grace) / (1 + RATE_ERROR)
+    if (sent !== undefined && world.now < sent + least - 1)
+      world.violate(
+        'S17',
+        `${key} lapsed ${Math.round(world.now - sent)} ms after a renewal that was acknowledged, ${Math.round(least)} at the earliest`,
+      )
+  }
+
+  /** When all that may keep it has run, whoever died is listed no more, unless it was started again. */
+  died(agent: Agent): void {
+    const { preserveMost = 300_000, sweepShare = 15 } = this.#rules
+    const kept = this.ttl + this.grace + preserveMost + SWEEP * (Math.ceil(100 / sweepShare) + 1)
+    const late = kept * (1 + RATE_ERROR) + 5_000
+    const { generation } = agent
+    const check = (trouble: number) => {
+      if (this.trouble > trouble) {
+        const more = this.trouble
+        this.world.later(more - trouble, () => check(more))
+        return
+      }
+      for (const { service, instance } of agent.names) {
+        const there = this.directory.get(service, instance)
+        if (there !== undefined && there.generation <= generation)
+          this.world.violate('S17', `${service}/${instance} is still listed ${Math.round(late)} ms after its process died`)
+      }
+    }
+    const { trouble } = this
+    this.world.later(late, () => check(trouble))
+  }
+}

@@ -1,0 +1,430 @@
+/**
+ * A world whose log goes back: one server owns it, clients with the real library hold leases through it, and now and then, while the server is down, the
+ * log is put back from a copy that was made earlier, while the server ran or not.
+ *
+ * Watched from outside: a token or an id is never given twice, whatever was lost (S3, S6); a client that has been answered by the server on the log that
+ * went back believes in nothing that it was told before (S1), and the log has begun a generation if that client was told something after the copy was
+ * made (S24); after that, nothing is granted while anyone still believes by what was lost (S1). Until then a client that has not come back may believe:
+ * nobody can tell it.
+ */
+import { LeaseError } from '../src/errors.ts'
+import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
+import { type Event, LOST } from '../src/kernel/event.ts'
+import { found } from '../src/kernel/state.ts'
+import { Leases } from '../src/leases.ts'
+import type { Lessor } from '../src/lessor.ts'
+import { Replica } from '../src/replica/replica.ts'
+import type { Position } from '../src/store.ts'
+import { HttpLessor } from '../src/wire/http/client.ts'
+import { RemoteLessor } from '../src/wire/resp/client.ts'
+import { Believed } from './application.ts'
+import { Network } from './network.ts'
+import { pauseOn } from './participants.ts'
+import { RHO } from './referee.ts'
+import type { SeedResult } from './run.ts'
+import { Server } from './server.ts'
+import { WatchedLog, Wire, WiredStore } from './wire.ts'
+import { type Dice, type Machine, Violation, type World } from './world.ts'
+
+const OPERATOR = 'the-operators-own-secret'
+const CLIENTS = 4
+const NAMES = ['a', 'b', 'c', 'd', 'e']
+const TTLS = [500, 1_500, 4_000]
+/** As long as nothing is granted at most, and clients come back meanwhile. */
+const QUIET = 4_000
+
+interface Copy {
+  readonly putBack: () => void
+  readonly index: number
+}
+
+export async function runRollback(
+  world: World,
+  seed: number,
+  { commands, faults, within }: { readonly commands: number; readonly faults: number; readonly within: number },
+): Promise<SeedResult> {
+  const scene = new Rollback(world)
+  const enough = () => scene.commands >= commands && world.faults >= faults
+  let violation: SeedResult['violation']
+  let short = false
+  try {
+    scene.begin()
+    for (let second = 1; second < within && !enough(); second++) await world.run(second * 1_000)
+    short = !enough()
+  } catch (error) {
+    if (!(error instanceof Violation)) throw error
+    violation = { invariant: error.invariant, message: error.message }
+  } finally {
+    for (const machine of world.machines) machine.kill()
+  }
+  const { faults: happened, events, digest } = world
+  return {
+    ...{ seed, profile: 'rollback', commands: scene.commands, faults: happened, events, simulatedMs: Math.round(world.now), digest },
+    ...(violation !== undefined && { violation }),
+    ...(short && { short }),
+  }
+}
+
+class Rollback {
+  commands = 0
+  readonly world: World
+  readonly #dice: Dice
+  readonly #log: WatchedLog
+  readonly #wire: Wire
+  readonly network: Network
+  readonly host: { machine: Machine; replica: Replica | undefined }
+  readonly clients: Client[] = []
+  #store: WiredStore | undefined
+  #copy: Copy | undefined
+  #state = found()
+  #entries: { readonly index: number; readonly bytes: Uint8Array }[] = []
+  #lastToken = 0
+  readonly #ids = new Set<number>()
+  /** How often the log went back. */
+  rollbacks = 0
+  /** What the log had come to when it was put back last, and what it was put back to. */
+  #lost = { from: 0, to: 0 }
+  /** Since the log went back: the record that began a generation. */
+  #healed: number | undefined
+  /** The record that granted each lease, in the log as it is. */
+  readonly #grantedAt = new Map<number, number>()
+
+  constructor(world: World) {
+    this.world = world
+    this.#dice = world.dice
+    this.#log = new WatchedLog({ clock: world.machine('engine', this.#rate()).clock() })
+    this.#log.onAppend = (position, bytes) => this.#observe(position, bytes)
+    this.#wire = new Wire(world, { delay: this.#dice.pick([0.3, 2, 8]), loss: this.#dice.pick([0, 0.01]), doubled: 0 })
+    this.network = new Network(this.#wire)
+    this.host = { machine: world.machine('server', this.#rate()), replica: undefined }
+  }
+
+  #rate(): number {
+    return 1 + this.#dice.between(-RHO / 2, RHO / 2)
+  }
+
+  get index(): number {
+    return this.#state.index
+  }
+
+  begin(): void {
+    void this.#serve()
+    const resp = this.#dice.chance(0.5)
+    for (let i = 0; i < CLIENTS; i++) {
+      const client = new Client(this, this.world.machine(`client${i}`, this.#rate()), resp)
+      this.clients.push(client)
+      void client.live()
+    }
+    this.#fault()
+  }
+
+  // The server
+
+  async #serve(): Promise<void> {
+    const { machine } = this.host
+    const { life } = machine
+    const clock = machine.clock()
+    while (machine.alive && machine.life === life) {
+      const store = new WiredStore(this.#log, this.#wire, machine, { own: { name: 'server' }, ages: true, push: true })
+      this.#store = store
+      try {
+        const replica = await Replica.open(store, { clock, owned: true, patience: 3_000, snapshotEntries: 80, events: 5_000 })
+        if (machine.life !== life) return
+        this.host.replica = replica
+        this.network.servers.set(this.host, await Server.on(replica, replica, clock, OPERATOR))
+        return
+      } catch (error) {
+        if (!(error instanceof LeaseError)) throw error
+        store.abandon()
+        await pauseOn(clock, 50)
+      }
+    }
+  }
+
+  // What goes wrong
+
+  #fault(): void {
+    const { world } = this
+    world.later(this.#dice.between(100, 1_200), () => {
+      const dice = this.#dice
+      const client = dice.pick(this.clients)
+      const roll = dice.unit()
+      if (roll < 0.25) this.#takeCopy()
+      else if (roll < 0.45) this.#kill(dice.chance(0.6))
+      else if (roll < 0.6) this.#breakCable()
+      else if (roll < 0.7) this.#stall(client.machine, dice.pick([200, 1_500]))
+      else if (roll < 0.8) this.#stall(this.host.machine, dice.pick([200, 800]))
+      else if (roll < 0.9) this.#cut(client.machine, dice.pick([300, 2_000]))
+      // Never back: then ids may come again, which is an assumption and no mistake.
+      else if (roll < 0.95) this.host.machine.wallOffset += dice.pick([1_000, 3_600_000])
+      else client.restart()
+      this.#fault()
+    })
+  }
+
+  #takeCopy(): void {
+    if (this.#state.index === 0) return
+    this.world.note('the log is copied')
+    this.#copy = { putBack: this.#log.copy(), index: this.#state.index }
+  }
+
+  /** With `back`, what was copied is put back before it is started again. */
+  #kill(back: boolean): void {
+    const { machine, replica } = this.host
+    if (!machine.alive || replica === undefined) return
+    this.world.fault('the server is killed')
+    this.host.replica = undefined
+    this.#store?.abandon()
+    machine.kill()
+    const copy = this.#copy
+    // What an earlier copy lost must be over before the next is put back: the referee knows of one loss at a time.
+    const settled = this.rollbacks === 0 || this.clients.every(client => client.met === this.rollbacks)
+    this.world.later(this.#dice.pick([20, 200, 900]), () => {
+      if (back && copy !== undefined && settled && copy.index < this.#state.index) this.#putBack(copy)
+      machine.revive()
+      void this.#serve()
+    })
+  }
+
+  #putBack({ putBack, index }: Copy): void {
+    this.world.fault(`the log is put back from ${this.#state.index} to ${index}`)
+    putBack()
+    this.rollbacks++
+    this.#lost = { from: index, to: this.#state.index }
+    this.#healed = undefined
+    this.#entries = this.#entries.filter(entry => entry.index <= index)
+    this.#state = found()
+    this.#grantedAt.clear()
+    for (const entry of this.#entries) this.#apply(entry.index, entry.bytes, false)
+  }
+
+  #breakCable(): void {
+    const cables = [...this.network.cables]
+    if (cables.length === 0) return
+    this.world.fault('a connection breaks')
+    this.#dice.pick(cables).breaks()
+  }
+
+  #stall(machine: Machine, ms: number): void {
+    this.world.fault(`${machine.name} stands still for ${ms} ms`)
+    machine.stall(ms)
+  }
+
+  #cut(machine: Machine, ms: number): void {
+    this.world.fault(`${machine.name} is cut off for ${ms} ms`)
+    const { deaf, mute } = this.#wire
+    for (const way of [deaf, mute]) way.add(machine)
+    this.world.later(ms, () => {
+      for (const way of [deaf, mute]) way.delete(machine)
+    })
+  }
+
+  // What stands in the log
+
+  #observe({ index }: Position, bytes: Uint8Array): void {
+    this.#entries.push({ index, bytes })
+    this.#apply(index, bytes, true)
+  }
+
+  #apply(index: number, bytes: Uint8Array, judge: boolean): void {
+    const events: Event[] = []
+    const batch = decodeBatch(bytes)
+    const before = new Set(judge ? [...this.#state.leases.values()].map(({ id }) => id) : [])
+    applyBatch(this.#state, index, batch, { events, timer() {} })
+    if (judge) this.commands += batch.proposals.length
+    for (const { type, lease, token = 0, cause } of events) {
+      if (judge) this.world.note(`${type} ${lease} ${token} ${cause ?? ''}`)
+      if (type === 'granted') {
+        this.#grantedAt.set(lease, index)
+        if (judge && token <= this.#lastToken) this.world.violate('S3', `token ${token} follows ${this.#lastToken}`)
+        this.#lastToken = Math.max(this.#lastToken, token)
+      }
+      if (judge && type === 'generation' && cause === LOST) this.#healed ??= index
+    }
+    if (!judge) return
+    for (const { id } of this.#state.leases.values()) {
+      if (before.has(id)) continue
+      if (this.#ids.has(id)) this.world.violate('S6', `lease ${id} is another's: that number was given before`)
+      this.#ids.add(id)
+    }
+  }
+
+  // What clients believe
+
+  /** Answered, to a question that was put after the log went back last. `told`: the record that the log had come to at the client's last answer before. */
+  met(client: Client, told: number): void {
+    if (client.met === this.rollbacks) return
+    client.met = this.rollbacks
+    const { from, to } = this.#lost
+    const stale = client.beliefs.find(({ belief, rollbacks }) => rollbacks < this.rollbacks && belief.holds())
+    if (told > from && told <= to) {
+      if (stale !== undefined)
+        this.world.violate('S1', `${client.name} believes in lease ${stale.belief.lease} of before the log went back, and has met the log`)
+      if (this.#healed === undefined)
+        this.world.violate('S24', `${client.name}, which saw records that are lost, was answered, and no generation has begun`)
+    }
+    if (client.rewound > this.rollbacks) this.world.violate('S24', `${client.name} was told oftener that the log went back than it did`)
+  }
+
+  believes(client: Client, belief: Believed): void {
+    if (!belief.holds()) return
+    const mine = { belief, rollbacks: this.rollbacks }
+    client.beliefs = [...client.beliefs.filter(({ belief: other }) => other.holds()), mine]
+    const grantedAt = this.#grantedAt.get(belief.lease)
+    if (grantedAt === undefined || client.met !== this.rollbacks) return // it rests on what is lost, and nobody has told it yet
+    const healed = this.#healed !== undefined && grantedAt > this.#healed
+    for (const other of this.clients)
+      for (const { belief: held } of other.beliefs) {
+        if (held.lease === belief.lease || !held.holds()) continue
+        // Before the generation, one who has not come back may believe.
+        if (other.met !== this.rollbacks && !healed) continue
+        const both = belief.grants.find(({ resource }) => held.grants.some(grant => grant.resource === resource))
+        if (both !== undefined)
+          this.world.violate(
+            'S1',
+            `${client.name} (lease ${belief.lease}) and ${other.name} (lease ${held.lease}) both hold ${both.resource}`,
+          )
+      }
+  }
+}
+
+class Client {
+  readonly name: string
+  readonly machine: Machine
+  readonly #scene: Rollback
+  readonly #resp: boolean
+  beliefs: { readonly belief: Believed; readonly rollbacks: number }[] = []
+  /** The last time that the log went back, as far as this client's present connections know. */
+  met = 0
+  rewound = 0
+  /** What the log had come to, at least, when its last question was answered. */
+  #told = 0
+
+  constructor(scene: Rollback, machine: Machine, resp: boolean) {
+    this.#scene = scene
+    this.#resp = resp
+    this.machine = machine
+    this.name = machine.name
+  }
+
+  restart(): void {
+    const { world } = this.#scene
+    if (!this.machine.alive) return
+    world.fault(`${this.name} is killed`)
+    this.machine.kill()
+    this.beliefs = []
+    this.#told = 0
+    world.later(100, () => {
+      this.machine.revive()
+      void this.live()
+    })
+  }
+
+  async live(): Promise<void> {
+    const { machine } = this
+    const { life } = machine
+    const clock = machine.clock()
+    while (machine.life === life) {
+      await pauseOn(clock, 20)
+      try {
+        const lessor = await this.#connect()
+        if (machine.life !== life) return
+        const leases = new Leases(new Watched(this, this.#scene, lessor, life), { holder: this.name, clock })
+        await Promise.all([0, 1].map(() => this.#work(leases, life)))
+        return
+      } catch (error) {
+        if (!(error instanceof LeaseError)) throw error
+      }
+    }
+  }
+
+  #connect(): Promise<Lessor> {
+    const { network, host } = this.#scene
+    const clock = this.machine.clock()
+    if (this.#resp)
+      return RemoteLessor.open({ dials: [network.dial(this.machine, host)], key: OPERATOR, clock, patience: 5_000, connectWithin: 3_000 })
+    return HttpLessor.open('http://127.0.0.1:7420', { key: OPERATOR, clock, fetch: network.fetch(this.machine, host) })
+  }
+
+  async #work(leases: Leases, life: number): Promise<void> {
+    const { machine } = this
+    const { dice } = machine
+    const clock = machine.clock()
+    while (machine.life === life) {
+      try {
+        await pauseOn(clock, dice.between(5, 60))
+        const lease = await leases.acquire(dice.pick(NAMES), { ttl: dice.pick(TTLS), wait: dice.whole(50, QUIET) })
+        const belief = new Believed(this.name, lease, machine, false)
+        this.#scene.believes(this, belief)
+        const end = clock.now() + dice.between(5, dice.chance(0.2) ? 4_000 : 300)
+        while (lease.held && clock.now() < end) {
+          await pauseOn(clock, dice.between(5, 100))
+          this.#scene.believes(this, belief)
+        }
+        // Kept beside the work that follows, for a while. A lease without any reference is given back when it is collected, which differs from run to run.
+        if (dice.chance(0.9)) await lease.release()
+        else void pauseOn(clock, dice.between(500, 8_000)).then(() => lease.release().catch(() => {}))
+      } catch (error) {
+        if (!(error instanceof LeaseError)) throw error
+      }
+    }
+  }
+
+  /** `rollbacks` and `index` are as they were when it was asked. `decided`: by a record of the log, which came after all that stood there then. */
+  answered(rollbacks: number, index: number, decided: boolean): void {
+    // Of a question that was put before the log went back nobody can say who has answered it.
+    if (rollbacks !== this.#scene.rollbacks) return
+    this.#scene.met(this, this.#told)
+    if (decided) this.#told = index
+  }
+}
+
+/** The lessor of a client, under the eyes of the scene. */
+class Watched implements Lessor {
+  readonly #client: Client
+  readonly #scene: Rollback
+  readonly #inner: Lessor
+  readonly #life: number
+
+  constructor(client: Client, scene: Rollback, inner: Lessor, life: number) {
+    this.#client = client
+    this.#scene = scene
+    this.#inner = inner
+    this.#life = life
+  }
+
+  get profile(): Lessor['profile'] {
+    return this.#inner.profile
+  }
+
+  get signal(): AbortSignal {
+    return this.#inner.signal
+  }
+
+  async propose(...asked: Parameters<Lessor['propose']>): ReturnType<Lessor['propose']> {
+    // What is collected as garbage may still say farewell, when its process is long dead.
+    if (this.#client.machine.life !== this.#life) return new Promise(() => {})
+    const { rollbacks, index } = this.#scene
+    const outcome = await this.#inner.propose(...asked)
+    const decided = outcome.kind === 'granted' || outcome.kind === 'queued'
+    if (this.#client.machine.life === this.#life) this.#client.answered(rollbacks, index, decided)
+    return outcome
+  }
+
+  read: Lessor['read'] = (query, options) => this.#inner.read(query, options)
+
+  watch(...asked: Parameters<Lessor['watch']>): ReturnType<Lessor['watch']> {
+    return this.#inner.watch(...asked)
+  }
+
+  onRewound(tell: (why: LeaseError) => void): () => void {
+    return this.#inner.onRewound!(why => {
+      this.#client.rewound++
+      tell(why)
+    })
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#inner[Symbol.asyncDispose]() as Promise<void>
+  }
+}

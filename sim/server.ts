@@ -1,0 +1,57 @@
+/** A real server on a host's replica: its desk, its RESP and its HTTP, everything but the sockets. */
+import type { Clock } from '../src/clock.ts'
+import { LeaseError } from '../src/errors.ts'
+import type { Lessor } from '../src/lessor.ts'
+import type { Replica } from '../src/replica/replica.ts'
+import { Desk } from '../src/server/guarded-lessor.ts'
+import { Handler } from '../src/server/http/handler.ts'
+import { DEFAULT_LIMITS } from '../src/server/limits.ts'
+import type { DoorContext } from '../src/server/listener.ts'
+import { RespDoor } from '../src/server/resp/resp-listener.ts'
+import { type Host, HostLessor } from './participants.ts'
+
+const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
+
+export class Server {
+  readonly resp: RespDoor
+  readonly http: Handler
+  readonly replica: Replica
+  readonly #desk: Desk
+  readonly #closing: AbortController
+
+  private constructor(replica: Replica, desk: Desk, closing: AbortController, context: DoorContext) {
+    this.replica = replica
+    this.#desk = desk
+    this.#closing = closing
+    this.resp = new RespDoor(context)
+    this.http = new Handler(context)
+  }
+
+  /** `operator`: the secret that lets a client speak for the store itself. */
+  static open(host: Host, replica: Replica, operator: string): Promise<Server> {
+    return Server.on(new HostLessor(host, replica), replica, host.machine.clock(), operator)
+  }
+
+  static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string): Promise<Server> {
+    const desk = await Desk.open({ lessor, clock, operator })
+    const closing = new AbortController()
+    const context = {
+      ...{ desk, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
+      figures: () => ({}),
+      connections: () => 0,
+    }
+    return new Server(replica, desk, closing, context)
+  }
+
+  /** Fires when it begins to stop. */
+  get closing(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  /** As a graceful stop does: what is under way is answered, watches and waits end. */
+  async close(): Promise<void> {
+    this.#closing.abort(new LeaseError('UNAVAILABLE', 'this server is stopping'))
+    await this.resp.close()
+    await this.#desk[Symbol.asyncDispose]()
+  }
+}

@@ -1,0 +1,179 @@
+/** Judges queues by a model of their own: who goes first, whether what is free is given away, and whether a waiting cycle is one. */
+import type { Acquire, Command } from '../src/kernel/command.ts'
+import type { Event } from '../src/kernel/event.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import { rule } from '../src/kernel/policy.ts'
+import { FROZEN, findLease, type Lease, type Resource, type State } from '../src/kernel/state.ts'
+
+/** Before everyone who merely waits. */
+const FIRST = -1e15
+/** Before those, too. */
+const FORCED = -2e15
+const PRIORITY = 1e9
+
+export class Waiters {
+  readonly #violate: (invariant: string, message: string) => void
+  readonly #ranks = new Map<number, number>()
+  readonly #queued = new Set<number>()
+  /** What was asked for, by lease: all of it comes at once, or so many. */
+  readonly #asked = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
+
+  constructor(violate: (invariant: string, message: string) => void) {
+    this.#violate = violate
+  }
+
+  /** The log lost entries: what is left of it is told again. */
+  forget(): void {
+    this.#ranks.clear()
+    this.#queued.clear()
+    this.#asked.clear()
+  }
+
+  wasQueued(lease: number): boolean {
+    return this.#queued.has(lease)
+  }
+
+  /** Where a command puts whoever it makes; before anything is judged of it. */
+  follow(state: State, command: Command, outcome: Outcome): void {
+    if (command.kind === 'acquire' && (outcome.kind === 'granted' || outcome.kind === 'queued')) {
+      this.#ranks.set(outcome.lease, rankOf(state, command))
+      this.#asked.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
+      if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
+    }
+    if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#ranks.set(outcome.id, FIRST)
+    const asked = command.kind === 'widen' && outcome.kind === 'done' ? this.#asked.get(command.lease) : undefined
+    if (command.kind === 'widen' && asked !== undefined)
+      this.#asked.set(command.lease, { ...asked, resources: [...asked.resources, ...command.wants.map(({ resource }) => resource)] })
+  }
+
+  judge(state: State, command: Command, outcome: Outcome, events: readonly Event[]): void {
+    if (command.kind === 'acquire') this.#judgeCycle(state, command, outcome)
+    const granted = new Map<number, string[]>()
+    for (const { type, lease, resource } of events) {
+      if (resource === undefined) continue
+      if (type === 'queued') this.#judgeRank(state, lease)
+      if (type === 'granted') {
+        const all = granted.get(lease)
+        if (all === undefined) granted.set(lease, [resource])
+        else all.push(resource)
+      }
+      const there = state.resources.get(resource)
+      if (there === undefined) continue
+      this.judgeFree(state, there)
+      if (type === 'queued') this.#judgeOrder(there)
+      // An heir takes the giver's place, not one in the queue.
+      if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
+    }
+    for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
+  }
+
+  #judgeRank(state: State, id: number): void {
+    const rank = findLease(state, id)?.rare?.rank
+    const expected = this.#ranks.get(id)
+    if (rank !== undefined && expected !== undefined && rank !== expected)
+      this.#violate('S14', `${id} waits with rank ${rank}, and by its priority it should be ${expected}`)
+  }
+
+  /** By rank, then by age: also whoever came to this queue later than to another. */
+  #judgeOrder({ name, queue }: Resource): void {
+    for (let i = 1; i < queue.length; i++) {
+      const [before, after] = [queue[i - 1]!, queue[i]!]
+      const [first, second] = [before, after].map(({ id, rare }) => this.#ranks.get(id) ?? rare!.rank) as [number, number]
+      if (first > second || (first === second && before.id > after.id))
+        this.#violate('S14', `${before.id} stands before ${after.id} in the queue for ${name}, and has waited less`)
+    }
+  }
+
+  /** Nobody overtakes where the discipline is first come, first served. */
+  #judgeTurn(state: State, there: Resource, id: number): void {
+    const first = firstServable(state, there)
+    if (first === undefined || rule(state, there.name, 'queue') !== 'fifo') return
+    const rank = this.#ranks.get(id) ?? 0
+    const before = this.#ranks.get(first.id) ?? first.rare!.rank
+    if (before < rank || (before === rank && first.id < id))
+      this.#violate('S14', `${id} was granted ${there.name} before ${first.id}, which had waited longer`)
+  }
+
+  /** All that was asked for, or as many as were: never some of it. */
+  #judgeWhole(lease: number, resources: readonly string[]): void {
+    const asked = this.#asked.get(lease)
+    if (asked === undefined) return
+    const expected = asked.any === 0 ? asked.resources.length : asked.any
+    if (resources.length !== expected || resources.some(name => !asked.resources.includes(name)))
+      this.#violate('S10', `lease ${lease} was granted ${resources.join(', ')}, which is not the ${expected} it asked for`)
+  }
+
+  /** What is free and the first in line waits for it. */
+  judgeFree(state: State, there: Resource): void {
+    const first = firstServable(state, there)
+    if (first === undefined || state.quiet !== undefined) return
+    const { wants, any } = first.rare!
+    const free = wants.filter(want => {
+      const resource = state.resources.get(want.resource)
+      if (resource === undefined || resource.grants.length > 0 || want.units > rule(state, want.resource, 'capacity')) return false
+      return firstServable(state, resource) === first
+    })
+    if (free.length >= (any === 0 ? wants.length : any))
+      this.#violate('L1', `${free.map(({ resource }) => resource).join(', ')} is free and ${first.holder.name} waits for it`)
+  }
+
+  /** Whoever is refused for a cycle would have closed one, and whoever waits did not. */
+  #judgeCycle(state: State, command: Acquire, outcome: Outcome): void {
+    const { wait, steal, any, holding = [] } = command
+    if (wait !== true || steal !== undefined || any !== undefined || holding.length === 0) return
+    const refused = outcome.kind === 'refused' && outcome.code === 'DEADLOCK'
+    if (!refused && outcome.kind !== 'queued') return
+    const self = outcome.kind === 'queued' ? findLease(state, outcome.lease) : undefined
+    const closes = closesCycle(state, command, self)
+    if (refused && !closes) this.#violate('S10', `${command.holder} was refused for a waiting cycle that is none`)
+    if (!refused && closes) this.#violate('L1', `${command.holder} waits for what nobody in its cycle can ever let go of`)
+  }
+}
+
+/** The first in line for whom there is enough, were all of it free: nobody waits behind the others. By the rules of version 1 everyone did. */
+function firstServable(state: State, { name, queue }: Resource): Lease | undefined {
+  if (state.rules < 2) return queue[0]
+  return queue.find(({ rare }) => {
+    const { wants, any } = rare!
+    const there = wants.filter(({ resource, units }) => units <= rule(state, resource, 'capacity'))
+    return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
+  })
+}
+
+function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
+  if (steal !== undefined) return steal === 'force' ? FORCED : FIRST
+  const aging = Math.max(0, ...wants.map(({ resource }) => rule(state, resource, 'aging')))
+  return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
+}
+
+/** Looks at every waiter that stands between the asker and what the asker keeps. */
+function closesCycle(state: State, command: Acquire, self: Lease | undefined): boolean {
+  const kept = new Set(command.holding)
+  const rank = rankOf(state, command)
+  const seen = new Set<Lease>()
+  const pending: { readonly wants: Acquire['wants']; readonly before: (other: Lease) => boolean }[] = [
+    { wants: command.wants, before: other => other !== self && other.rare!.rank <= rank },
+  ]
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    for (const want of next.wants) {
+      const resource = state.resources.get(want.resource)
+      if (want.shared === true || resource === undefined) continue
+      const waiters: Lease[] = []
+      const [only, ...more] = resource.grants
+      const units = want.units ?? 1
+      if (only !== undefined && more.length === 0 && !only.shared && only.lease.status !== FROZEN)
+        if (only.units + units > rule(state, want.resource, 'capacity')) {
+          if (kept.has(only.lease.id)) return true
+          for (const other of state.leases.values()) if (other.rare?.holding.includes(only.lease.id) === true) waiters.push(other)
+        }
+      if (rule(state, want.resource, 'queue') === 'fifo') waiters.push(...resource.queue.filter(next.before))
+      for (const waiter of waiters) {
+        if (waiter === self || seen.has(waiter) || waiter.rare!.any !== 0) continue
+        seen.add(waiter)
+        const { wants, rank: its } = waiter.rare!
+        pending.push({ wants, before: other => other.rare!.rank < its || (other.rare!.rank === its && other.id < waiter.id) })
+      }
+    }
+  }
+  return false
+}

@@ -1,0 +1,248 @@
+/** How bad the wires are at the moment, and the two things that run over them: to the log, and to a server. */
+import { LeaseError } from '../src/errors.ts'
+import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../src/store.ts'
+import type { Machine, World } from './world.ts'
+
+export interface Weather {
+  /** Mean one-way delay, ms. */
+  delay: number
+  /** Share of messages lost on each way. */
+  loss: number
+  /** Share of appends that arrive a second time, later. */
+  doubled: number
+}
+
+const TIMEOUT = 400
+/** So long an engine keeps a reader that waits for more. */
+const PARKED = 250
+/** An append that takes longer than this delays what waits behind it. */
+const SMOOTH = 200
+/** Where an engine does not tell its readers of more, they look this often. */
+const POLL = 30
+
+/** Where a process can die in the middle of a call. */
+export type Moment = 'opening' | 'appending' | 'reading' | 'snapshot'
+
+export class Wire {
+  readonly world: World
+  readonly weather: Weather
+  /** Machines cut off: their messages go nowhere, in one direction or both. */
+  readonly deaf = new Set<Machine>()
+  readonly mute = new Set<Machine>()
+  /** Machines whose disk is full: nothing can be written, and that is certain. */
+  readonly full = new Set<Machine>()
+  /** Told of every call that a process begins: it may not live to see it end. */
+  begins: (machine: Machine, moment: Moment) => void = () => {}
+
+  constructor(world: World, weather: Weather) {
+    this.world = world
+    this.weather = weather
+  }
+
+  delay(): number {
+    const { dice } = this.world
+    const base = this.weather.delay * (0.2 + dice.unit())
+    return dice.chance(0.02) ? base * 20 : base
+  }
+
+  /** From a machine to somewhere else. Undefined: it gets lost. */
+  out(machine: Machine): number | undefined {
+    return this.mute.has(machine) || this.world.dice.chance(this.weather.loss) ? undefined : this.delay()
+  }
+
+  back(machine: Machine): number | undefined {
+    return this.deaf.has(machine) || this.world.dice.chance(this.weather.loss) ? undefined : this.delay()
+  }
+}
+
+/** The engine that carries the log, watched from outside: every entry is seen in order, as soon as it stands. */
+export class WatchedLog extends MemoryLog {
+  onAppend: (position: Position, bytes: Uint8Array, sentAt: number) => void = () => {}
+  sentAt = 0
+  /** Readers at the engine who wait for more. Nobody tells them that some of what they have is lost: whoever took over knows nothing of them. */
+  readonly parked = new Set<() => void>()
+
+  override append(bytes: Uint8Array, after: Position, epoch: number): Appended {
+    const appended = super.append(bytes, after, epoch)
+    if (appended.kind === 'appended' || appended.kind === 'behind') this.onAppend(appended.position, bytes, this.sentAt)
+    for (const wake of [...this.parked]) wake()
+    return appended
+  }
+}
+
+/** A store whose engine is at the other end of a wire. */
+export class WiredStore implements Store {
+  readonly profile: Profile
+  readonly #log: WatchedLog
+  readonly #wire: Wire
+  readonly #machine: Machine
+  readonly #inner: MemoryStore
+  readonly #ages: boolean
+  readonly #push: boolean
+  readonly #life: number
+  #epoch = -1
+  #closed = false
+
+  constructor(
+    log: WatchedLog,
+    wire: Wire,
+    machine: Machine,
+    { own, ages, push }: { readonly own?: { readonly name: string } | undefined; readonly ages: boolean; readonly push: boolean },
+  ) {
+    this.#log = log
+    this.#wire = wire
+    this.#machine = machine
+    this.#ages = ages
+    this.#push = push
+    this.#life = machine.life
+    this.#inner = new MemoryStore({ log, ...(own !== undefined && { own }) })
+    this.profile = { ...this.#inner.profile, store: 'simulated', ages, push }
+  }
+
+  /** There and back. A lost question was certainly not heard only if the caller can know that, which over a wire it never can. */
+  #call<T>(
+    moment: Moment,
+    what: () => T,
+    { wait, isNews = () => true }: { readonly wait?: AbortSignal | undefined; readonly isNews?: (answer: T) => boolean } = {},
+  ): Promise<T> {
+    const { world } = this.#wire
+    return new Promise((resolve, reject) => {
+      if (this.#closed) return reject(new LeaseError('UNAVAILABLE', 'the store is closed'))
+      this.#wire.begins(this.#machine, moment)
+      const there = this.#wire.out(this.#machine)
+      let over = false
+      const finish = (then: () => void) => {
+        if (over) return
+        over = true
+        cancel()
+        wait?.removeEventListener('abort', stop)
+        then()
+      }
+      const stop = () => finish(() => reject(wait?.reason))
+      const cancel = world.later(
+        TIMEOUT,
+        () => finish(() => reject(new LeaseError('UNKNOWN', 'no answer'))),
+        this.#machine,
+        true,
+        this.#life,
+      )
+      wait?.addEventListener('abort', stop, { once: true })
+      if (there === undefined) return
+      const reply = (answer: T) => {
+        const back = this.#wire.back(this.#machine)
+        if (back !== undefined) world.later(back, () => finish(() => resolve(answer)), this.#machine, false, this.#life)
+      }
+      world.later(there, () => {
+        const answer = what()
+        if (isNews(answer)) reply(answer)
+        else if (!over) this.#park(() => reply(what()))
+      })
+    })
+  }
+
+  /**
+   * At the engine, until there is more or the reader has waited long enough. Where it must look by itself, it looks a little later: what it
+   * would have asked in vain meanwhile is not played.
+   */
+  #park(then: () => void): void {
+    const { parked } = this.#log
+    const { world } = this.#wire
+    const wake = () => {
+      parked.delete(wake)
+      enough()
+      if (this.#push) then()
+      else world.later(world.dice.between(0, POLL), then)
+    }
+    const enough = world.later(PARKED, wake)
+    parked.add(wake)
+  }
+
+  async open(): Promise<Opened> {
+    // Ownership of a file is a lock of the machine: there at once, gone with the process.
+    this.#epoch = this.#log.admit(this.#inner)
+    return this.#call('opening', () => {
+      const { snapshot, head } = this.#log
+      return snapshot === undefined ? { head } : { snapshot: this.#aged(snapshot), head }
+    })
+  }
+
+  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const { world } = this.#wire
+    const machine = this.#machine
+    const began = world.now
+    try {
+      const appended = await this.#append(entry, after)
+      if (world.now - began > SMOOTH) machine.rough = world.now
+      return appended
+    } catch (error) {
+      machine.rough = world.now
+      throw error
+    }
+  }
+
+  async #append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const { world } = this.#wire
+    if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
+    this.#machine.troubled = true
+    if (this.#wire.full.has(this.#machine)) throw new LeaseError('UNAVAILABLE', 'the disk is full')
+    const sentAt = world.now
+    const put = () => {
+      this.#log.sentAt = sentAt
+      return this.#log.append(entry, after, this.#epoch)
+    }
+    if (world.dice.chance(this.#wire.weather.doubled)) {
+      world.fault('an entry arrives twice')
+      world.later(this.#wire.delay() * world.dice.whole(1, 40), put)
+    }
+    this.#machine.appending++
+    const appended = await this.#call('appending', put).finally(() => this.#machine.appending--)
+    this.#machine.troubled = false
+    return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(entry => this.#aged(entry)) } : appended
+  }
+
+  async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    const isNews = (read: Read) => wait === undefined || read.kind !== 'entries' || read.entries.length > 0
+    for (;;) {
+      wait?.throwIfAborted()
+      const read = await this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
+      if (read.kind === 'entries' && read.entries.length > 0)
+        return { kind: 'entries', entries: read.entries.map(entry => this.#aged(entry)) }
+      if (wait === undefined || read.kind !== 'entries') return read
+    }
+  }
+
+  async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    const chunks: Uint8Array[] = []
+    for await (const chunk of bytes) {
+      chunks.push(chunk.slice())
+      this.#wire.begins(this.#machine, 'snapshot')
+      await new Promise<void>(resolve => this.#wire.world.later(this.#wire.delay(), resolve, this.#machine, false, this.#life))
+    }
+    return this.#call('snapshot', () => {
+      if (at.index <= (this.#log.snapshot?.position.index ?? 0) || this.#log.find(at) !== undefined) return 'older'
+      this.#log.keep(at, chunks)
+      return 'kept'
+    })
+  }
+
+  async newest(): Promise<Snapshot | undefined> {
+    const snapshot = await this.#call('reading', () => this.#log.snapshot)
+    return snapshot === undefined ? undefined : this.#aged(snapshot)
+  }
+
+  #aged<T extends { readonly age: number }>(entry: T): T {
+    return this.#ages ? entry : { ...entry, age: 0 }
+  }
+
+  /** The process is gone: the machine lets go of its locks. */
+  abandon(): void {
+    this.#closed = true
+    void this.#inner[Symbol.asyncDispose]()
+    this.#log.dismiss(this.#inner)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.abandon()
+  }
+}

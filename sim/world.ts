@@ -1,0 +1,348 @@
+/**
+ * A world in which real code runs without real time: one queue of events, machines with clocks of their own, and a wire that delays, loses,
+ * doubles and reorders. Same seed, same world, to the byte.
+ */
+import { type Clock, turn } from '../src/clock.ts'
+
+/** Small, fast and the same everywhere. */
+export class Dice {
+  #a: number
+
+  constructor(seed: number) {
+    this.#a = seed >>> 0 || 0x9e3779b9
+    for (let i = 0; i < 8; i++) this.next()
+  }
+
+  /** 32 bits. */
+  next(): number {
+    this.#a = (this.#a + 0x6d2b79f5) >>> 0
+    let t = this.#a
+    t = Math.imul(t ^ (t >>> 15), t | 1)
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
+    return (t ^ (t >>> 14)) >>> 0
+  }
+
+  unit(): number {
+    return this.next() / 0x100000000
+  }
+
+  /** A whole number from `low` to `high`, both included. */
+  whole(low: number, high: number): number {
+    return low + (this.next() % (high - low + 1))
+  }
+
+  between(low: number, high: number): number {
+    return low + this.unit() * (high - low)
+  }
+
+  chance(p: number): boolean {
+    return this.unit() < p
+  }
+
+  pick<T>(items: readonly T[]): T {
+    return items[this.next() % items.length]!
+  }
+}
+
+interface Happening {
+  readonly at: number
+  readonly order: number
+  readonly machine: Machine | undefined
+  readonly life: number
+  readonly timer: boolean
+  /** Called off: it is passed over when its time comes. */
+  off: boolean
+  readonly run: () => void
+}
+
+/** So many events between two turns of the real loop, which is when a promise that nobody caught is reported. */
+const EVENTS_PER_TURN = 64
+
+/** Whatever promises could settle has settled. Only from within one: ticks come after all of them, and cost less than a turn of the loop. */
+function settled(): Promise<void> {
+  return new Promise(resolve => process.nextTick(resolve))
+}
+
+/** A fact that must never be: the first one ends the run. */
+export class Violation extends Error {
+  override readonly name = 'Violation'
+  readonly invariant: string
+
+  constructor(invariant: string, message: string) {
+    super(`${invariant}: ${message}`)
+    this.invariant = invariant
+  }
+}
+
+export class World {
+  readonly dice: Dice
+  /** True time, which nobody in the world can read. */
+  now = 0
+  events = 0
+  faults = 0
+  readonly machines: Machine[] = []
+  /** What happened, folded: two runs of one seed must agree in it. */
+  digest = 0x811c9dc5
+  readonly #heap: Happening[] = []
+  #order = 0
+  #violation: Violation | undefined
+  readonly #trace: ((line: string) => void) | undefined
+
+  constructor(seed: number, trace?: (line: string) => void) {
+    this.dice = new Dice(seed)
+    this.#trace = trace
+  }
+
+  machine(name: string, rate: number): Machine {
+    const machine = new Machine(this, name, rate)
+    this.machines.push(machine)
+    return machine
+  }
+
+  note(what: string): void {
+    this.#trace?.(`${this.now.toFixed(3)} ${what}`)
+    for (let i = 0; i < what.length; i++) this.digest = Math.imul(this.digest ^ what.charCodeAt(i), 0x01000193) >>> 0
+  }
+
+  fault(what: string): void {
+    this.faults++
+    this.note(`fault ${what}`)
+  }
+
+  violate(invariant: string, message: string): void {
+    this.#violation ??= new Violation(invariant, message)
+  }
+
+  /** Happens to a machine in its present life, and not at all if that is over by then; to nobody in particular when left out. */
+  later(ms: number, then: () => void, machine?: Machine, timer = false, life = machine?.life ?? 0): () => void {
+    const happening = { at: this.now + Math.max(0, ms), order: this.#order++, machine, life, timer, off: false, run: then }
+    this.#push(happening)
+    return () => {
+      happening.off = true
+    }
+  }
+
+  /** Runs until true time `end`. Throws the first violation. */
+  async run(end: number): Promise<void> {
+    await turn()
+    for (let next = this.#heap[0]; next !== undefined && next.at <= end; next = this.#heap[0]) {
+      this.#pop()
+      if (next.off) continue
+      this.now = Math.max(this.now, next.at)
+      const { machine } = next
+      if (machine !== undefined) {
+        if (!machine.alive || machine.life !== next.life) continue
+        if (machine.defer(next)) continue
+      }
+      this.events++
+      next.run()
+      await (this.events % EVENTS_PER_TURN === 0 ? turn() : settled())
+      if (this.#violation !== undefined) throw this.#violation
+    }
+    this.now = Math.max(this.now, end)
+    if (this.#violation !== undefined) throw this.#violation
+  }
+
+  #before(a: Happening, b: Happening): boolean {
+    return a.at < b.at || (a.at === b.at && a.order < b.order)
+  }
+
+  #push(happening: Happening): void {
+    const heap = this.#heap
+    let at = heap.push(happening) - 1
+    while (at > 0) {
+      const above = (at - 1) >> 1
+      if (!this.#before(happening, heap[above]!)) break
+      heap[at] = heap[above]!
+      at = above
+    }
+    heap[at] = happening
+  }
+
+  #pop(): void {
+    const heap = this.#heap
+    const last = heap.pop()!
+    if (heap.length === 0) return
+    let at = 0
+    for (;;) {
+      let below = at * 2 + 1
+      if (below >= heap.length) break
+      if (below + 1 < heap.length && this.#before(heap[below + 1]!, heap[below]!)) below++
+      if (!this.#before(heap[below]!, last)) break
+      heap[at] = heap[below]!
+      at = below
+    }
+    heap[at] = last
+  }
+}
+
+/** One process on one machine: it may stand still, sleep, die and come back as another. Its clock runs at its own rate. */
+export class Machine {
+  readonly name: string
+  readonly world: World
+  readonly dice: Dice
+  life = 0
+  alive = true
+  rate: number
+  #trueBase = 0
+  #nowBase: number
+  #upBase: number
+  wallOffset = 1_700_000_000_000
+  #stalledUntil = 0
+  #deferred: Happening[] = []
+  /** While it stood still, since when; undefined while it runs. */
+  stalledSince: number | undefined
+  lastStall = { from: -1, to: -1, appending: false }
+  /** Appends of this machine that are under way. */
+  appending = 0
+  /** The last append failed: it may be about to be sent again, and others wait behind it. */
+  troubled = false
+  /** When an append of this machine last failed or took long: what waits behind such a one is late for that reason. */
+  rough = -1
+  /** Told when the present life is over. Whatever waits for ever in a life that is over is still waited for by Node, which makes it dear. */
+  readonly mourners = new Set<() => void>()
+
+  constructor(world: World, name: string, rate: number) {
+    this.world = world
+    this.name = name
+    this.rate = rate
+    this.dice = new Dice(world.dice.next())
+    this.#nowBase = world.dice.whole(1_000, 1_000_000)
+    this.#upBase = this.#nowBase
+    this.#trueBase = world.now
+  }
+
+  monotonic(): number {
+    return this.#nowBase + (this.world.now - this.#trueBase) * this.rate
+  }
+
+  uptime(): number {
+    return this.#upBase + (this.world.now - this.#trueBase) * this.rate
+  }
+
+  setRate(rate: number): void {
+    this.#rebase()
+    this.rate = rate
+  }
+
+  #rebase(): void {
+    const [now, up] = [this.monotonic(), this.uptime()]
+    this.#trueBase = this.world.now
+    this.#nowBase = now
+    this.#upBase = up
+  }
+
+  /** The process stands still: SIGSTOP, a blocked loop, a slow disk. Timers or input first when it wakes: both happen. */
+  stall(ms: number): void {
+    if (!this.alive || this.stalledSince !== undefined) return
+    this.stalledSince = this.world.now
+    this.#stalledUntil = this.world.now + ms
+    const { life } = this
+    const timersFirst = this.dice.chance(0.7)
+    const appending = this.appending > 0 || this.troubled
+    this.world.later(ms, () => {
+      if (this.life !== life || this.stalledSince === undefined) return
+      this.lastStall = { from: this.stalledSince, to: this.world.now, appending }
+      this.stalledSince = undefined
+      const waiting = this.#deferred
+      this.#deferred = []
+      const first = waiting.filter(({ timer }) => timer === timersFirst)
+      const second = waiting.filter(({ timer }) => timer !== timersFirst)
+      for (const happening of [...first, ...second]) {
+        const { run, timer } = happening
+        const still = () => {
+          if (!happening.off) run()
+        }
+        this.world.later(0, still, this, timer)
+      }
+    })
+  }
+
+  /** The machine sleeps: its monotonic clock stands still, its uptime goes on, and so does the world. */
+  suspend(ms: number): void {
+    if (!this.alive || this.stalledSince !== undefined) return
+    this.stall(ms)
+    const { life } = this
+    const asleep = this.world.now
+    this.world.later(ms, () => {
+      if (this.life !== life) return
+      this.#rebase()
+      this.#nowBase -= (this.world.now - asleep) * this.rate
+    })
+  }
+
+  defer(happening: Happening): boolean {
+    if (this.stalledSince === undefined || this.world.now >= this.#stalledUntil) return false
+    this.#deferred.push(happening)
+    return true
+  }
+
+  /** Dies at once: what it had set up never happens. */
+  kill(): void {
+    this.alive = false
+    this.life++
+    this.#deferred = []
+    this.stalledSince = undefined
+    this.appending = 0
+    this.troubled = false
+    for (const tell of this.mourners) tell()
+    this.mourners.clear()
+  }
+
+  revive(): void {
+    this.alive = true
+    this.life++
+  }
+
+  /** A clock for code that runs in the present life. */
+  clock(): Clock {
+    return new MachineClock(this)
+  }
+}
+
+const SHORTEST = 0.1
+
+class MachineClock implements Clock {
+  readonly #machine: Machine
+  /** Code of a life that is over may still hold on to its clock; nothing that it asks for happens. */
+  readonly #life: number
+
+  constructor(machine: Machine) {
+    this.#machine = machine
+    this.#life = machine.life
+  }
+
+  now(): number {
+    return this.#machine.monotonic()
+  }
+
+  uptime(): number {
+    return this.#machine.uptime()
+  }
+
+  wall(): number {
+    return this.#machine.wallOffset + this.#machine.uptime()
+  }
+
+  boot(): string {
+    return this.#machine.name
+  }
+
+  /** A life that is over draws nothing: when its garbage is collected differs from run to run. */
+  random(): number {
+    return this.#machine.life === this.#life ? this.#machine.dice.unit() : 0.5
+  }
+
+  bits(): bigint {
+    return (BigInt(this.#machine.dice.next()) << 32n) | BigInt(this.#machine.dice.next())
+  }
+
+  after(ms: number, then: () => void): () => void {
+    // No timer fires in the instant it was set: what is less than the smallest step of a clock would never pass.
+    return this.#machine.world.later(Math.max(ms, SHORTEST) / this.#machine.rate, then, this.#machine, true, this.#life)
+  }
+
+  soon(then: () => void): void {
+    this.#machine.world.later(0, then, this.#machine, false, this.#life)
+  }
+}

@@ -1,0 +1,96 @@
+import type { Command } from 'commander'
+import { inWords } from '../../duration.ts'
+import { LeaseError } from '../../errors.ts'
+import type { GrantView, LeaseView, ResourceView } from '../../lessor.ts'
+import { common, type Visit, visit } from '../invocation.ts'
+import { mustName } from '../name.ts'
+import { clean, table } from '../output.ts'
+
+export function show(program: Command): void {
+  common(program.command('show'))
+    .summary('who holds a resource and who waits for it, or what a lease has')
+    .argument('<name>', 'a resource, or the number of a lease')
+    .action(async (name: string, _: unknown, self: Command) => {
+      mustName(name)
+      await visit(self, async here => {
+        const { revision, value } = await here.read({ kind: 'resource', resource: name })
+        const lease = /^\d{1,16}$/.test(name) && idle(value) ? (await here.read({ kind: 'lease', lease: Number(name) })).value : undefined
+        if (lease !== undefined) await showLease(here, lease, revision)
+        else if (/^\d{12,16}$/.test(name) && idle(value))
+          throw new LeaseError('NOT_FOUND', `there is neither a lease nor a resource ${name}: it has ended, or never was`)
+        else await showResource(here, value, revision)
+      })
+    })
+}
+
+function idle({ grants, queue }: ResourceView): boolean {
+  return grants.length === 0 && queue.length === 0
+}
+
+async function showResource({ out, clock }: Visit, view: ResourceView, revision: number): Promise<void> {
+  if (out.json) return out.data({ ...view, revision })
+  const { resource, capacity, grants, queue, fence } = view
+  const now = clock.wall()
+  const lines = [`${clean(resource)}: ${summary(view)}`]
+  if (capacity !== 1) lines.push(`capacity ${capacity}, ${taken(grants)} taken`)
+  if (fence > 0) lines.push(`highest token shown to fence: ${fence}`)
+  if (grants.length > 0)
+    lines.push(
+      '',
+      table(
+        ['HOLDER', 'TOKEN', 'LEASE', 'STATUS', 'UNITS', 'LEFT', 'HELD FOR'],
+        grants.map(grant => [
+          ...[grant.holder, grant.token, grant.lease, grant.status, unitsOf(grant)],
+          ...[inWords(grant.remaining), inWords(Math.max(0, now - grant.since))],
+        ]),
+        { bold: out.colour },
+      ),
+    )
+  if (queue.length > 0)
+    lines.push(
+      '',
+      table(
+        ['PLACE', 'WAITING', 'LEASE', 'UNITS', 'PRIORITY', 'FOR'],
+        queue.map(waiter => [
+          ...[waiter.position + 1, waiter.holder, waiter.lease, unitsOf(waiter), waiter.priority],
+          inWords(Math.max(0, now - waiter.since)),
+        ]),
+        { bold: out.colour },
+      ),
+    )
+  await out.text(lines.join('\n'))
+}
+
+export function summary({ grants, queue }: ResourceView): string {
+  const [first] = grants
+  const how = first === undefined ? 'free' : grants.every(({ status }) => status === 'frozen') ? 'frozen' : 'held'
+  return queue.length === 0 ? how : `${how}, ${queue.length} waiting`
+}
+
+export function unitsOf({ units, shared }: { readonly units: number; readonly shared: boolean }): string {
+  return shared ? 'shared' : String(units)
+}
+
+export function taken(grants: readonly GrantView[]): number {
+  return grants.reduce((sum, { units, shared }) => sum + (shared ? 0 : units), 0)
+}
+
+async function showLease({ out, clock }: Visit, lease: LeaseView, revision: number): Promise<void> {
+  if (out.json) return out.data({ ...lease, labels: Object.fromEntries(lease.labels), revision })
+  const age = inWords(Math.max(0, clock.wall() - lease.since))
+  const rows: [string, string][] = [
+    ['lease', String(lease.lease)],
+    ['holder', `${lease.holder} (incarnation ${lease.incarnation})`],
+    ['status', lease.status],
+    ['ttl', `${inWords(lease.ttl)}, ${inWords(lease.remaining)} left`],
+    ['since', `${age} ago`],
+    ...lease.grants.map((grant): [string, string] => ['holds', `${grant.resource}, token ${grant.token}, units ${unitsOf(grant)}`]),
+    ...lease.wants.map((want): [string, string] => ['waits for', `${want.resource}, ${want.position} before it, units ${unitsOf(want)}`]),
+    ...lease.entries.map(({ key, value }): [string, string] => ['entry', `${key} = ${value}`]),
+    ...lease.labels.map(([name, value]): [string, string] => ['label', `${name} = ${value}`]),
+    ...(lease.parent === 0 ? [] : [['parent', String(lease.parent)] as [string, string]]),
+    ...(lease.children.length === 0 ? [] : [['children', lease.children.join(', ')] as [string, string]]),
+    ...(lease.recalled ? [['recalled', 'someone waits and asked for it'] as [string, string]] : []),
+  ]
+  await out.text(rows.map(([what, value]) => `${what.padEnd(10)} ${clean(value)}`).join('\n'))
+}

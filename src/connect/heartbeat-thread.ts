@@ -1,0 +1,60 @@
+import { Worker } from 'node:worker_threads'
+import { systemClock } from '../clock.ts'
+import { milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import { Pacemaker, Pulse } from '../holder/worker-heartbeat.ts'
+import { type LeasesOptions, marginOf } from '../leases.ts'
+
+export interface ThreadData {
+  readonly url: string
+  readonly apiKey: string | undefined
+  readonly pulse: SharedArrayBuffer
+  readonly margin: number
+  readonly maxStall: number
+}
+
+/** A pacemaker whose thread has opened `url` and is ready. */
+export async function startPacemaker(url: string, options: LeasesOptions & { readonly apiKey?: string }): Promise<Pacemaker> {
+  const { clock = systemClock, apiKey } = options
+  if (/^memory:/i.test(url))
+    throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot keep leases in ${url}: the memory of one thread is not another's`)
+  if (clock !== systemClock) throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' goes by the machine's own clock, not by another")
+  const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
+  const pulse = new Pulse()
+  const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: marginOf(options), maxStall }
+  const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
+  // Not `once`: that rejects with an error as well, and a rejection nobody waits for would end the process that is to go on without the thread.
+  let failure: Error | undefined
+  worker.on('error', error => (failure = error))
+  const ended = new Promise<Error>(resolve =>
+    worker.once('exit', code => resolve(failure ?? new Error(`it ended by itself with code ${code}`))),
+  )
+  const ready = new Promise<undefined>(resolve => worker.once('message', () => resolve(undefined)))
+  const cause = await Promise.race([ready, ended])
+  if (cause !== undefined)
+    throw new LeaseError('UNAVAILABLE', `the thread for the heartbeat could not open ${url}: ${cause.message}`, { cause })
+  let closing = false
+  worker.unref()
+  void ended.then(({ message }) => {
+    if (!closing) process.emitWarning(`the thread for the heartbeat failed; only this loop renews now: ${message}`, 'LeaseholdWarning')
+  })
+  return new Pacemaker(
+    clock,
+    {
+      post: message => worker.postMessage(message),
+      async [Symbol.asyncDispose]() {
+        closing = true
+        worker.ref()
+        worker.postMessage('close')
+        await ended
+      },
+    },
+    pulse,
+    maxStall,
+  )
+}
+
+/** From sources, as in tests, the thread runs what was built. */
+function workerFile(): URL {
+  return new URL(import.meta.url.endsWith('.ts') ? '../../dist/connect/heartbeat-worker.js' : './heartbeat-worker.js', import.meta.url)
+}

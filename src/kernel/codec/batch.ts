@@ -1,0 +1,216 @@
+/**
+ * Batches: what an entry of the log carries. Every command that piled up while the last append was under way, who proposes it, and how far
+ * its proposer had come.
+ *
+ * An entry is resent byte for byte when its answer was lost, so it may stand in the log twice: it is applied once. Whoever comes more than
+ * WINDOW entries late is void, which is why a proposer that was silent for WINDOW entries can be forgotten. (Every command-line call is a
+ * proposer: otherwise the memory of them would grow for ever, or a delayed copy would apply twice.)
+ */
+import { apply } from '../apply.ts'
+import type { Command, Proposal } from '../command.ts'
+import { copyOf } from '../copy.ts'
+import type { Effects } from '../effects.ts'
+import { EVENT_TYPES } from '../event.ts'
+import type { Outcome } from '../outcome.ts'
+import { invalid, refuse } from '../rule/refuse.ts'
+import { foundAt, RULES, type State } from '../state.ts'
+import { FromTheFuture, Reader, Writer } from './bytes.ts'
+import { readProposal, writeProposal } from './encode.ts'
+
+export const WINDOW = 8_192
+
+const MAGIC = 0x4c
+/** The record may found a log: it names the rules that the log then begins with. */
+const FOUNDING = 2
+/** Any other record. A log that begins with one has rules of version 1, the only ones there were. */
+const FOLLOWING = 1
+
+export interface Header {
+  /** A number that no two proposers share. */
+  readonly proposer: number
+  /** 1, 2, 3, … for each entry of this proposer. */
+  readonly seq: number
+  /** What the proposer had applied when it made this entry, and the trail it had then: replicas that differ are found out. */
+  readonly applied: number
+  readonly trail: readonly [number, number]
+  readonly wall: number
+  /** The rules that the log begins with, should this be its first record. */
+  readonly rules: number
+}
+
+export interface Batch extends Header {
+  readonly proposals: readonly Proposal[]
+}
+
+/** A batch without its founding rules, which default to RULES. Tests set `rules` to write a log as older builds did. */
+type Unfounded<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 'rules'>>
+
+/** Encodes proposals as they come, so that nothing is left to do when the log is ready for the next entry. */
+export class BatchWriter {
+  #body = new Writer(4_096)
+  #proposals: Proposal[] = []
+
+  get size(): number {
+    return this.#proposals.length
+  }
+
+  get bytes(): number {
+    return this.#body.length
+  }
+
+  /** Throws RangeError when it cannot be written, see form.ts; then nothing of it was. */
+  add(proposal: Proposal): void {
+    const start = this.#body.length
+    try {
+      writeProposal(this.#body, proposal)
+    } catch (error) {
+      this.#body.length = start
+      throw error
+    }
+    this.#proposals.push(proposal)
+  }
+
+  /** The entry, and the batch that decoding it would give; the writer is empty again. */
+  take({ rules: founding = RULES, ...header }: Unfounded<Header>): { readonly bytes: Uint8Array; readonly batch: Batch } {
+    const to = new Writer(this.#body.length + 64)
+    to.byte(MAGIC)
+    // Older builds read FOLLOWING only: no more records than necessary may be FOUNDING.
+    const rules = header.applied === 0 ? founding : 1
+    to.byte(rules > 1 ? FOUNDING : FOLLOWING)
+    if (rules > 1) to.uint(rules)
+    to.uint(header.proposer)
+    to.uint(header.seq)
+    to.uint(header.applied)
+    to.uint32(header.trail[0])
+    to.uint32(header.trail[1])
+    to.uint(header.wall)
+    to.uint(this.#proposals.length)
+    to.raw(this.#body.view())
+    const batch = { ...header, rules, proposals: this.#proposals }
+    this.#body = new Writer(Math.min(Math.max(4_096, this.#body.length), 1 << 20))
+    this.#proposals = []
+    return { bytes: to.sealed(), batch }
+  }
+}
+
+export function encodeBatch({ proposals, ...header }: Unfounded<Batch>): Uint8Array {
+  const writer = new BatchWriter()
+  for (const proposal of proposals) writer.add(proposal)
+  return writer.take(header).bytes
+}
+
+/** Throws Damaged or FromTheFuture. */
+export function decodeBatch(bytes: Uint8Array): Batch {
+  if (bytes[0] === MAGIC && bytes[1]! > FOUNDING) throw new FromTheFuture(`an entry of format ${bytes[1]}`)
+  const from = Reader.unseal(bytes)
+  const magic = from.byte()
+  const format = from.byte()
+  if (magic !== MAGIC || (format !== FOLLOWING && format !== FOUNDING)) throw new FromTheFuture('an entry of a format not known here')
+  const rules = format === FOUNDING ? from.uint() : 1
+  if (rules > RULES) throw new FromTheFuture(`rules of version ${rules}`)
+  const header = {
+    rules,
+    proposer: from.uint(),
+    seq: from.uint(),
+    applied: from.uint(),
+    trail: [from.uint32(), from.uint32()] as const,
+    wall: from.uint(),
+  }
+  const proposals = from.list(() => readProposal(from))
+  from.finish()
+  return { ...header, proposals }
+}
+
+export type Applied =
+  | { readonly kind: 'applied'; readonly outcomes: readonly Outcome[] }
+  | { readonly kind: 'again' }
+  | { readonly kind: 'void' }
+
+/** Applies the entry at `index`, which must be the next one. `each` is called after every command with what it did. */
+export function applyBatch(state: State, index: number, batch: Batch, effects: Effects, each?: (outcome: Outcome) => void): Applied {
+  if (index !== state.index + 1) throw new Error(`entry ${index} cannot follow ${state.index}`)
+  if (index === 1) foundAt(state, batch.wall, batch.rules)
+  state.index = index
+  forget(state)
+  const known = state.proposers.get(batch.proposer)
+  if (known !== undefined && batch.seq <= known.seq) return { kind: 'again' }
+  if (index - batch.applied > WINDOW || batch.applied >= index) {
+    fold(state, 0, index)
+    return { kind: 'void' }
+  }
+  // Last in line again: the one that was silent longest is the first to be forgotten.
+  state.proposers.delete(batch.proposer)
+  state.proposers.set(batch.proposer, { seq: batch.seq, index })
+  if (batch.wall > state.wall) state.wall = batch.wall
+  const outcomes: Outcome[] = []
+  for (const proposal of batch.proposals) {
+    const before = effects.events.length
+    const outcome = proposal.op === undefined ? apply(state, proposal, effects) : applyOnce(state, proposal, effects)
+    for (let i = before; i < effects.events.length; i++) {
+      const event = effects.events[i]!
+      fold(state, EVENT_TYPES.indexOf(event.type), event.lease)
+      if (event.token !== undefined) fold(state, 0, event.token)
+    }
+    fold(state, initials(outcome.kind === 'refused' ? outcome.code : outcome.kind), outcome.revision)
+    outcomes.push(outcome)
+    each?.(outcome)
+  }
+  fold(state, index, state.nextLease + state.nextToken)
+  return { kind: 'applied', outcomes }
+}
+
+function forget(state: State): void {
+  for (const [proposer, { index }] of state.proposers) {
+    if (state.index - index <= WINDOW) return
+    state.proposers.delete(proposer)
+  }
+}
+
+/** Two streams of 32 bits: cheap, and enough to find out replicas that decided differently. */
+function fold(state: State, a: number, b: number): void {
+  const low = b | 0 // the lowest 32 bits, whatever its size
+  state.trailA = Math.imul(state.trailA ^ a ^ low, 0x01000193) >>> 0
+  state.trailB = (Math.imul(state.trailB ^ low, 0x85ebca6b) + state.trailA) >>> 0
+}
+
+/** Two letters tell all outcomes and codes apart. */
+function initials(word: string): number {
+  return word.charCodeAt(0) * 256 + word.charCodeAt(1)
+}
+
+/** One effect and one answer, however often it is asked, scoped to the key that asks. */
+function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome {
+  const { command, op, key = 0 } = proposal
+  const { session, seq, acked, asked = 0 } = op!
+  const known = answered(state, proposal)
+  if (known !== undefined) return known
+  const before = state.answers.session(key, session)
+  if (before !== undefined && seq <= before.seq)
+    return refuse(state, 'STALE', `operation ${seq} of ${session} was answered long ago; its answer is not kept any more`, { session, seq })
+  const outcome = apply(state, proposal, effects)
+  // Asked again where the leases have gone, it is decided there.
+  if (state.moved !== undefined && outcome.kind === 'refused') return outcome
+  // Renewing twice is renewing: there is nothing to remember.
+  // A copy: the outcome itself goes to the caller, which may change it.
+  if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome))
+    state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked }, state.rules)
+  return outcome
+}
+
+/**
+ * A key never changes, so what it alone forbids it forbids whenever it is asked again: nothing is to be remembered of that. Refusals that
+ * depend on what they met are not of this kind; nor are those of a deletion, which do not say on what they depend.
+ */
+function isForbiddenForGood({ kind }: Command, outcome: Outcome): boolean {
+  return outcome.kind === 'refused' && outcome.code === 'FORBIDDEN' && outcome.facts.lease === undefined && kind !== 'delete'
+}
+
+/** What a repeated operation was answered, if it was. */
+export function answered(state: State, { op, key = 0 }: Proposal): Outcome | undefined {
+  if (op === undefined) return undefined
+  const { session, seq, asked = 0 } = op
+  const answer = state.answers.session(key, session)?.answer(seq)
+  if (answer !== undefined && answer.asked !== asked)
+    return invalid(state, 'this op was used for something else: an operation needs an op of its own, and only a repetition the same')
+  return copyOf(answer?.outcome)
+}

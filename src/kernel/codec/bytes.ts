@@ -1,0 +1,257 @@
+/** Bytes as logs and snapshots keep them: integers in as few bytes as they need, texts as UTF-8, and a checksum at the end of it all. */
+
+import { utf8Length } from '../name.ts'
+
+/** The bytes are not what was written: cut off, flipped, or never ours. */
+export class Damaged extends Error {
+  override readonly name = 'Damaged'
+}
+
+/** The bytes are sound, but this code is older than what wrote them. */
+export class FromTheFuture extends Error {
+  override readonly name = 'FromTheFuture'
+}
+
+const encoder = new TextEncoder()
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+/** 32 bits over a range of bytes. Finds accidents, not attackers. */
+export function checksum(bytes: Uint8Array, start: number, end: number): number {
+  let hash = 0x811c9dc5
+  for (let i = start; i < end; i++) {
+    hash = Math.imul(hash ^ bytes[i]!, 0x01000193)
+    hash ^= hash >>> 15
+  }
+  return hash >>> 0
+}
+
+export class Writer {
+  #bytes: Uint8Array
+  length = 0
+
+  constructor(size = 1_024) {
+    this.#bytes = new Uint8Array(size)
+  }
+
+  #room(more: number): void {
+    if (this.length + more <= this.#bytes.length) return
+    const grown = new Uint8Array(Math.max(this.#bytes.length * 2, this.length + more))
+    grown.set(this.#bytes.subarray(0, this.length))
+    this.#bytes = grown
+  }
+
+  byte(value: number): void {
+    this.#room(1)
+    this.#bytes[this.length++] = value
+  }
+
+  /** A whole number from 0 to 2^53 - 1. Anything else would be read back as another number, by everyone but its writer. */
+  uint(value: number): void {
+    if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`${value} cannot be written as a whole number`)
+    this.#room(8)
+    let rest = value
+    if (rest > 0x7fffffff) {
+      // Ids and tokens have fifteen digits: their lower 28 bits apart are a small integer, which divides several times faster.
+      const high = Math.floor(rest / 0x10000000)
+      const low = rest - high * 0x10000000
+      for (let shift = 0; shift < 28; shift += 7) this.#bytes[this.length++] = ((low >>> shift) & 127) | 128
+      rest = high
+    }
+    while (rest > 127) {
+      this.#bytes[this.length++] = (rest & 127) | 128
+      rest >>>= 7
+    }
+    this.#bytes[this.length++] = rest
+  }
+
+  /** A safe integer: the sign and the six lowest bits first, since twice a safe integer need not be one. */
+  int(value: number): void {
+    const size = Math.abs(value)
+    const head = (size % 64) * 2 + (value < 0 ? 1 : 0)
+    if (size < 64) return this.byte(head)
+    this.byte(head | 128)
+    this.uint(Math.floor(size / 64))
+  }
+
+  uint32(value: number): void {
+    this.#room(4)
+    for (let shift = 0; shift < 32; shift += 8) this.#bytes[this.length++] = (value >>> shift) & 255
+  }
+
+  bool(value: boolean): void {
+    this.byte(value ? 1 : 0)
+  }
+
+  text(value: string): void {
+    const { length } = value
+    this.#room(length * 3 + 8)
+    // Most names are short and plain; for those the length is known and no encoder is needed.
+    if (length < 128) {
+      const start = this.length
+      this.#bytes[start] = length
+      let i = 0
+      for (; i < length; i++) {
+        const code = value.charCodeAt(i)
+        if (code > 127) break
+        this.#bytes[start + 1 + i] = code
+      }
+      if (i === length) {
+        this.length = start + 1 + length
+        return
+      }
+    }
+    if (utf8Length(value) === Number.POSITIVE_INFINITY) throw new RangeError('half of a surrogate pair cannot be written')
+    const encoded = encoder.encode(value)
+    this.uint(encoded.length)
+    this.raw(encoded)
+  }
+
+  raw(bytes: Uint8Array): void {
+    this.#room(bytes.length)
+    this.#bytes.set(bytes, this.length)
+    this.length += bytes.length
+  }
+
+  list<T>(items: readonly T[], write: (item: T) => void): void {
+    this.uint(items.length)
+    for (const item of items) write(item)
+  }
+
+  /** Everything so far, without a copy: good until the next write. */
+  view(): Uint8Array {
+    return this.#bytes.subarray(0, this.length)
+  }
+
+  /** A copy of its own, with the checksum of all that came before at its end. */
+  sealed(): Uint8Array {
+    this.uint32(checksum(this.#bytes, 0, this.length))
+    return this.#bytes.slice(0, this.length)
+  }
+}
+
+/** Most names are short and plain; for those a decoder costs more than they do. Undefined when it is not plain. */
+function plainText(bytes: Uint8Array, start: number, end: number): string | undefined {
+  for (let i = start; i < end; i++) if (bytes[i]! > 127) return undefined
+  let text = ''
+  let i = start
+  // Eight at a time: each `+=` of a longer text makes an object of its own, to be joined later.
+  for (; i + 8 <= end; i += 8)
+    text += String.fromCharCode(
+      bytes[i]!,
+      bytes[i + 1]!,
+      bytes[i + 2]!,
+      bytes[i + 3]!,
+      bytes[i + 4]!,
+      bytes[i + 5]!,
+      bytes[i + 6]!,
+      bytes[i + 7]!,
+    )
+  for (; i < end; i++) text += String.fromCharCode(bytes[i]!)
+  return text
+}
+
+export class Reader {
+  readonly #bytes: Uint8Array
+  readonly #end: number
+  #at: number
+
+  constructor(bytes: Uint8Array, start = 0, end = bytes.length) {
+    this.#bytes = bytes
+    this.#at = start
+    this.#end = end
+  }
+
+  /** Reads what `sealed` wrote: checks the sum and leaves it out. */
+  static unseal(bytes: Uint8Array): Reader {
+    if (bytes.length < 4) throw new Damaged(`only ${bytes.length} bytes are left of it`)
+    const end = bytes.length - 4
+    const kept = new Reader(bytes, end).uint32()
+    if (kept !== checksum(bytes, 0, end)) throw new Damaged('its checksum does not match')
+    return new Reader(bytes, 0, end)
+  }
+
+  byte(): number {
+    if (this.#at >= this.#end) throw new Damaged('it ends too soon')
+    return this.#bytes[this.#at++]!
+  }
+
+  uint(): number {
+    const first = this.byte()
+    if (first < 128) return first
+    let value = first & 127
+    let scale = 128
+    for (;;) {
+      const byte = this.byte()
+      value += (byte & 127) * scale
+      if (byte < 128) break
+      scale *= 128
+      if (scale > 2 ** 49) throw new Damaged('a number is too long')
+    }
+    if (value > Number.MAX_SAFE_INTEGER) throw new Damaged('a number is too large')
+    return value
+  }
+
+  int(): number {
+    const head = this.byte()
+    const size = ((head & 127) >> 1) + (head < 128 ? 0 : this.uint() * 64)
+    if (size > Number.MAX_SAFE_INTEGER) throw new Damaged('a number is too large')
+    return (head & 1) === 0 ? size : 0 - size
+  }
+
+  uint32(): number {
+    return (this.byte() | (this.byte() << 8) | (this.byte() << 16) | (this.byte() << 24)) >>> 0
+  }
+
+  bool(): boolean {
+    const byte = this.byte()
+    if (byte > 1) throw new Damaged('neither yes nor no')
+    return byte === 1
+  }
+
+  text(): string {
+    const length = this.uint()
+    const start = this.#at
+    if (length > this.#end - start) throw new Damaged('a text ends too soon')
+    this.#at += length
+    if (length < 64) {
+      const plain = plainText(this.#bytes, start, this.#at)
+      if (plain !== undefined) return plain
+    }
+    try {
+      return decoder.decode(this.#bytes.subarray(start, this.#at))
+    } catch (cause) {
+      throw new Damaged('a text is not UTF-8', { cause })
+    }
+  }
+
+  /** So many bytes, in a copy of their own. */
+  raw(length: number): Uint8Array {
+    if (length > this.#end - this.#at) throw new Damaged('it ends too soon')
+    this.#at += length
+    return new Uint8Array(this.#bytes.subarray(this.#at - length, this.#at))
+  }
+
+  /** Bytes that have not been read. */
+  get left(): number {
+    return this.#end - this.#at
+  }
+
+  list<T>(read: () => T, most = Number.POSITIVE_INFINITY): T[] {
+    const length = this.uint()
+    // Every item takes at least a byte: a length beyond that is damage, and must not reserve memory.
+    if (length > this.#end - this.#at) throw new Damaged('a list ends too soon')
+    if (length > most) throw new Damaged('a list is too long')
+    const items: T[] = []
+    for (let i = 0; i < length; i++) items.push(read())
+    return items
+  }
+
+  get ended(): boolean {
+    return this.#at === this.#end
+  }
+
+  /** Nothing may follow. */
+  finish(): void {
+    if (!this.ended) throw new Damaged(`${this.#end - this.#at} bytes too many`)
+  }
+}

@@ -1,0 +1,219 @@
+/** One lease in a snapshot, with its grants, wants and timers, and as many of its entries as go with it. */
+
+import { entryBytes } from '../rule/end.ts'
+import { joinQueues } from '../rule/queue.ts'
+import { countEntry } from '../rule/service.ts'
+import {
+  type Attached,
+  addEntry,
+  FROZEN,
+  findLease,
+  type Lease,
+  NO_GRANTS,
+  rareOf,
+  resourceOf,
+  SLOTS,
+  type State,
+  type Status,
+  SUSPECT,
+  TERM,
+  WAITING,
+  withGrant,
+} from '../state.ts'
+import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { readTimer, writeTimer } from './saved-table.ts'
+
+/** Characters of entries that go with their lease; the others follow by themselves. */
+export const INLINE = 64 * 1_024
+const NONE: readonly never[] = []
+
+/** An entry of a lease whose other entries have been written with it. With revision 0: one that it will bring when it is granted. */
+export interface SavedEntry extends Omit<Attached, 'lease'> {
+  readonly lease: number
+}
+
+export function writeEntry(to: Writer, { lease, key, value, revision, generation }: SavedEntry): void {
+  to.uint(lease)
+  to.text(key)
+  to.text(value)
+  to.uint(revision)
+  to.uint(generation)
+}
+
+/** How many of a lease's entries go with it: all, if they are at most `whole` characters. */
+function fittingOf(state: State, keys: readonly string[], whole: number): number {
+  let characters = 0
+  let fitting = 0
+  for (const [i, key] of keys.entries()) {
+    characters += key.length + state.entries.get(key)!.value.length
+    if (characters <= INLINE) fitting = i + 1
+    if (characters > whole) return fitting
+  }
+  return keys.length
+}
+
+/** Those of its entries that did not go with it are returned. */
+export function writeLease(to: Writer, state: State, lease: Lease, whole: number): readonly SavedEntry[] {
+  const { rare } = lease
+  to.uint(lease.id)
+  to.text(lease.holder.name)
+  to.uint(lease.holder.incarnation)
+  to.uint(lease.key)
+  to.uint(lease.ttl)
+  to.byte(lease.status | (lease.confirmed ? 4 : 0) | (rare === undefined ? 0 : 8))
+  for (const n of [lease.term, lease.epoch, lease.run, lease.aged, lease.since]) to.uint(n)
+  to.list(lease.grants, grant => {
+    to.text(grant.resource.name)
+    to.uint(grant.units)
+    to.bool(grant.shared)
+    to.uint(grant.token)
+  })
+  if (rare === undefined) return NONE
+  to.list(rare.wants, want => {
+    to.text(want.resource)
+    to.uint(want.units)
+    to.bool(want.shared)
+  })
+  to.uint(rare.any)
+  to.int(rare.rank)
+  to.int(rare.priority)
+  to.list(rare.holding, id => to.uint(id))
+  to.uint(rare.parent?.id ?? 0)
+  to.bool(rare.handed)
+  to.bool(rare.open)
+  const keys = [...(rare.entries ?? NONE)]
+  const fitting = fittingOf(state, keys, whole)
+  to.list(keys.slice(0, fitting), key => {
+    const entry = state.entries.get(key)!
+    to.text(key)
+    to.text(entry.value)
+    to.uint(entry.revision)
+    to.uint(entry.generation)
+  })
+  to.list(rare.labels, ([name, value]) => {
+    to.text(name)
+    to.text(value)
+  })
+  to.uint(rare.grace)
+  to.uint(rare.maxLife)
+  to.bool(rare.recalled)
+  to.text(rare.cause)
+  to.text(rare.by)
+  to.uint(rare.started)
+  to.uint(rare.slowed)
+  to.bool(rare.timers !== undefined)
+  for (const timer of rare.timers?.slice(1) ?? []) writeTimer(to, timer)
+  if (fitting === keys.length && rare.pending.length === 0) return NONE
+  return [
+    ...keys.slice(fitting).map(key => {
+      const { value, revision, generation } = state.entries.get(key)!
+      return { lease: lease.id, key, value, revision, generation }
+    }),
+    ...rare.pending.map(({ key, value, generation = 0 }) => ({ lease: lease.id, key, value, revision: 0, generation })),
+  ]
+}
+
+/** What needs the other leases and the resources to be put in its place. */
+interface LeaseRest {
+  readonly grants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly token: number }[]
+  readonly parent: number
+  readonly entries: readonly Omit<Attached, 'lease'>[]
+}
+
+export interface SavedLease {
+  readonly lease: Lease
+  readonly holder: string
+  readonly incarnation: number
+  readonly rest: LeaseRest
+}
+
+export function readLease(from: Reader): SavedLease {
+  const id = from.uint()
+  const holder = from.text()
+  const incarnation = from.uint()
+  const key = from.uint()
+  const ttl = from.uint()
+  const flags = from.byte()
+  if (flags > 15) throw new FromTheFuture('a lease with fields not known here')
+  const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
+  // The same order as in `openLease`: leases that were loaded and leases that were opened are one shape.
+  const lease: Lease = {
+    alarm: undefined,
+    status: (flags & 3) as Status,
+    confirmed: (flags & 4) !== 0,
+    run,
+    aged,
+    ttl,
+    key,
+    epoch,
+    term,
+    id,
+    holder: { name: holder, incarnation, leases: 0 },
+    grants: NO_GRANTS,
+    since,
+    rare: undefined,
+  }
+  const grants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool(), token: from.uint() }))
+  if ((flags & 8) === 0) return { lease, holder, incarnation, rest: { grants, parent: 0, entries: [] } }
+  const rare = rareOf(lease)
+  rare.wants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool() }))
+  rare.any = from.uint()
+  rare.rank = from.int()
+  rare.priority = from.int()
+  rare.holding = from.list(() => from.uint())
+  const parent = from.uint()
+  rare.handed = from.bool()
+  rare.open = from.bool()
+  const entries = from.list(() => ({ key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }))
+  rare.labels = from.list(() => [from.text(), from.text()] as const)
+  rare.grace = from.uint()
+  rare.maxLife = from.uint()
+  rare.recalled = from.bool()
+  rare.cause = from.text()
+  rare.by = from.text()
+  rare.started = from.uint()
+  rare.slowed = from.uint()
+  if (from.bool()) rare.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
+  return { lease, holder, incarnation, rest: { grants, parent, entries } }
+}
+
+export function link(state: State, lease: Lease, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
+  for (const { resource: name, units, shared, token } of grants) {
+    const resource = resourceOf(state, name)
+    const grant = { lease, resource, units, shared, token }
+    lease.grants = withGrant(lease.grants, grant)
+    resource.grants = withGrant(resource.grants, grant)
+    if (shared) resource.sharers++
+    else resource.used += units
+  }
+  if (lease.status === WAITING && lease.rare === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
+  if (more.some(isPending))
+    rareOf(lease).pending = more
+      .filter(isPending)
+      .map(({ key, value, generation }) => ({ key, value, ...(generation > 0 && { generation }) }))
+  if (lease.status === WAITING) joinQueues(state, lease)
+  else if (lease.status === SUSPECT) state.counts.suspect++
+  else if (lease.status === FROZEN) state.counts.frozen++
+  for (const list of [entries, more])
+    for (const rest of list) {
+      if (isPending(rest)) continue
+      const rare = rareOf(lease)
+      rare.entries ??= new Set()
+      rare.entries.add(rest.key)
+      rare.bytes += entryBytes(rest)
+      const entry = { ...rest, lease }
+      addEntry(state, entry)
+      countEntry(state, entry, 1)
+    }
+  if (parent === 0) return
+  const above = findLease(state, parent)
+  if (above === undefined) throw new Damaged(`lease ${lease.id} hangs on ${parent}, which is not there`)
+  rareOf(lease).parent = above
+  const rare = rareOf(above)
+  rare.children ??= new Set()
+  rare.children.add(lease)
+}
+
+function isPending({ revision }: { readonly revision: number }): boolean {
+  return revision === 0
+}

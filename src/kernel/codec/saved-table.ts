@@ -1,0 +1,132 @@
+/** The tables of a state that may be long, in a snapshot: item by item, so that they can be cut anywhere. */
+
+import { VERBS } from '../command.ts'
+import { nameFence, type State, type Timer } from '../state.ts'
+import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { readRules, writeRules } from './encode.ts'
+
+const POLICIES = 7
+const KEYS = 8
+const FENCES = 9
+const PROPOSERS = 10
+const FLAPS = 11
+const UPKEEP = 12
+/** What an item takes beside its name. */
+const ITEM_BYTES = 48
+/** The kinds of their chunks, in the order in which one chunk has them all. */
+export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP]
+
+/** What reads one item of each table, in the order of TABLE_KINDS. */
+export function tableReaders(state: State, from: Reader): readonly (() => void)[] {
+  return [
+    () => void state.policies.set(from.text(), readRules(from)),
+    () => {
+      const [id, name, hash] = [from.uint(), from.text(), from.text()]
+      const allow = from.list(() => ({ verb: VERBS[from.byte()] ?? unknownVerb(), prefix: from.text() }))
+      state.keys.set(id, { id, name, hash, allow })
+    },
+    () => nameFence(state, from.text(), from.uint(), from.uint()),
+    () => void state.proposers.set(from.uint(), { seq: from.uint(), index: from.uint() }),
+    () => {
+      const key = from.text()
+      const flap = { penalty: from.uint(), at: from.uint(), suppressed: from.bool() }
+      state.flaps.set(key, flap)
+      if (flap.suppressed) state.suppressed.add(key)
+    },
+    () => {
+      const name = from.text()
+      const [preserving, since, base, removed, at] = [from.bool(), from.uint(), from.uint(), from.uint(), from.uint()]
+      state.upkeep.set(name, { preserving, since, base, removed, at })
+    },
+  ]
+}
+
+interface Table {
+  readonly kind: number
+  /** Each writes itself. */
+  readonly items: readonly ((to: Writer) => void)[]
+}
+
+/** The tables that may be long, as they are now: what changes in them later is not written. */
+export function tablesOf(state: State): readonly Table[] {
+  return [
+    {
+      kind: POLICIES,
+      items: [...state.policies].map(([prefix, rules]) => (to: Writer) => {
+        to.text(prefix)
+        writeRules(to, rules)
+      }),
+    },
+    {
+      kind: KEYS,
+      items: [...state.keys.values()].map(key => (to: Writer) => {
+        to.uint(key.id)
+        to.text(key.name)
+        to.text(key.hash)
+        to.list(key.allow, scope => {
+          to.byte(VERBS.indexOf(scope.verb))
+          to.text(scope.prefix)
+        })
+      }),
+    },
+    {
+      kind: FENCES,
+      items: [...state.fences].map(([name, token]) => (to: Writer) => {
+        to.text(name)
+        to.uint(token)
+        to.uint(state.fencedBy.get(name) ?? 0)
+      }),
+    },
+    {
+      kind: PROPOSERS,
+      items: [...state.proposers].map(([proposer, { seq, index }]) => (to: Writer) => {
+        to.uint(proposer)
+        to.uint(seq)
+        to.uint(index)
+      }),
+    },
+    {
+      kind: FLAPS,
+      items: [...state.flaps].map(([key, { penalty, at, suppressed }]) => (to: Writer) => {
+        to.text(key)
+        to.uint(penalty)
+        to.uint(at)
+        to.bool(suppressed)
+      }),
+    },
+    {
+      kind: UPKEEP,
+      items: [...state.upkeep].map(([name, { preserving, since, base, removed, at }]) => (to: Writer) => {
+        to.text(name)
+        to.bool(preserving)
+        for (const n of [since, base, removed, at]) to.uint(n)
+      }),
+    },
+  ]
+}
+
+/** About how many bytes they take, and rather more than less. */
+export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers }: State): number {
+  let size = ITEM_BYTES * (4 * policies.size + proposers.size)
+  for (const { name, allow } of keys.values()) {
+    size += name.length + 2 * ITEM_BYTES
+    for (const { prefix } of allow) size += prefix.length + 2
+  }
+  for (const names of [policies, fences, flaps, upkeep]) for (const name of names.keys()) size += name.length + ITEM_BYTES
+  return size
+}
+
+function unknownVerb(): never {
+  throw new FromTheFuture('a verb not known here')
+}
+
+export function writeTimer(to: Writer, timer: Timer | undefined): void {
+  to.bool(timer !== undefined)
+  if (timer === undefined) return
+  for (const n of [timer.duration, timer.epoch, timer.run, timer.aged]) to.uint(n)
+}
+
+export function readTimer(from: Reader): Timer | undefined {
+  if (!from.bool()) return undefined
+  return { duration: from.uint(), epoch: from.uint(), run: from.uint(), aged: from.uint() }
+}

@@ -1,0 +1,390 @@
+/**
+ * The whole state as bytes, in chunks that each stand for themselves: first the small tables, then history and remembered answers, then the leases.
+ *
+ * A snapshot is taken in slices while the state goes on changing: the state tells of each lease before it changes (`saving`), and a lease
+ * not yet written is written then, as it was. Of history, answers and long tables the lists are copied at once: what stands in them does not change
+ * while a snapshot is taken. So the chunks together are the state at the moment the first one was asked for.
+ *
+ * No chunk is much larger than CHUNK: it is what one turn of the loop encodes, and what a reader must hold. Long tables, long sessions and the entries of
+ * a lease are cut for that.
+ */
+import { type Answer, Session } from '../answers.ts'
+import type { Lineage } from '../lineage.ts'
+import { type Attached, addLease, findLease, found, internHolder, type Lease, type Past, RULES, type State } from '../state.ts'
+import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
+import { readOutcome, writeOutcome } from './encode.ts'
+import { INLINE, link, readLease, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
+import { readTimer, sizeOf, TABLE_KINDS, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
+
+const MAGIC = 0x53
+const FORMAT = 1
+const TABLES = 1
+const LEASES = 2
+const END = 3
+const HISTORY = 4
+const ANSWERED = 5
+/** What a lease has more of than goes with it. */
+const ENTRIES = 6
+const CHUNK = 128 * 1_024
+/**
+ * Builds of rules version 1 read no chunks of tables and entries, and write everything else into one chunk. A state of their rules is cut only where
+ * they could not read it anyway: they take chunks of up to 256 MiB.
+ */
+const WHOLE_OF_OLD = 64 * 1_024 * 1_024
+
+/** Lazily encodes the state as it is when the first chunk is asked for. Only one at a time; leaving the loop early ends it. */
+export function* saveState(state: State): Generator<Uint8Array, void, void> {
+  if (state.saving !== undefined) throw new Error('a snapshot is already being taken')
+  try {
+    yield* chunksOf(state, saving => {
+      state.saving = saving
+    })
+  } finally {
+    state.saving = undefined
+  }
+}
+
+/** `sees` is handed what must be told of every lease before it changes, for as long as chunks are still to come. */
+function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) => void): Generator<Uint8Array, void, void> {
+  const limit = state.nextLease
+  const cuts = state.rules >= 2
+  const whole = cuts ? INLINE : WHOLE_OF_OLD
+  const ahead = new Set<Lease>()
+  const counts = { leases: 0, names: 0, sessions: 0, entries: 0, items: 0 }
+  let cursor = 0
+  let chunk = begin(LEASES)
+  // Copied and not written at once: a lease that is about to change must not hold up the command that changes it.
+  let later: ReturnType<typeof writeLease>[number][] = []
+  const write = (lease: Lease): void => {
+    for (const entry of writeLease(chunk, state, lease, whole)) later.push(entry)
+    counts.leases++
+  }
+  sees({
+    before(lease) {
+      if (lease.id <= cursor || lease.id >= limit || ahead.has(lease)) return
+      ahead.add(lease)
+      write(lease)
+    },
+  })
+  const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
+  const sessions = sessionsOf(state)
+  const cutTables = sizeOf(state) > (cuts ? CHUNK : WHOLE_OF_OLD)
+  const lists = cutTables ? tablesOf(state) : []
+  counts.names = history.length
+  counts.sessions = sessions.length
+  yield tables(state, !cutTables)
+  for (const { kind, items } of lists) {
+    counts.items += items.length
+    yield* listed(kind, items, (to, item) => item(to))
+  }
+  yield* listed(HISTORY, history, (to, [name, past]) => {
+    to.text(name)
+    to.list(past, item => writePast(to, item))
+  })
+  yield* sessionChunks(sessions, cuts ? CHUNK : WHOLE_OF_OLD)
+  for (const lease of state.leases.values()) {
+    if (lease.id >= limit) break
+    cursor = lease.id
+    if (!ahead.has(lease)) write(lease)
+    if (chunk.length >= CHUNK) {
+      const full = chunk
+      chunk = begin(LEASES)
+      yield full.sealed()
+    }
+    while (later.length > 0) {
+      const entries = later
+      later = []
+      counts.entries += entries.length
+      yield* listed(ENTRIES, entries, writeEntry)
+    }
+  }
+  cursor = limit
+  if (chunk.length > 2) yield chunk.sealed()
+  counts.entries += later.length
+  yield* listed(ENTRIES, later, writeEntry)
+  const last = begin(END)
+  for (const n of [counts.leases, counts.names, counts.sessions]) last.uint(n)
+  if (counts.entries + counts.items > 0) for (const n of [counts.entries, counts.items]) last.uint(n)
+  yield last.sealed()
+}
+
+/** As many chunks as it takes. */
+function* listed<T>(kind: number, items: readonly T[], write: (to: Writer, item: T) => void): Generator<Uint8Array, void, void> {
+  let chunk = begin(kind)
+  for (const item of items) {
+    write(chunk, item)
+    if (chunk.length < CHUNK) continue
+    const full = chunk
+    chunk = begin(kind)
+    yield full.sealed()
+  }
+  if (chunk.length > 2) yield chunk.sealed()
+}
+
+interface SavedSession {
+  readonly key: number
+  readonly name: string
+  readonly seq: number
+  readonly answers: readonly (Answer & { readonly seq: number })[]
+}
+
+function sessionsOf(state: State): SavedSession[] {
+  const saved: SavedSession[] = []
+  for (const [key, sessions] of state.answers)
+    for (const session of sessions) saved.push({ key, name: session.name, seq: session.seq, answers: [...session] })
+  return saved
+}
+
+/** A session goes on in the next chunk where its answers do not fit into one: there it is named again. */
+function* sessionChunks(sessions: readonly SavedSession[], most: number): Generator<Uint8Array, void, void> {
+  let chunk = begin(ANSWERED)
+  for (const { key, name, seq, answers } of sessions) {
+    for (let at = 0; at === 0 || at < answers.length; ) {
+      const body = new Writer()
+      const first = at
+      for (; at < answers.length && (at === first || chunk.length + body.length < most); at++) {
+        const answer = answers[at]!
+        body.uint(answer.seq)
+        body.uint(answer.asked)
+        writeOutcome(body, answer.outcome)
+      }
+      chunk.uint(key)
+      chunk.text(name)
+      chunk.uint(seq)
+      chunk.uint(at - first)
+      chunk.raw(body.view())
+      if (at === 0) at = 1 // a session without answers
+      if (chunk.length < CHUNK) continue
+      const full = chunk
+      chunk = begin(ANSWERED)
+      yield full.sealed()
+    }
+  }
+  if (chunk.length > 2) yield chunk.sealed()
+}
+
+function begin(kind: number): Writer {
+  const to = new Writer(kind === END ? 32 : CHUNK + 4_096)
+  to.byte(MAGIC)
+  to.byte(FORMAT * 16 + kind)
+  return to
+}
+
+/** 64 bits over the whole state, as text: equal states, equal hashes, on every replica and every version of the engine that runs us. */
+export function stateHash(state: State): string {
+  let a = 0xcbf29ce4
+  let b = 0x84222325
+  for (const chunk of chunksOf(state, () => {})) {
+    for (let i = 0; i < chunk.length; i++) {
+      a = Math.imul(a ^ chunk[i]!, 0x01000193)
+      b = Math.imul(b ^ chunk[i]! ^ (a >>> 11), 0x85ebca6b)
+    }
+  }
+  const hex = (n: number) => (n >>> 0).toString(16).padStart(8, '0')
+  return hex(a) + hex(b)
+}
+
+/** `whole`: with the tables that may be long. */
+function tables(state: State, whole: boolean): Uint8Array {
+  const to = begin(TABLES)
+  const { run } = state
+  for (const n of [state.rules, state.index, state.revision, state.origin, state.nextLease, state.nextToken, state.nextKey]) to.uint(n)
+  to.uint32(state.trailA)
+  to.uint32(state.trailB)
+  for (const n of [state.wall, state.longest, state.tick, state.elapsed, run.number, run.ms, state.quietEpochs]) to.uint(n)
+  to.bool(run.owned)
+  writeTimer(to, state.quiet)
+  to.byte(state.moved === undefined ? 0 : state.awaiting ? 2 : 1)
+  to.text(state.moved ?? '')
+  if (whole) for (const { items } of tablesOf(state)) to.list(items, item => item(to))
+  else for (const _ of TABLE_KINDS) to.uint(0)
+  if (hasLineage(state)) writeLineage(to, state.lineage)
+  return to.sealed()
+}
+
+/** Only then is it written: a log of older rules has none, and its snapshots stay as older builds read them. */
+function hasLineage({ rules, lineage: { id, before, generation } }: State): boolean {
+  return rules >= 2 && (id !== 0 || before.length > 0 || generation.index !== 0)
+}
+
+function writeLineage(to: Writer, { id, secret, runs, before, generation }: Lineage): void {
+  to.uint(id)
+  to.text(secret)
+  to.list(runs, ({ number, nonce, index }) => {
+    for (const n of [number, nonce, index]) to.uint(n)
+  })
+  to.list(before, log => to.uint(log))
+  to.uint(generation.index)
+  to.uint(generation.quiet)
+}
+
+function readLineage(from: Reader): Lineage {
+  const [id, secret] = [from.uint(), from.text()]
+  const runs = from.list(() => ({ number: from.uint(), nonce: from.uint(), index: from.uint() }))
+  const before = from.list(() => from.uint())
+  return { id, secret, runs, before, generation: { index: from.uint(), quiet: from.uint() } }
+}
+
+function writePast(to: Writer, past: Past): void {
+  to.uint(past.lease)
+  to.text(past.holder)
+  for (const n of [past.token, past.since, past.until, past.revision]) to.uint(n)
+  to.text(past.cause)
+  to.text(past.by)
+}
+
+function readPast(from: Reader): Past {
+  const lease = from.uint()
+  const holder = from.text()
+  const [token, since, until, revision] = [from.uint(), from.uint(), from.uint(), from.uint()]
+  return { lease, holder, token, since, until, revision, cause: from.text(), by: from.text() }
+}
+
+/** What the last chunk says there is. */
+interface Expected {
+  readonly leases: number
+  readonly names: number
+  readonly sessions: number
+  readonly entries: number
+  readonly items: number
+}
+
+/** Collects chunks, in the order they were made, and becomes a state. */
+export class StateLoader {
+  readonly #state = found(0)
+  readonly #leases: SavedLease[] = []
+  /** By lease: entries that did not go with it. */
+  readonly #entries = new Map<number, Omit<Attached, 'lease'>[]>()
+  /** It may go on in the next chunk. */
+  #session: { readonly key: number; readonly session: Session } | undefined
+  #counts = { sessions: 0, entries: 0, items: 0 }
+  #expected: Expected | undefined
+  #begun = false
+
+  /** Throws Damaged or FromTheFuture. */
+  add(chunk: Uint8Array): void {
+    if (chunk[0] === MAGIC && chunk[1]! >> 4 > FORMAT) throw new FromTheFuture(`a snapshot of format ${chunk[1]! >> 4}`)
+    const from = Reader.unseal(chunk)
+    if (from.byte() !== MAGIC) throw new Damaged('this is not a snapshot')
+    const kind = from.byte() & 15
+    if (!this.#begun && kind !== TABLES) throw new Damaged('a snapshot without its beginning')
+    if (this.#expected !== undefined) throw new Damaged('a snapshot that goes on after its end')
+    if (kind === TABLES) this.#readTables(from)
+    else if (kind === END) this.#readEnd(from)
+    else {
+      const read = this.#reading(kind, from)
+      while (!from.ended) read()
+    }
+    from.finish()
+  }
+
+  /** What reads one item of a chunk of this kind. */
+  #reading(kind: number, from: Reader): () => void {
+    if (kind === LEASES) return () => this.#leases.push(readLease(from))
+    if (kind === ENTRIES) return () => this.#readEntry(from)
+    if (kind === HISTORY) return () => this.#readHistory(from)
+    if (kind === ANSWERED) return () => this.#readSession(from)
+    const table = TABLE_KINDS.indexOf(kind)
+    if (table === -1) throw new FromTheFuture(`a chunk of kind ${kind}`)
+    const read = tableReaders(this.#state, from)[table]!
+    return () => {
+      read()
+      this.#counts.items++
+    }
+  }
+
+  #readEnd(from: Reader): void {
+    const plain = { leases: from.uint(), names: from.uint(), sessions: from.uint() }
+    this.#expected = from.ended ? { ...plain, entries: 0, items: 0 } : { ...plain, entries: from.uint(), items: from.uint() }
+  }
+
+  finish(): State {
+    const state = this.#state
+    this.#endSession()
+    const found = { leases: this.#leases.length, names: state.history.size, ...this.#counts }
+    for (const what of ['leases', 'names', 'sessions', 'entries', 'items'] as const)
+      if (this.#expected?.[what] !== found[what]) throw new Damaged(`a snapshot of ${this.#expected?.[what]} ${what} has ${found[what]}`)
+    // The order of ids is the order in which they were made, which is what everything derived from them rests on.
+    this.#leases.sort((a, b) => a.lease.id - b.lease.id)
+    for (const { lease, holder, incarnation } of this.#leases) {
+      if (findLease(state, lease.id) !== undefined) throw new Damaged(`lease ${lease.id} is there twice`)
+      Object.assign(lease, { holder: internHolder(state, holder, incarnation) })
+      addLease(state, lease)
+    }
+    for (const id of this.#entries.keys())
+      if (findLease(state, id) === undefined) throw new Damaged(`entries of lease ${id}, which is not there`)
+    for (const { lease, rest } of this.#leases) link(state, lease, rest, this.#entries.get(lease.id))
+    for (const resource of state.resources.values()) resource.grants.sort((a, b) => a.token - b.token)
+    return state
+  }
+
+  #readEntry(from: Reader): void {
+    const lease = from.uint()
+    const entry = { key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }
+    const known = this.#entries.get(lease)
+    if (known === undefined) this.#entries.set(lease, [entry])
+    else known.push(entry)
+    this.#counts.entries++
+  }
+
+  #readHistory(from: Reader): void {
+    const name = from.text()
+    if (this.#state.history.has(name)) throw new Damaged(`the history of ${name} is there twice`)
+    this.#state.history.set(
+      name,
+      from.list(() => readPast(from)),
+    )
+  }
+
+  #readSession(from: Reader): void {
+    const key = from.uint()
+    const name = from.text()
+    const upTo = from.uint()
+    if (this.#session?.key !== key || this.#session.session.name !== name) {
+      this.#endSession()
+      this.#session = { key, session: new Session(name, upTo) }
+      this.#counts.sessions++
+    }
+    const { session } = this.#session
+    from.list(() => {
+      const seq = from.uint()
+      const asked = from.uint()
+      session.add(seq, { outcome: readOutcome(from), asked }, 1)
+    })
+  }
+
+  #endSession(): void {
+    if (this.#session !== undefined) this.#state.answers.load(this.#session.key, this.#session.session, this.#state.rules)
+    this.#session = undefined
+  }
+
+  #readTables(from: Reader): void {
+    if (this.#begun) throw new Damaged('a snapshot that begins twice')
+    this.#begun = true
+    const state = this.#state
+    state.rules = from.uint()
+    if (state.rules > RULES) throw new FromTheFuture(`rules of version ${state.rules}`)
+    state.index = from.uint()
+    state.revision = from.uint()
+    state.origin = from.uint()
+    state.nextLease = from.uint()
+    state.nextToken = from.uint()
+    state.nextKey = from.uint()
+    state.trailA = from.uint32()
+    state.trailB = from.uint32()
+    state.wall = from.uint()
+    state.longest = from.uint()
+    state.tick = from.uint()
+    state.elapsed = from.uint()
+    const number = from.uint()
+    const ms = from.uint()
+    state.quietEpochs = from.uint()
+    state.run = { number, ms, owned: from.bool() }
+    state.quiet = readTimer(from)
+    const [left, place] = [from.byte(), from.text()]
+    state.moved = left === 0 ? undefined : place
+    state.awaiting = left === 2
+    for (const read of tableReaders(state, from)) from.list(read)
+    if (!from.ended) state.lineage = readLineage(from)
+  }
+}

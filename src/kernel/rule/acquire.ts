@@ -1,0 +1,349 @@
+/** Acquiring: everything that can be wrong is found before anything changes. */
+
+import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from '../command.ts'
+import { copyOf } from '../copy.ts'
+import { type Effects, emit } from '../effects.ts'
+import { badName, badText, under } from '../name.ts'
+import type { Granted, Queued, Refused } from '../outcome.ts'
+import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from '../policy.ts'
+import {
+  FROZEN,
+  findLease,
+  hangOn,
+  type Lease,
+  LIVE,
+  leasesOf,
+  openLease,
+  type Resource,
+  rareOf,
+  type State,
+  SUSPECT,
+  TERM,
+  WAITING,
+} from '../state.ts'
+import { attach, badAttachment, entryRefusal } from './attach.ts'
+import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
+import { cycle, deadlockMessage } from './deadlock.ts'
+import { recall } from './operate.ts'
+import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
+import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+import { cannotStealAll, steal, victimsOf } from './steal.ts'
+
+/** Without aging a point of priority outweighs any time spent waiting. */
+const PRIORITY = 1e9
+const NOTHING: readonly never[] = []
+
+export function normal(want: Want): Wanted {
+  return { resource: want.resource, units: want.units ?? 1, shared: want.shared ?? false }
+}
+
+function whole(value: number | undefined, low: number, high: number): boolean {
+  return value === undefined || (Number.isSafeInteger(value) && value >= low && value <= high)
+}
+
+/** What is wrong with the command itself, whatever the state. */
+function malformed(command: Acquire): string | undefined {
+  const bad = badName(command.holder)
+  if (bad !== undefined) return `the holder's name ${bad}`
+  if (!Array.isArray(command.wants) || command.wants.length > MOST_WANTS) return `a lease takes a list of at most ${MOST_WANTS} resources`
+  if (!whole(command.any, 1, command.wants.length)) return `any must be from 1 to ${command.wants.length}, not ${command.any}`
+  if (!whole(command.priority, -1_000, 1_000)) return `priority must be a whole number from -1000 to 1000, not ${command.priority}`
+  if (!whole(command.grace, 0, TTL_LIMIT)) return `grace must be a duration, not ${command.grace}`
+  if (!whole(command.maxLife, 1, TTL_LIMIT)) return `maxLife must be a duration above 0, not ${command.maxLife}`
+  if (!whole(command.incarnation, 1, Number.MAX_SAFE_INTEGER)) return `incarnation ${command.incarnation} was never given`
+  if (command.steal !== undefined && command.wait !== true) return 'a steal waits for its turn: ask with wait'
+  if (command.wait === true && command.wants.length === 0) return 'there is nothing to wait for: name a resource'
+  return badWants(command.wants) ?? badAttachments(command.entries ?? NOTHING) ?? badLabels(command)
+}
+
+function badWants(wants: readonly Want[]): string | undefined {
+  for (let i = 0; i < wants.length; i++) {
+    const want = wants[i]!
+    const bad = badName(want.resource)
+    if (bad !== undefined) return `the resource's name "${String(want.resource).slice(0, 64)}" ${bad}`
+    if (!whole(want.units, 1, Number.MAX_SAFE_INTEGER)) return `units of ${want.resource} must be a whole number above 0, not ${want.units}`
+    if (want.shared === true && (want.units ?? 1) !== 1) return `a shared grant of ${want.resource} takes no units: leave units out`
+    for (let j = 0; j < i; j++) if (wants[j]!.resource === want.resource) return `${want.resource} is named twice: it would wait for itself`
+  }
+  return undefined
+}
+
+function badAttachments(entries: readonly Attachment[]): string | undefined {
+  if (entries.length > MOST_ENTRIES) return `a lease takes at most ${MOST_ENTRIES} entries at once`
+  for (const [i, entry] of entries.entries()) {
+    const bad = badAttachment(entry)
+    if (bad !== undefined) return bad
+    for (let j = 0; j < i; j++) if (entries[j]!.key === entry.key) return `the entry ${entry.key} is named twice`
+  }
+  return undefined
+}
+
+function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
+  if (labels.length > MOST_LABELS) return `a lease takes at most ${MOST_LABELS} labels`
+  for (const [name, value] of labels) {
+    const bad = badText(name, 128) ?? badText(value, 1_024)
+    if (bad !== undefined) return `a label ${bad}`
+  }
+  return holding.length > MOST_WANTS ? `holding names more than ${MOST_WANTS} leases` : undefined
+}
+
+function badTtl(state: State, command: Acquire): string | undefined {
+  const { ttl, wants, entries = NOTHING } = command
+  if (!Number.isSafeInteger(ttl) || ttl < 1) return `ttl must be a whole number of milliseconds above 0, not ${String(ttl)}`
+  if (wants.length + entries.length === 0) return ttlOutside(state, ttl, '')
+  for (const { resource } of wants) {
+    const wrong = ttlOutside(state, ttl, resource)
+    if (wrong !== undefined) return wrong
+  }
+  for (const { key } of entries) {
+    const wrong = ttlOutside(state, ttl, key)
+    if (wrong !== undefined) return wrong
+  }
+  return undefined
+}
+
+export function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refused | undefined {
+  for (const { resource } of wants) {
+    const prefix = ruledBy(state, resource, 'quota')
+    if (prefix === undefined) continue
+    const most = rule(state, resource, 'quota')
+    if (most === 0) continue
+    let has = 0
+    for (const lease of leasesOf(state, holder)) if (wantsUnder(lease, prefix)) has++
+    if (has >= most)
+      return refuse(state, 'LIMIT', `${holder} has ${has} leases under ${prefix}, as many as its policy allows`, { quota: most })
+  }
+  return undefined
+}
+
+export function wantsUnder(lease: Lease, prefix: string): boolean {
+  return (
+    lease.grants.some(given => under(prefix, given.resource.name)) ||
+    (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false)
+  )
+}
+
+function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): number {
+  if (command.steal !== undefined) return command.steal === 'force' ? BY_FORCE : FIRST_IN_LINE
+  const priority = command.priority ?? 0
+  let aging = 0
+  for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))
+  // One scale for all: whoever waits for something that ages and something that does not stands in both queues by the same rank.
+  return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
+}
+
+function held(state: State, wants: readonly Wanted[], any: number, rank: number): Refused {
+  if (state.quiet !== undefined)
+    return refuse(state, 'UNAVAILABLE', 'the log lost entries: nothing is granted until the longest ttl has passed; ask again later', {
+      quiet: state.quiet.duration,
+    })
+  const busy = wants.find(want => choose(state, [want], 0, rank, state.nextLease) === undefined)!
+  const resource = state.resources.get(busy.resource)!
+  const holder = resource.grants[0]
+  const who = holder === undefined ? 'those who waited before' : holder.lease.holder.name
+  const some = any > 0 ? `fewer than ${any} of ${wants.length} are free; ` : ''
+  return refuse(
+    state,
+    'HELD',
+    `${some}${resource.name} is held by ${who}${holder?.lease.status === FROZEN ? ', which may still believe so' : ''}`,
+    {
+      resource: resource.name,
+      holder: who,
+      lease: holder?.lease.id ?? 0,
+      token: holder?.token ?? 0,
+      since: holder?.lease.since ?? 0,
+      queue: resource.queue.length,
+    },
+  )
+}
+
+interface Plan {
+  readonly wants: readonly Wanted[]
+  readonly rank: number
+  readonly parent: Lease | undefined
+  readonly holding: readonly number[]
+  /** What it gets now; undefined: it waits. */
+  readonly chosen: readonly Wanted[] | undefined
+  /** Whom it ends to get it, if it steals; undefined by the rules of version 1: everyone. */
+  readonly victims: readonly Lease[] | undefined
+}
+
+/** Why it is refused, or what would be done. Changes nothing. */
+export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
+  const wrong = malformed(command) ?? badTtl(state, command)
+  if (wrong !== undefined) return invalid(state, wrong)
+  const over = exhausted(state)
+  if (over !== undefined) return over
+  const wants = command.wants.map(normal)
+  for (const want of wants) {
+    if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, `acquire ${want.resource}`)
+    if (command.steal !== undefined && !allowed(state, key, 'break', want.resource)) return forbidden(state, `steal ${want.resource}`)
+    const capacity = rule(state, want.resource, 'capacity')
+    if (want.units > capacity) return invalid(state, `${want.resource} has ${capacity} units in all, ${want.units} can never be granted`)
+  }
+  if (wants.length === 0 && !allowedSomewhere(state, key, 'acquire', 'register')) return forbidden(state, 'open a lease')
+  const rank = rankOf(state, command, wants)
+  const theft = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
+  const steals = command.steal !== undefined
+  const protectedFrom = steals && state.rules < 2 ? cannotStealAll(state, theft) : undefined
+  if (protectedFrom !== undefined) return protectedFrom
+  if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
+    return invalid(state, `incarnation ${command.incarnation} was never given`)
+  const parent = command.parent === undefined ? undefined : findLease(state, command.parent)
+  if (command.parent !== undefined) {
+    if (parent === undefined || (parent.status !== LIVE && parent.status !== SUSPECT)) {
+      if (!(command.parent >= 1 && command.parent < state.nextLease))
+        return invalid(state, `there is no lease ${command.parent} to hang on`)
+      if (parent?.status === WAITING && mayTouch(state, key, parent))
+        return invalid(state, `lease ${command.parent} still waits: nothing can hang on it before it is granted`)
+      return gone(state, command.parent)
+    }
+    // A foreign lease is as good as gone: its existence is nobody else's business.
+    if (!mayTouch(state, key, parent)) return gone(state, command.parent)
+    if (steals && state.rules < 2 && holdsAny(parent, wants))
+      return invalid(state, `lease ${command.parent}, or one that it hangs on, holds what is to be stolen: the thief would end with it`)
+  }
+  let mustWait = false
+  for (const entry of command.entries ?? NOTHING) {
+    if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
+    const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
+    if (refused === undefined) continue
+    // What another has may come free; who was replaced will always have been.
+    if (refused.code !== 'HELD' || command.wait !== true || state.rules < 2) return refused
+    mustWait = true
+  }
+  if (state.leases.size >= rule(state, '', 'leases'))
+    return refuse(state, 'LIMIT', `there are ${state.leases.size} leases, as many as are allowed in all`, { limit: state.leases.size })
+  const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
+  if (key !== 0 && mine >= rule(state, '', 'leasesPerKey'))
+    return refuse(state, 'LIMIT', `this key has ${mine} leases, as many as one key is allowed`, { limit: mine })
+  const many = overQuota(state, command.holder, wants)
+  if (many !== undefined) return many
+
+  // Only what is the asker's own: to declare that one keeps a stranger's lease would refuse others a wait.
+  const holding =
+    command.holding === undefined
+      ? NOTHING
+      : [...new Set(command.holding)].filter(id => {
+          const kept = findLease(state, id)
+          return kept !== undefined && mayTouch(state, key, kept)
+        })
+  const chosen = mustWait || (steals && state.rules < 2) ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
+  if (chosen === undefined) {
+    if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
+    const refused = cannotWait(state, command, wants, rank, holding)
+    if (refused !== undefined) return refused
+  }
+  if (!steals || chosen !== undefined || state.rules < 2) return { wants, rank, parent, holding, chosen, victims: undefined }
+  const victims = victimsOf(state, { ...theft, parent })
+  return 'kind' in victims ? victims : { wants, rank, parent, holding, chosen, victims }
+}
+
+/** Whether a lease, or one that it hangs on, holds something of this. */
+function holdsAny(lease: Lease, wants: readonly Wanted[]): boolean {
+  for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent)
+    if (next.grants.some(given => wants.some(want => want.resource === given.resource.name))) return true
+  return false
+}
+
+function cannotWait(
+  state: State,
+  { any, steal }: Acquire,
+  wants: readonly Wanted[],
+  rank: number,
+  holding: readonly number[],
+): Refused | undefined {
+  for (const want of wants) {
+    const resource = state.resources.get(want.resource)
+    const most = rule(state, want.resource, 'waiters')
+    if (resource !== undefined && resource.queue.length >= most)
+      return refuse(state, 'LIMIT', `${most} already wait for ${want.resource}, as many as are allowed`, {
+        resource: want.resource,
+        limit: most,
+      })
+    if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, holding))
+      return invalid(
+        state,
+        `${want.resource} is held by the asker itself: it would wait for itself for ever. Use the lease in hand, or release it first`,
+      )
+  }
+  if (any !== undefined || steal !== undefined) return undefined
+  const path = cycle(state, wants, rank, holding)
+  if (path === undefined) return undefined
+  return refuse(state, 'DEADLOCK', deadlockMessage(path), { cycle: path })
+}
+
+/** Even if all others let go, what the asker keeps would still be in its way. */
+function blocksItself(state: State, resource: Resource, want: Wanted, holding: readonly number[]): boolean {
+  // Looked for among the asker's leases: of the resource's holders there may be thousands.
+  const kept = holding.map(id => findLease(state, id)!).filter(({ status }) => status !== FROZEN)
+  const own = kept.flatMap(({ grants }) => grants.filter(given => given.resource === resource))
+  if (want.shared) return own.some(given => !given.shared)
+  const units = own.reduce((sum, given) => sum + given.units, want.units)
+  return own.some(given => given.shared) || units > rule(state, resource.name, 'capacity')
+}
+
+export function acquire(state: State, effects: Effects, proposal: Proposal & { readonly command: Acquire }): Granted | Queued | Refused {
+  const plan = planAcquire(state, proposal)
+  if ('kind' in plan) return plan
+  const { command, key = 0 } = proposal
+  const { wants, rank, parent, chosen, victims } = plan
+  const status = chosen === undefined ? WAITING : LIVE
+  const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
+  effects.timer(lease, TERM)
+  keepRare(state, lease, command, plan)
+  if (parent !== undefined) hangOn(state, parent, lease)
+  const entries = command.entries ?? NOTHING
+  // One that waits brings them when it is granted. By the rules of version 1 they were there while it waited.
+  if (chosen !== undefined || state.rules < 2) for (const entry of entries) attach(state, effects, lease, entry)
+  if (chosen !== undefined) {
+    grant(state, effects, lease, chosen)
+    if (chosen.length === 0 && entries.length === 0) emit(state, effects, 'granted', lease, {})
+    // What it took over may have been waited for.
+    settle(state, effects, state.freed)
+  } else {
+    const rare = rareOf(lease)
+    if (state.rules >= 2 && entries.length > 0) rare.pending = copyOf(entries)
+    rare.wants = wants
+    rare.rank = rank
+    enqueue(state, effects, lease)
+    const { freed } = state
+    if (command.steal !== undefined) steal(state, effects, lease, { wants, force: command.steal === 'force' }, victims, freed)
+    if (command.recall === true) for (const want of wants) recall(state, effects, want.resource, command.holder)
+    settle(state, effects, freed)
+  }
+  return lease.status === WAITING ? queued(state, lease) : granted(lease)
+}
+
+function keepRare(state: State, lease: Lease, command: Acquire, { wants, holding }: Plan): void {
+  let bounds: Bounds = { grace: command.grace ?? 0, maxLife: command.maxLife ?? 0 }
+  if (state.policies.size > 0) {
+    for (const { resource } of wants) bounds = bounded(state, resource, bounds)
+    for (const { key } of command.entries ?? NOTHING) bounds = bounded(state, key, bounds)
+  }
+  const { grace, maxLife } = bounds
+  const { any = 0, priority = 0, labels = NOTHING } = command
+  if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0) return
+  // Copied: the asker may go on to use its own.
+  const own = labels.map(([name, value]) => [name, value] as const)
+  Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels: own })
+}
+
+function granted(lease: Lease): Granted {
+  return {
+    kind: 'granted',
+    revision: 0,
+    lease: lease.id,
+    incarnation: lease.holder.incarnation,
+    ttl: lease.term,
+    resources: lease.grants.map(given => given.resource.name),
+    tokens: lease.grants.map(given => given.token),
+  }
+}
+
+function queued(state: State, lease: Lease): Queued {
+  let position = 0
+  for (const want of lease.rare!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
+  return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.holder.incarnation, ttl: lease.term, position }
+}

@@ -1,0 +1,97 @@
+/** What may hang on a lease under which key, and how it comes to hang there. */
+
+import type { Attachment } from '../command.ts'
+import { type Effects, emit } from '../effects.ts'
+import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
+import type { Refused } from '../outcome.ts'
+import { type Attached, addEntry, type Lease, rareOf, type State, SUSPECT, touch } from '../state.ts'
+import { mayTouch } from './authority.ts'
+import { end, entryBytes, reconsider } from './end.ts'
+import { refuse } from './refuse.ts'
+import { blameFormer, countEntry, isHusk, isRegistry, review } from './service.ts'
+
+export function badAttachment({ key, value, generation }: Attachment): string | undefined {
+  const badKey = badName(key)
+  if (badKey !== undefined) return `the entry's key ${badKey}`
+  if (generation !== undefined && !(Number.isSafeInteger(generation) && generation > 0)) return `the generation of ${key} must be above 0`
+  const badValue = badText(value, VALUE_BYTES)
+  return badValue === undefined ? undefined : `the value of ${key} ${badValue}`
+}
+
+/**
+ * Whether a lease of `holder` may put an entry: undefined, or why not. An older incarnation or generation never writes over a newer one. A
+ * stranger takes what another lease keeps only with a newer generation, or when it is a registration whose holder has missed a renewal; and
+ * never when it calls itself the same, or newer, and has another key.
+ */
+export function entryRefusal(
+  state: State,
+  holder: { readonly name: string; readonly incarnation: number },
+  { key, generation = 0 }: Omit<Attachment, 'value'>,
+  by: number,
+): Refused | undefined {
+  const there = state.entries.get(key)
+  if (there === undefined) return undefined
+  const owner = there.lease.holder
+  const mine = owner.name === holder.name
+  if (!mayTouch(state, by, there.lease)) return heldBy(state, there)
+  if (there.generation > generation)
+    return refuse(state, 'STALE', `the entry ${key} belongs to generation ${there.generation}, of ${owner.name}: this one is replaced`, {
+      key,
+      holder: owner.name,
+      generation: there.generation,
+    })
+  if (!mine && there.generation === generation && !(isRegistry(key) && there.lease.status === SUSPECT)) return heldBy(state, there)
+  if (mine && owner.incarnation > holder.incarnation)
+    return refuse(state, 'STALE', `the entry ${key} belongs to a newer incarnation of ${holder.name}: this process has been replaced`, {
+      key,
+      incarnation: owner.incarnation,
+    })
+  return undefined
+}
+
+function heldBy(state: State, { key, lease, generation }: Attached): Refused {
+  const { name } = lease.holder
+  return refuse(state, 'HELD', `the entry ${key} belongs to ${name}`, { key, holder: name, lease: lease.id, generation })
+}
+
+/** The caller has checked `entryRefusal`. */
+export function attach(state: State, effects: Effects, lease: Lease, { key, value, generation = 0 }: Attachment): void {
+  const there = state.entries.get(key)
+  touch(state, lease)
+  if (there?.lease === lease) {
+    lease.rare!.bytes += utf8Length(value) - utf8Length(there.value)
+    Object.assign(there, { value, generation, revision: state.revision + 1 })
+    emit(state, effects, 'put', lease, { key, value })
+    reconsider(state, key)
+    return
+  }
+  const former = there?.lease
+  if (there !== undefined) {
+    touch(state, there.lease)
+    there.lease.rare!.entries!.delete(key)
+    there.lease.rare!.bytes -= entryBytes(there)
+    countEntry(state, there, -1)
+    blameFormer(state, there, lease)
+  }
+  const rare = rareOf(lease)
+  rare.entries ??= new Set()
+  rare.entries.add(key)
+  const entry = { key, value, lease, revision: state.revision + 1, generation }
+  addEntry(state, entry)
+  rare.bytes += entryBytes(entry)
+  if (former !== undefined) reconsider(state, key)
+  emit(state, effects, 'put', lease, { key, value })
+  if (lease.status === SUSPECT) emit(state, effects, 'suspected', lease, { key })
+  const service = countEntry(state, entry, 1)
+  if (service === undefined) return
+  if (state.suppressed.has(key)) emit(state, effects, 'suppressed', lease, { key })
+  review(state, effects, service)
+  // Nobody can tell its holder sooner: its next renewal says that it has been replaced.
+  if (former !== undefined && isHusk(former))
+    end(state, effects, former, { type: 'revoked', cause: 'replaced', by: lease.holder.name, stopped: true }, state.freed)
+}
+
+/** Whether all that one who waits is to bring can be put now. */
+export function entriesFree(state: State, { holder, key, rare }: Lease): boolean {
+  return rare!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
+}

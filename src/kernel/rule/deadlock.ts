@@ -1,0 +1,102 @@
+/**
+ * Waiting cycles. A waiter declares the leases it keeps while it waits (`holding`); only those can close a cycle. Looked for among
+ * exclusive waits for all of several things only: with any-of, units or shared grants a cycle proves nothing, as another way may open.
+ *
+ * A waiter waits for whoever holds what it wants, and in a `fifo` queue for everyone before it: both are followed. Since every cycle is
+ * closed by the last waiter to come, that one is refused and the others go on.
+ */
+import { rule } from '../policy.ts'
+import { FROZEN, findLease, type Lease, type Resource, type State } from '../state.ts'
+import { blocks, positionOf, type Wanted } from './queue.ts'
+
+/** A longer chain of waiters is not followed to its end: how deep the stack of calls may grow is not the same on every replica. */
+const LONGEST = 256
+
+/** The resources of a cycle that a newcomer of this rank would close, in order; undefined when there is none. */
+export function cycle(state: State, wants: readonly Wanted[], rank: number, holding: readonly number[]): readonly string[] | undefined {
+  if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
+  const mine = new Set(holding)
+  const seen = new Set<Lease>()
+  /** How far each queue has been looked through. */
+  const reached = new Map<Resource, number>()
+  const path: string[] = []
+
+  /** `from`: the waiter whose wants these are; the newcomer has none yet and stands behind all of its rank. */
+  const leadsBack = (wanted: readonly Wanted[], from: Lease | undefined): boolean => wanted.some(want => blockedByMine(want, from))
+
+  const blockedByMine = (want: Wanted, from: Lease | undefined): boolean => {
+    const resource = state.resources.get(want.resource)
+    if (want.shared || resource === undefined || path.length === LONGEST) return false
+    path.push(want.resource)
+    const holder = soleObstacle(state, resource, want)
+    if (holder !== undefined) {
+      if (mine.has(holder.id)) return true
+      if (first(holder)) for (const waiter of state.keeping.get(holder.id) ?? []) if (follow(waiter)) return true
+    }
+    if (rule(state, want.resource, 'queue') === 'fifo') {
+      const end = from === undefined ? behind(resource, rank) : positionOf(resource, from)
+      for (let i = reached.get(resource) ?? 0; i < end; i++) {
+        reached.set(resource, i + 1)
+        if (blocks(resource.queue[i]!, resource) && follow(resource.queue[i]!)) return true
+      }
+    }
+    path.pop()
+    return false
+  }
+
+  const first = (lease: Lease): boolean => !seen.has(lease) && seen.add(lease) !== undefined
+  const follow = (waiter: Lease): boolean => first(waiter) && waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
+
+  return leadsBack(wants, undefined) ? path : undefined
+}
+
+/** So many are looked at backwards before the cycle is looked for itself. */
+const LOOKED_AT = 256
+
+/**
+ * Whether anyone who stands in the newcomer's way might wait, however indirectly, for what the newcomer keeps. Looked at backwards, from those who wait for
+ * that: mostly nobody does, while thousands may stand before the newcomer. Never false where there is a cycle.
+ */
+function mayLeadBack(state: State, wants: readonly Wanted[], holding: readonly number[]): boolean {
+  const wanted = new Set(wants.map(({ resource }) => resource))
+  const found = new Set<Lease>()
+  const addAll = (queue: readonly Lease[], from: number) => {
+    for (let i = from; i < queue.length && found.size <= LOOKED_AT; i++) found.add(queue[i]!)
+  }
+  /** Whether the newcomer wants something of these leases; those who wait for it are found. */
+  const blocks = (leases: readonly number[]): boolean => {
+    for (const id of leases)
+      for (const { resource } of findLease(state, id)?.grants ?? []) {
+        if (wanted.has(resource.name)) return true
+        addAll(resource.queue, 0)
+      }
+    return false
+  }
+  if (blocks(holding)) return true
+  for (const waiter of found) {
+    if (found.size > LOOKED_AT || blocks(waiter.rare!.holding)) return true
+    for (const want of waiter.rare!.wants) {
+      if (wanted.has(want.resource)) return true
+      const resource = state.resources.get(want.resource)!
+      addAll(resource.queue, positionOf(resource, waiter) + 1)
+    }
+  }
+  return false
+}
+
+/** `path`: the resources of the cycle, in order. */
+export function deadlockMessage(path: readonly string[]): string {
+  return `waiting would close a cycle: ${path.join(' → ')} → what the asker holds; release that first`
+}
+
+/** The one holder that leaves too little, if it is one alone and will not go by itself: of several, any might make room. */
+function soleObstacle(state: State, resource: Resource, want: Wanted): Lease | undefined {
+  const [only] = resource.grants
+  if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
+  return only.units + want.units > rule(state, resource.name, 'capacity') ? only.lease : undefined
+}
+
+function behind({ queue }: Resource, rank: number): number {
+  const next = queue.findIndex(waiter => waiter.rare!.rank > rank)
+  return next === -1 ? queue.length : next
+}

@@ -1,0 +1,225 @@
+/**
+ * How leases end. Every end is safe, not only a lapse: after a revoke, a parent's end, a break, a steal or a cap the holder may still
+ * believe, so its units stay frozen until it releases or its running term is over. The timer that runs is the one that ran: when it is
+ * due, the holder has stopped believing, exactly as for a lapse.
+ */
+import type { Effects } from '../effects.ts'
+import { cancelTimer, emit, emitForGrants, restartTerm } from '../effects.ts'
+import type { EventType } from '../event.ts'
+import type { Freed } from '../freed.ts'
+import { utf8Length } from '../name.ts'
+import { rule } from '../policy.ts'
+import {
+  CAP,
+  dropEntry,
+  dropLease,
+  FROZEN,
+  findLease,
+  type Grant,
+  type Lease,
+  LIVE,
+  NO_GRANTS,
+  placeOfGrant,
+  rareOf,
+  SLOTS,
+  type Slot,
+  type State,
+  SUSPECT,
+  TERM,
+  touch,
+  WAITING,
+} from '../state.ts'
+import { leaveQueues } from './queue.ts'
+import { countEntry, review } from './service.ts'
+
+export interface Ending {
+  readonly type: EventType
+  readonly cause: string
+  readonly by?: string
+  /** The holder itself said so, or its term has run: it does not believe any more. */
+  readonly stopped: boolean
+}
+
+const HISTORY_NAMES = 16_384
+const HISTORY_LENGTH = 8
+
+function remember(state: State, grant: Grant, cause: string, by: string): void {
+  const { name } = grant.resource
+  let past = state.history.get(name)
+  if (past === undefined) {
+    past = []
+    state.history.set(name, past)
+    if (state.history.size > HISTORY_NAMES) {
+      state.oldest ??= state.history.keys()
+      state.history.delete(state.oldest.next().value)
+    }
+  }
+  // The record of the oldest is written over: one grant after another on one name should leave nothing to collect. Not while it is being saved.
+  const oldest = past.length < HISTORY_LENGTH ? undefined : past.shift()
+  const record =
+    oldest === undefined || state.saving !== undefined
+      ? { lease: 0, holder: '', token: 0, since: 0, until: 0, cause: '', by: '', revision: 0 }
+      : oldest
+  record.lease = grant.lease.id
+  record.holder = grant.lease.holder.name
+  record.token = grant.token
+  record.since = grant.lease.since
+  record.until = state.wall
+  record.cause = cause
+  record.by = by
+  record.revision = state.revision + 1
+  past.push(record)
+}
+
+function removeGrant(grant: Grant, freed: Freed): void {
+  const { resource } = grant
+  const at = placeOfGrant(resource.grants, grant.token)
+  if (at < resource.pressed) resource.pressed--
+  if (resource.grants.length === 1) resource.grants = NO_GRANTS
+  else resource.grants.splice(at, 1)
+  if (grant.shared) resource.sharers--
+  else resource.used -= grant.units
+  freed.add(resource)
+}
+
+function clearTimers(effects: Effects, lease: Lease): void {
+  if (lease.rare?.timers === undefined) return
+  for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
+}
+
+/** What it counts for on its lease. */
+export function entryBytes({ key, value }: { readonly key: string; readonly value: string }): number {
+  return utf8Length(key) + utf8Length(value)
+}
+
+/** Something about this key has changed: those who wait with an entry for it may be served. The caller settles. */
+export function reconsider(state: State, key: string): void {
+  for (const waiter of state.pending.get(key) ?? [])
+    for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
+}
+
+export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
+  const entry = state.entries.get(key)!
+  dropEntry(state, key)
+  entry.lease.rare!.entries!.delete(key)
+  entry.lease.rare!.bytes -= entryBytes(entry)
+  emit(state, effects, 'deleted', entry.lease, { key, cause })
+  reconsider(state, key)
+  const service = countEntry(state, entry, -1)
+  if (service !== undefined) review(state, effects, service)
+}
+
+/** Off the tree and off the list of entries: what an ended lease must not keep, whether its units are frozen or not. */
+function strip(state: State, effects: Effects, lease: Lease, cause: string): void {
+  const rare = lease.rare
+  if (rare === undefined) return
+  if (rare.entries !== undefined) for (const key of rare.entries) detachEntry(state, effects, key, cause)
+  rare.entries = undefined
+  if (rare.parent !== undefined) {
+    touch(state, rare.parent)
+    rare.parent.rare!.children!.delete(lease)
+    rare.parent = undefined
+  }
+  clearTimers(effects, lease)
+}
+
+/** A waiter leaves: nothing was granted, so nothing is frozen. */
+export function withdraw(state: State, effects: Effects, lease: Lease, cause: string, freed: Freed): void {
+  touch(state, lease)
+  for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
+  leaveQueues(state, lease, freed)
+  strip(state, effects, lease, cause)
+  dropLease(state, lease)
+  effects.timer(lease, TERM)
+}
+
+/**
+ * Ends a lease and all its descendants in this revision, however deep they hang: a walk and not a recursion, since how deep the stack of
+ * calls may grow is not the same on every replica. The caller settles what was freed. `hasStopped`: descendants that end as a release, because their
+ * holder does not believe in them any more.
+ */
+export function end(
+  state: State,
+  effects: Effects,
+  lease: Lease,
+  ending: Ending,
+  freed: Freed,
+  hasStopped?: (child: Lease) => boolean,
+): void {
+  // Gone already, along with an ancestor that was to be ended as well.
+  if (findLease(state, lease.id) !== lease) return
+  if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
+  const pending = [lease]
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    if (findLease(state, next.id) !== next) continue
+    const children = [...(next.rare?.children ?? [])]
+    const orphaned: Ending =
+      hasStopped?.(next) === true
+        ? { type: 'released', cause: 'parent', stopped: true }
+        : { type: 'revoked', cause: 'parent', stopped: false }
+    endOne(state, effects, next, next === lease ? ending : orphaned, freed)
+    for (const child of children.reverse()) pending.push(child)
+  }
+}
+
+function endOne(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Freed): void {
+  if (lease.status === FROZEN) {
+    if (ending.stopped) thaw(state, effects, lease, freed)
+  } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
+  else endHeld(state, effects, lease, ending, freed)
+}
+
+function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: Ending, freed: Freed): void {
+  touch(state, lease)
+  emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
+  for (const grant of lease.grants) remember(state, grant, cause, by)
+  strip(state, effects, lease, cause)
+  // A suspect's term has run: its holder stopped believing before the grace began.
+  const believes = !stopped && lease.status === LIVE && lease.grants.length > 0
+  if (lease.status === SUSPECT) state.counts.suspect--
+  const delay = type === 'lapsed' ? lockDelay(state, lease) : 0
+  if (believes || delay > 0) {
+    lease.status = FROZEN
+    state.counts.frozen++
+    const rare = rareOf(lease)
+    rare.cause = cause
+    rare.by = by
+    emitForGrants(state, effects, 'frozen', lease, cause)
+    if (delay > 0) restartTerm(state, effects, lease, delay)
+    return
+  }
+  dropGrants(lease, freed)
+  dropLease(state, lease)
+  effects.timer(lease, TERM)
+}
+
+function dropGrants(lease: Lease, freed: Freed): void {
+  for (const grant of lease.grants) removeGrant(grant, freed)
+  lease.grants = NO_GRANTS
+}
+
+function lockDelay(state: State, lease: Lease): number {
+  let longest = 0
+  for (const grant of lease.grants) longest = Math.max(longest, rule(state, grant.resource.name, 'lockDelay'))
+  return longest
+}
+
+/** The holder has stopped believing, or was forced: its frozen units are free. */
+function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void {
+  touch(state, lease)
+  state.counts.frozen--
+  emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
+  dropGrants(lease, freed)
+  dropLease(state, lease)
+  effects.timer(lease, TERM)
+}
+
+/** One grant of a lease that goes on living: only its holder may give it back, so nothing is frozen. */
+export function releaseGrant(state: State, effects: Effects, lease: Lease, grant: Grant, freed: Freed): void {
+  touch(state, lease)
+  const frozen = lease.status === FROZEN
+  emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })
+  if (!frozen) remember(state, grant, 'released', '')
+  lease.grants.splice(lease.grants.indexOf(grant), 1)
+  removeGrant(grant, freed)
+}

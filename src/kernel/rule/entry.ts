@@ -1,0 +1,65 @@
+/** Entries: keys and values that hang on a lease and go with it, in the same revision. */
+
+import { type Attachment, type Delete, MOST_LEASE_BYTES, MOST_LEASE_ENTRIES, type Put } from '../command.ts'
+import { type Effects, startTimer } from '../effects.ts'
+import { done, type Outcome, type Refused } from '../outcome.ts'
+import { bounded, ttlOutside } from '../policy.ts'
+import { CAP, FROZEN, findLease, type Lease, rareOf, type State, touch, WAITING } from '../state.ts'
+import { attach, badAttachment, entryRefusal } from './attach.ts'
+import { allowed, mayTouch } from './authority.ts'
+import { detachEntry, entryBytes } from './end.ts'
+import { forbidden, gone, invalid, refuse, revisionsExhausted } from './refuse.ts'
+import { settle } from './settle.ts'
+
+/** Whether one more entry, or a longer one, is too much for its lease. */
+function tooMuch(state: State, lease: Lease, entry: Attachment): Refused | undefined {
+  if (state.rules < 2) return undefined
+  const { id, rare } = lease
+  const there = state.entries.get(entry.key)
+  const own = there?.lease === lease
+  const limit = (most: number, what: string) =>
+    refuse(state, 'LIMIT', `lease ${id} has ${what}, as many as one lease takes: put the rest on another lease`, { lease: id, limit: most })
+  if (!own && (rare?.entries?.size ?? 0) >= MOST_LEASE_ENTRIES) return limit(MOST_LEASE_ENTRIES, `${MOST_LEASE_ENTRIES} entries`)
+  const more = entryBytes(entry) - (own ? entryBytes(there) : 0)
+  const bytes = (rare?.bytes ?? 0) + more
+  return more > 0 && bytes > MOST_LEASE_BYTES
+    ? limit(MOST_LEASE_BYTES, `entries of ${bytes - more} bytes, of ${MOST_LEASE_BYTES}`)
+    : undefined
+}
+
+export function put(state: State, effects: Effects, { kind: _, lease: id, ...entry }: Put, key: number): Outcome {
+  const { key: name } = entry
+  const bad = badAttachment(entry)
+  if (bad !== undefined) return invalid(state, bad)
+  const lease = findLease(state, id)
+  if (lease === undefined || lease.status === FROZEN || lease.status === WAITING || !mayTouch(state, key, lease)) return gone(state, id)
+  if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
+  const refused = entryRefusal(state, lease.holder, entry, key)
+  if (refused !== undefined) return refused
+  const much = revisionsExhausted(state) ?? tooMuch(state, lease, entry)
+  if (much !== undefined) return much
+  const wrong = ttlOutside(state, lease.ttl, name)
+  if (wrong !== undefined) return invalid(state, wrong)
+  touch(state, lease)
+  const rare = rareOf(lease)
+  Object.assign(rare, bounded(state, name, rare))
+  // What may live only so long counts from now on, at the latest.
+  if (rare.maxLife > 0 && rare.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, rare.maxLife)
+  attach(state, effects, lease, entry)
+  settle(state, effects, state.freed)
+  return done()
+}
+
+export function remove(state: State, effects: Effects, { key: name, lease: id }: Delete, key: number): Outcome {
+  // Asked first: whether there is such an entry is nobody else's business.
+  if (!allowed(state, key, 'register', name)) return forbidden(state, `delete ${name}`)
+  const entry = state.entries.get(name)
+  if (entry === undefined) return refuse(state, 'NOT_FOUND', `there is no entry ${name}`, { key: name })
+  if (!mayTouch(state, key, entry.lease)) return forbidden(state, `delete ${name}`)
+  if (id !== undefined && entry.lease.id !== id)
+    return refuse(state, 'STALE', `the entry ${name} hangs on lease ${entry.lease.id}, not on ${id}: it was taken over`, { key: name })
+  touch(state, entry.lease)
+  detachEntry(state, effects, name, 'deleted')
+  settle(state, effects, state.freed)
+  return done()
+}

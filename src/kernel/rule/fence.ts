@@ -1,0 +1,43 @@
+/** Fences: the highest token that was shown for a name, for resources that cannot keep it themselves. They are never forgotten, so they are few. */
+
+import type { Fence } from '../command.ts'
+import { badName } from '../name.ts'
+import type { Outcome } from '../outcome.ts'
+import { nameFence, type State } from '../state.ts'
+import { allowed } from './authority.ts'
+import { forbidden, invalid, refuse } from './refuse.ts'
+
+export const MOST_FENCES = 100_000
+/** So that one key cannot take them from all others. */
+export const FENCES_PER_KEY = 20_000
+
+export function fence(state: State, { resource, token }: Fence, key: number): Outcome {
+  const bad = badName(resource)
+  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
+  if (!allowed(state, key, 'acquire', resource)) return forbidden(state, `fence ${resource}`)
+  // A token nobody was given would lock out everyone who has one.
+  if (!Number.isSafeInteger(token) || token < 1 || token >= state.nextToken) return invalid(state, `token ${String(token)} was never given`)
+  const highest = state.fences.get(resource)
+  if (highest !== undefined && token < highest)
+    return refuse(state, 'STALE', `token ${token} is older than ${highest}, which ${resource} has already seen`, {
+      resource,
+      token,
+      highest,
+    })
+  if (highest === undefined && state.fences.size >= MOST_FENCES)
+    return refuse(
+      state,
+      'LIMIT',
+      `${MOST_FENCES} resources are fenced, as many as are allowed: keep the highest token with the resource itself`,
+      { limit: MOST_FENCES },
+    )
+  if (highest === undefined && key !== 0 && (state.fencedWith.get(key) ?? 0) >= FENCES_PER_KEY)
+    return refuse(
+      state,
+      'LIMIT',
+      `this key has fenced ${FENCES_PER_KEY} resources, as many as one key is allowed: keep the highest token with the resource itself`,
+      { limit: FENCES_PER_KEY },
+    )
+  nameFence(state, resource, token, key)
+  return { kind: 'fenced', revision: 0, highest: token }
+}

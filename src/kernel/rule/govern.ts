@@ -1,0 +1,138 @@
+/** Policies, keys, fences, and what concerns the log as a whole. */
+
+import { type CreateKey, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from '../command.ts'
+import { type Effects, emit, restartTerm, startQuiet } from '../effects.ts'
+import { LOST } from '../event.ts'
+import { badName, badPrefix, normalPrefix, under } from '../name.ts'
+import { done, type Outcome } from '../outcome.ts'
+import { badRules, badScopes, MOST_POLICIES, TTL_LIMIT } from '../policy.ts'
+import { COUNTER_LIMIT, type State, touch, WAITING } from '../state.ts'
+import { allowed, isAdmin } from './authority.ts'
+import { end } from './end.ts'
+import { judgeWaiter, pressHolders } from './queue.ts'
+import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
+import { review } from './service.ts'
+import { settle } from './settle.ts'
+
+const MOST_KEYS = 10_000
+/** So that there is room above what was seen, and the number of a lease's timer is still a safe integer. */
+const SEEN_LIMIT = 2 ** 49
+
+export function policy(state: State, effects: Effects, { prefix: given, rules }: Policy, key: number): Outcome {
+  const bad = badPrefix(given) ?? (rules === undefined ? undefined : badRules(rules))
+  if (bad !== undefined) return invalid(state, `policy: ${bad}`)
+  const prefix = normalPrefix(given)
+  if (!allowed(state, key, 'policy', prefix)) return forbidden(state, `set a policy for ${prefix}`)
+  const over = rules === undefined ? undefined : revisionsExhausted(state)
+  if (over !== undefined) return over
+  if (rules === undefined) {
+    if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
+    state.policies.delete(prefix)
+  } else if (state.rules >= 2 && state.policies.size >= MOST_POLICIES && !state.policies.has(prefix)) {
+    return refuse(
+      state,
+      'LIMIT',
+      `there are ${MOST_POLICIES} policies, as many as are allowed: delete some, or set one for a shorter prefix`,
+      {
+        limit: MOST_POLICIES,
+      },
+    )
+  } else state.policies.set(prefix, { ...rules }) // the caller may go on to use its own
+  emit(state, effects, 'policy', undefined, { key: prefix })
+  const { freed } = state
+  for (const lease of state.leases.values()) {
+    if (lease.status !== WAITING || !lease.rare!.wants.some(want => under(prefix, want.resource))) continue
+    judgeWaiter(state, lease)
+    // One that is passed over from now on makes way in every queue that it stands in.
+    for (const want of lease.rare!.wants)
+      if (state.rules >= 2 || under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+  }
+  for (const resource of freed) pressHolders(state, effects, resource)
+  settle(state, effects, freed)
+  for (const name of [...state.upkeep.keys()]) if (under(prefix, name)) review(state, effects, name)
+  return done()
+}
+
+export function createKey(state: State, effects: Effects, { name, hash, allow }: CreateKey, key: number): Outcome {
+  const bad = badName(name) ?? badScopes(allow, VERBS)
+  if (bad !== undefined) return invalid(state, `key: ${bad}`)
+  if (typeof hash !== 'string' || !/^[0-9a-f]{64}$/.test(hash))
+    return invalid(state, 'key: the hash must be 64 hexadecimal digits (SHA-256)')
+  if (!isAdmin(state, key)) return forbidden(state, 'create keys')
+  if (state.keys.size >= MOST_KEYS) return refuse(state, 'LIMIT', `there are ${MOST_KEYS} keys, as many as are allowed`)
+  const over = state.rules >= 2 && state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
+  if (over !== undefined) return over
+  const id = state.nextKey++
+  state.keys.set(id, { id, name, hash, allow: allow.map(({ verb, prefix }) => ({ verb, prefix: normalPrefix(prefix) })) })
+  emit(state, effects, 'key', undefined, { key: name, cause: 'created' })
+  return done(id)
+}
+
+export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key: number): Outcome {
+  const there = state.keys.get(id)
+  if (!isAdmin(state, key)) return forbidden(state, 'revoke keys')
+  if (there === undefined) return refuse(state, 'NOT_FOUND', `there is no key ${id}`)
+  // Nobody could make another; and without any key left a server is open to everyone who reaches it.
+  if (key !== 0 && isAdmin(state, id) && ![...state.keys.keys()].some(other => other !== id && isAdmin(state, other)))
+    return invalid(
+      state,
+      `${there.name} is the last key that administers everything: create another one first, or revoke it with the operator's right, on the store itself`,
+    )
+  state.keys.delete(id)
+  emit(state, effects, 'key', undefined, { key: there.name, cause: 'revoked' })
+  // What it holds runs out; what it waits for it will never be granted, and nobody is to stand behind that. A key's scopes never change: so
+  // whoever is still in a queue is entitled to what it waits for.
+  const { freed } = state
+  const waiting = [...state.leases.values()].filter(lease => lease.key === id && lease.status === WAITING)
+  for (const lease of waiting) end(state, effects, lease, { type: 'revoked', cause: 'unkeyed', stopped: true }, freed)
+  settle(state, effects, freed)
+  return done(id)
+}
+
+export function upgrade(state: State, effects: Effects, { rules }: Upgrade, key: number): Outcome {
+  if (!isAdmin(state, key)) return forbidden(state, 'raise the rules version')
+  if (rules !== state.rules + 1)
+    return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
+  state.rules = rules
+  if (rules !== 2) return done()
+  state.answers.weigh()
+  const { freed } = state
+  for (const lease of state.leases.values()) {
+    if (lease.status !== WAITING) continue
+    judgeWaiter(state, lease)
+    // Those behind one that is passed over from now on may be served. Nothing is, while leases are on their way.
+    if (lease.rare!.passed !== undefined && state.moved === undefined)
+      for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+  }
+  settle(state, effects, freed)
+  return done()
+}
+
+export function generation(
+  state: State,
+  effects: Effects,
+  { lease, token, revision, quiet, key: nextKey = 0 }: Generation,
+  key: number,
+): Outcome {
+  if (!isAdmin(state, key)) return forbidden(state, 'begin a generation')
+  for (const n of [lease, token, revision, nextKey])
+    if (!Number.isSafeInteger(n) || n < 0 || n > SEEN_LIMIT)
+      return invalid(state, `a generation needs the highest numbers seen, from 0 to ${SEEN_LIMIT}, not ${String(n)}`)
+  if (!Number.isSafeInteger(quiet) || quiet < 0 || quiet > TTL_LIMIT)
+    return invalid(state, `quiet must be a duration, not ${String(quiet)}`)
+  state.nextLease = Math.max(state.nextLease, lease + 1)
+  state.nextToken = Math.max(state.nextToken, token + 1)
+  state.revision = Math.max(state.revision, revision)
+  state.nextKey = Math.max(state.nextKey, nextKey)
+  // A quiet that runs already is not cut short by a second loss.
+  const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
+  if (length > 0) startQuiet(state, effects, length)
+  if (state.rules >= 2) state.lineage.generation = { index: state.index, quiet: length }
+  // Renewals may be among what was lost: nobody can know when a term began, so each begins again.
+  for (const held of state.leases.values()) {
+    touch(state, held)
+    restartTerm(state, effects, held, held.term)
+  }
+  emit(state, effects, 'generation', undefined, { cause: LOST })
+  return done()
+}

@@ -1,0 +1,97 @@
+/** Moving house: a log whose leases have left decides nothing any more, so that no grant can be made in two places. */
+
+import type { Command, Move } from '../command.ts'
+import { type Effects, emit, restartTerm, startQuiet, startTimer } from '../effects.ts'
+import { badText } from '../name.ts'
+import { done, nothing, type Outcome, type Refused } from '../outcome.ts'
+import { type State, touch } from '../state.ts'
+import { isAdmin } from './authority.ts'
+import { forbidden, invalid, refuse } from './refuse.ts'
+
+const PLACE_BYTES = 2_048
+
+export function move(state: State, effects: Effects, { to = '', stay = false, since, into }: Move, key: number): Outcome {
+  const bad = badText(to, PLACE_BYTES)
+  if (bad !== undefined) return invalid(state, `move: the place ${bad}`)
+  if (!isAdmin(state, key)) return forbidden(state, 'move the leases elsewhere')
+  if (stay && to !== '') return invalid(state, 'move: either they go somewhere or they stay')
+  if (into !== undefined) return into === 'begin' ? expect(state, effects) : arrive(state, effects)
+  const { moved } = state
+  if (state.awaiting) return invalid(state, 'move: leases are on their way into this log, and only who carries them can end that')
+  if (moved) {
+    if (to === moved) return done()
+    // Whatever was granted since was granted there: were they to come back, or to go elsewhere from here, it could be granted twice.
+    return refuse(state, 'INVALID', `the leases of this log have moved to ${moved}: what concerns them is said there`, { moved })
+  }
+  if (stay || to !== '') {
+    if (stay && moved === undefined) return invalid(state, 'move: nothing has left')
+    // Their copy may be older than what was granted here since they were told to stay. On their way, no revision passes.
+    if (moved === undefined || (since ?? state.revision) !== state.revision) return invalid(state, 'move: it has been called off since')
+  } else if (moved !== undefined)
+    return refuse(state, 'INVALID', 'the leases of this log are on their way to another already', { moving: true })
+  state.moved = stay ? undefined : to
+  if (stay) startAnew(state, effects)
+  emit(state, effects, 'moved', undefined, { key: to, cause: stay ? 'staying' : to === '' ? 'leaving' : 'left' })
+  return done()
+}
+
+/** From here on the log decides nothing: whatever it would decide, those who read what was carried into it would not know. */
+function expect(state: State, effects: Effects): Outcome {
+  const { leases, policies, keys } = state
+  if (state.awaiting)
+    return invalid(state, 'leases are on their way into this log already: if that was broken off, name another, as with ?name=NEW')
+  if (state.moved !== undefined) return invalid(state, 'the leases of this log have left it: name another, as with ?name=NEW')
+  if (leases.size + policies.size + keys.size > 0)
+    return invalid(
+      state,
+      `the log to move into holds ${leases.size} leases, ${policies.size} policies and ${keys.size} keys: name an empty one`,
+    )
+  state.moved = ''
+  state.awaiting = true
+  emit(state, effects, 'moved', undefined, { cause: 'awaited' })
+  return done()
+}
+
+function arrive(state: State, effects: Effects): Outcome {
+  if (!state.awaiting) return invalid(state, 'move: nothing is on its way into this log')
+  state.moved = undefined
+  state.awaiting = false
+  startAnew(state, effects)
+  emit(state, effects, 'moved', undefined, { cause: 'arrived' })
+  return done()
+}
+
+/** What was due meanwhile did not count, and how long anything ran is not known where it arrives: later is always safe. */
+function startAnew(state: State, effects: Effects): void {
+  for (const lease of state.leases.values()) {
+    touch(state, lease)
+    restartTerm(state, effects, lease, lease.term)
+    for (const [slot, timer] of lease.rare?.timers?.entries() ?? [])
+      if (timer !== undefined) startTimer(state, effects, lease, slot as Parameters<typeof startTimer>[3], timer.duration)
+  }
+  if (state.quiet !== undefined) startQuiet(state, effects, state.quiet.duration)
+}
+
+/** The answer of a log whose leases have left; undefined for what concerns the log itself. */
+export function elsewhere(state: State, place: string, { kind }: Command): Outcome | undefined {
+  switch (kind) {
+    case 'move':
+    case 'run':
+    case 'generation':
+    case 'upgrade':
+      return undefined
+    case 'due':
+    case 'aged':
+    case 'aged-together':
+    case 'tick':
+      return nothing()
+    default:
+      return away(state, place)
+  }
+}
+
+export function away(state: State, place: string): Refused {
+  if (place !== '') return refuse(state, 'UNAVAILABLE', `the leases of this log have moved to ${place}: ask there`, { moved: place })
+  const way = state.awaiting ? 'into this log' : 'to another log'
+  return refuse(state, 'UNAVAILABLE', `leases are on their way ${way}: ask again in a moment`, { moving: true })
+}

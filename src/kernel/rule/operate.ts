@@ -1,0 +1,211 @@
+/** What operators and givers do to leases: revoke, break, recall, transfer. */
+
+import type { Break, Recall, Revoke, Transfer, Want } from '../command.ts'
+import { type Effects, emit, startTimer } from '../effects.ts'
+import { badName, badPrefix, badText, under } from '../name.ts'
+import { done, type Outcome, type Refused } from '../outcome.ts'
+import { TTL_LIMIT } from '../policy.ts'
+import {
+  agedOf,
+  BREAK,
+  FROZEN,
+  findLease,
+  hangOn,
+  type Lease,
+  LIVE,
+  openLease,
+  rareOf,
+  SLOTS,
+  type Slot,
+  type State,
+  TERM,
+  touch,
+  UNCLAIMED,
+  WAITING,
+} from '../state.ts'
+import { allowed, beyond, mayHave, mayRelease, mayTouch, namesHeld, namesOf, outOfReach } from './authority.ts'
+import { end } from './end.ts'
+import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
+import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+
+/** Tells the holders of a resource that someone would like it. */
+export function recall(state: State, effects: Effects, name: string, by: string): void {
+  for (const { lease, token } of state.resources.get(name)?.grants ?? []) {
+    if (lease.status === FROZEN) continue
+    touch(state, lease)
+    rareOf(lease).recalled = true
+    emit(state, effects, 'recalled', lease, { resource: name, token, by })
+  }
+}
+
+export function revoke(state: State, effects: Effects, { target, force = false, by = '' }: Revoke, key: number): Outcome {
+  if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
+  const found = revokeTargets(state, target, key)
+  if (!Array.isArray(found)) return found as Refused
+  const { freed } = state
+  for (const lease of found) end(state, effects, lease, { type: 'revoked', cause: 'revoked', by, stopped: force }, freed)
+  settle(state, effects, freed)
+  return done()
+}
+
+function revokeTargets(state: State, target: Revoke['target'], key: number): readonly Lease[] | Refused {
+  const mayRevoke = (lease: Lease): boolean => mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
+  if ('lease' in target) {
+    const lease = findLease(state, target.lease)
+    if (lease === undefined) return gone(state, target.lease)
+    if (mayRevoke(lease)) return [lease]
+    // Whoever may revoke some of it is told why that is not enough; to all others it is as good as gone.
+    const concerned = namesOf(lease).some(name => allowed(state, key, 'revoke', name))
+    return concerned ? beyond(state, key, 'revoke', lease)! : gone(state, target.lease)
+  }
+  const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
+  if (bad !== undefined) return invalid(state, `what to revoke ${bad}`)
+  const concerned = (lease: Lease): boolean => {
+    if ('holder' in target) return lease.holder.name === target.holder
+    const prefix = target.prefix
+    return (
+      lease.grants.some(given => under(prefix, given.resource.name)) ||
+      (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+      [...(lease.rare?.entries ?? [])].some(name => under(prefix, name)) ||
+      (lease.rare?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
+    )
+  }
+  const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))
+  return found.length === 0 ? refuse(state, 'NOT_FOUND', 'no lease matches what was to be revoked') : found
+}
+
+export function transfer(state: State, effects: Effects, command: Transfer, key: number): Outcome {
+  const { lease: id, to, incarnation } = command
+  const bad = badName(to)
+  if (bad !== undefined) return invalid(state, `the recipient's name ${bad}`)
+  if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
+    return invalid(state, `incarnation ${incarnation} was never given`)
+  const lease = findLease(state, id)
+  if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)
+  if (!mayRelease(state, key, lease)) return forbidden(state, `pass on all that would end with lease ${id}`, { lease: id })
+  if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
+  const over = exhausted(state)
+  if (over !== undefined) return over
+  const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
+  const { maxLife = 0, grace = 0, by = '', parent } = lease.rare ?? {}
+  const running = lease.rare?.timers?.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) }) ?? []
+  const meant = recipient(state, wants, to, incarnation)
+  // As with a release: an administrator cannot say for the holder that it has stopped.
+  const stopped = command.stopped === true && (key === 0 || key === lease.key)
+  // What is freed goes to the recipient: those who wait are looked at only afterwards.
+  const { freed } = state
+  end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
+  // Of a name alone nobody knows with which key it comes: not with the giver's, which has given it away, and may have been revoked.
+  const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
+  // In the quiet after a loss nothing is granted: what it held may be another's by entries that were lost.
+  const atOnce = stopped && (state.quiet === undefined || state.rules < 2)
+  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
+  if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
+  if (owner !== 0) rareOf(heir).handed = true
+  if (meant === undefined && incarnation === undefined) rareOf(heir).open = true
+  effects.timer(heir, TERM)
+  if (parent !== undefined) hangOn(state, parent, heir)
+  // What was running out goes on to do so: to pass a lease on and back would else make it immortal.
+  for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, heir, slot as Slot, timer)
+  if (running.length > 0) rareOf(heir).by = by
+  if (atOnce) grant(state, effects, heir, wants)
+  else {
+    Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
+    enqueue(state, effects, heir)
+    // Sharing, or beside the giver in a pool, it need not wait.
+    for (const want of wants) freed.add(state.resources.get(want.resource)!)
+  }
+  settle(state, effects, freed)
+  return done(heir.id)
+}
+
+function inherit(state: State, effects: Effects, heir: Lease, slot: Slot, { duration, aged }: { duration: number; aged: number }): void {
+  startTimer(state, effects, heir, slot, duration)
+  rareOf(heir).timers![slot]!.aged = aged
+  effects.timer(heir, slot)
+}
+
+/**
+ * A lease of whoever is meant, by which it is known which process that is and with which key it comes: one that waits for some of this, or
+ * the first of the incarnation that was named. Not what its key may neither acquire nor renew: names are free for anyone to take.
+ */
+function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): Lease | undefined {
+  const isMeant = ({ holder, status, key }: Lease) =>
+    holder.name === to &&
+    (incarnation === undefined || holder.incarnation === incarnation) &&
+    status !== FROZEN &&
+    wants.every(({ resource }) => mayHave(state, key, resource))
+  for (const { resource } of wants) {
+    const waiter = state.resources.get(resource)?.queue.find(isMeant)
+    if (waiter !== undefined) return waiter
+  }
+  // An incarnation is numbered after its first lease. `state.holders` says nothing that a replica begun from a snapshot would say, too.
+  const first = incarnation === undefined ? undefined : findLease(state, incarnation)
+  return first !== undefined && isMeant(first) ? first : undefined
+}
+
+export function breakHold(state: State, effects: Effects, { resource: name, after = 0, by = '' }: Break, key: number): Outcome {
+  const bad = badName(name)
+  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
+  if (!Number.isSafeInteger(after) || after < 0 || after > TTL_LIMIT)
+    return invalid(state, `after must be a duration, not ${String(after)}`)
+  if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
+  if (!allowed(state, key, 'break', name)) return forbidden(state, `break ${name}`)
+  const resource = state.resources.get(name)
+  const held = (resource?.grants ?? []).filter(({ lease }) => lease.status !== FROZEN)
+  if (held.length === 0) return refuse(state, 'NOT_FOUND', `nobody holds ${name}`, { resource: name })
+  for (const { lease } of held) {
+    const refused = mayRelease(state, key, lease) ? undefined : beyond(state, key, 'break', lease, namesHeld)
+    if (refused !== undefined) return refused
+  }
+  if (state.rules >= 2 && after > 0) {
+    const full = held.find(({ lease }) => breakSlot(lease, after) === 'full')
+    if (full !== undefined)
+      return refuse(
+        state,
+        'LIMIT',
+        `${name} has as many announced breaks as one holder takes, all of them longer: break it at once, or wait for one of them`,
+        { resource: name, lease: full.lease.id, limit: SLOTS - BREAK },
+      )
+  }
+  const { freed } = state
+  for (const { lease, token } of held) {
+    if (after === 0) {
+      end(state, effects, lease, { type: 'revoked', cause: 'break', by, stopped: false }, freed)
+      continue
+    }
+    const slot = breakSlot(lease, after)
+    if (slot === undefined || slot === 'full') continue
+    touch(state, lease)
+    rareOf(lease).by = by
+    startTimer(state, effects, lease, slot, after)
+    emit(state, effects, 'recalled', lease, { resource: name, token, cause: 'break', by: by === '' ? undefined : by })
+  }
+  settle(state, effects, freed)
+  return done()
+}
+
+/**
+ * Where a break of this length would run, or undefined when it could change nothing. One that runs is never replaced: how much of it is
+ * left nobody here can know, and a second break may only shorten. `full`: it could, and there is no room for it.
+ */
+function breakSlot(lease: Lease, after: number): Slot | 'full' | undefined {
+  const timers = lease.rare?.timers
+  for (let slot = BREAK as Slot; slot < SLOTS; slot++) {
+    const running = timers?.[slot]
+    if (running === undefined) return slot
+    if (running.duration <= after) return undefined
+  }
+  return 'full'
+}
+
+export function recallHolders(state: State, effects: Effects, { resource, by = '' }: Recall, key: number): Outcome {
+  const bad = badName(resource) ?? badText(by, 512)
+  if (bad !== undefined) return invalid(state, `what to recall ${bad}`)
+  if (!allowed(state, key, 'acquire', resource)) return forbidden(state, `recall ${resource}`)
+  if (state.resources.get(resource)?.grants.some(given => given.lease.status !== FROZEN) !== true)
+    return refuse(state, 'NOT_FOUND', `nobody holds ${resource}`, { resource })
+  recall(state, effects, resource, by)
+  return done()
+}

@@ -1,0 +1,39 @@
+/** Refusals: answers that changed nothing. */
+import type { RefusalCode, Refused } from '../outcome.ts'
+import { COUNTER_LIMIT, type State } from '../state.ts'
+
+export function refuse(state: State, code: RefusalCode, message: string, facts: Refused['facts'] = {}): Refused {
+  return { kind: 'refused', revision: state.revision, code, message, facts }
+}
+
+export function invalid(state: State, message: string): Refused {
+  return refuse(state, 'INVALID', message)
+}
+
+export function gone(state: State, lease: number): Refused {
+  if (!Number.isSafeInteger(lease) || lease < 1) return invalid(state, `${String(lease)} is not a lease's number`)
+  return refuse(state, 'GONE', `lease ${lease} has ended, or never was: acquire a new one`, { lease })
+}
+
+/** With `facts`: because of what it met, and not of the key alone. */
+export function forbidden(state: State, what: string, facts?: Refused['facts']): Refused {
+  return refuse(state, 'FORBIDDEN', `this key may not ${what}: ask whoever administers keys for the scope`, facts)
+}
+
+/** Whether a command that makes a lease can be carried out: numbers are never given twice, so they end somewhere. */
+export function exhausted(state: State): Refused | undefined {
+  const { rules, nextLease, nextToken } = state
+  if (rules >= 2 && (nextLease >= COUNTER_LIMIT || nextToken >= COUNTER_LIMIT)) return spent(state)
+  return revisionsExhausted(state)
+}
+
+/** As `exhausted`, for what only makes a revision. */
+export function revisionsExhausted(state: State): Refused | undefined {
+  return state.rules >= 2 && state.revision >= COUNTER_LIMIT ? spent(state) : undefined
+}
+
+export function spent(state: State): Refused {
+  return refuse(state, 'LIMIT', 'this log has no numbers left for leases, tokens, keys or revisions: begin a new log, as with ?name=NEW', {
+    limit: COUNTER_LIMIT,
+  })
+}

@@ -1,0 +1,43 @@
+/** Releasing: the holder itself says that it has stopped. */
+
+import type { Release } from '../command.ts'
+import type { Effects } from '../effects.ts'
+import { done, type Outcome, type Refused } from '../outcome.ts'
+import { FROZEN, findLease, type Lease, type State } from '../state.ts'
+import { mayRelease, mayTouch } from './authority.ts'
+import { type Ending, end, releaseGrant } from './end.ts'
+import { forbidden, gone, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+
+export function releaseRefusal(state: State, { lease: id, resource }: Release, key: number): Refused | undefined {
+  const lease = findLease(state, id)
+  if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
+  if (!mayRelease(state, key, lease)) return forbidden(state, `release all that would end with lease ${id}`, { lease: id })
+  if (resource !== undefined && !lease.grants.some(given => given.resource.name === resource))
+    return refuse(state, 'GONE', `lease ${id} does not hold ${resource}`, { lease: id, resource })
+  return undefined
+}
+
+const RELEASED: Ending = { type: 'released', cause: 'released', stopped: true }
+
+export function release(state: State, effects: Effects, command: Release, key: number): Outcome {
+  const refused = releaseRefusal(state, command, key)
+  if (refused !== undefined) return refused
+  const lease = findLease(state, command.lease)!
+  const { freed } = state
+  const only = command.resource === undefined ? undefined : lease.grants.find(given => given.resource.name === command.resource)
+  if (only !== undefined && (key === 0 || key === lease.key) && !(lease.status === FROZEN && lease.grants.length === 1))
+    releaseGrant(state, effects, lease, only, freed)
+  // Only who has the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
+  else if (key !== 0 && key !== lease.key) end(state, effects, lease, { type: 'revoked', cause: 'revoked', stopped: false }, freed)
+  else end(state, effects, lease, RELEASED, freed, state.rules >= 2 ? stoppedChildren(command, key) : undefined)
+  settle(state, effects, freed)
+  return done()
+}
+
+/** Which of those that end with it are released, too: the holder has said so, and has their key. */
+function stoppedChildren({ stopped = [] }: Release, key: number): ((child: Lease) => boolean) | undefined {
+  if (stopped.length === 0) return undefined
+  const named = new Set(stopped)
+  return child => named.has(child.id) && (key === 0 || key === child.key)
+}

@@ -1,0 +1,61 @@
+/** Renewing: never brings back what ended. */
+
+import type { Renew } from '../command.ts'
+import { type Effects, emit, restartTerm } from '../effects.ts'
+import { GONE, type Outcome } from '../outcome.ts'
+import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, rekey, type State, SUSPECT, touch, UNCLAIMED, WAITING } from '../state.ts'
+import { mayRenew } from './authority.ts'
+import { reconsider } from './end.ts'
+import { refuse } from './refuse.ts'
+import { countSuspect } from './service.ts'
+import { settle } from './settle.ts'
+
+/** Renewals in one command. */
+export const MOST_RENEWALS = 10_000
+
+export function renew(state: State, effects: Effects, { leases, waiting = false }: Renew, key: number): Outcome {
+  if (!Array.isArray(leases) || leases.length > MOST_RENEWALS)
+    return refuse(state, 'LIMIT', `at most ${MOST_RENEWALS} renewals in one command`)
+  const ttls: number[] = []
+  for (const id of leases) {
+    const lease = findLease(state, id)
+    // A foreign lease is as good as gone: its existence is nobody else's business.
+    if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) {
+      ttls.push(GONE)
+      continue
+    }
+    if (waiting && lease.status !== WAITING) {
+      ttls.push(0)
+      continue
+    }
+    touch(state, lease)
+    if (lease.key === UNCLAIMED) {
+      rekey(state, lease, key)
+      for (const name of lease.rare?.entries ?? []) reconsider(state, name)
+    }
+    // Whoever keeps it alive has taken it, though it did not say which process it is.
+    if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
+    if (lease.status === SUSPECT) recover(state, effects, lease)
+    if (lease.status === LIVE) lease.confirmed = true
+    restartTerm(state, effects, lease, lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM))
+    ttls.push(lease.term)
+  }
+  settle(state, effects, state.freed)
+  return { kind: 'renewed', revision: 0, ttls }
+}
+
+function recover(state: State, effects: Effects, lease: Lease): void {
+  lease.status = LIVE
+  if (lease.rare !== undefined) lease.rare.slowed = 0
+  state.counts.suspect--
+  emitForAll(state, effects, 'recovered', lease)
+  countSuspect(state, effects, lease, -1)
+}
+
+/** What hangs on it, by name: its grants and its entries, or just the lease. */
+export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: Lease): void {
+  for (const given of lease.grants) emit(state, effects, type, lease, { resource: given.resource.name, token: given.token })
+  const entries = lease.rare?.entries
+  for (const key of entries ?? []) emit(state, effects, type, lease, { key })
+  if (lease.grants.length === 0 && (entries?.size ?? 0) === 0) emit(state, effects, type, lease, {})
+}

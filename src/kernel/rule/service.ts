@@ -1,0 +1,165 @@
+/**
+ * Registrations: entries `services/SERVICE/INSTANCE`, and what is done so that a hiccup does not empty a service.
+ *
+ * What the kernel sees of renewals that did not come is `due`. A registration in its grace is one that did not renew within its ttl, so
+ * with n registrations of a service and s of them suspect, (n − s) / n is the share of expected renewals that came. Hence, per service:
+ *
+ * - **Self-preservation** begins when s > max(2, n · (100 − preserveShare) / 100) and n ≥ preserveLeast, and ends when s has fallen to
+ *   max(2, half of that). Meanwhile a registration whose grace has run stays suspect for another ttl, again and again, but for no
+ *   more than `preserveMost` ms since it last renewed; and its lapse is not held against it.
+ * - **Sweeps**: of the n ≥ preserveLeast registrations there were when lapses began, at most max(2, n · sweepShare / 100) lapse in one sweep of 5 s of the log's
+ *   own time. The others stay suspect until the next.
+ *
+ * Both only ever make an end later, and only that of a lease which carries registrations and nothing else: no units, no children, no other
+ * entries. Both are bounded by what is counted on the lease itself, whether or not the log's time goes on.
+ */
+import { type Effects, emit } from '../effects.ts'
+import { rule } from '../policy.ts'
+import { type Attached, type Lease, type State, SUSPECT, type Upkeep, WAITING } from '../state.ts'
+import { charge } from './flap.ts'
+
+/** So few may always go: a service of one or two is never kept by what is meant for many. */
+const FEW = 2
+export const SWEEP = 5_000
+
+const ROOT = 'services/'
+
+export function isRegistry(key: string): boolean {
+  return key.startsWith(ROOT)
+}
+
+/** `services/SERVICE` when this is the key of a registration. */
+export function serviceOf(key: string): string | undefined {
+  if (!isRegistry(key)) return undefined
+  const slash = key.indexOf('/', ROOT.length)
+  return slash === -1 || key.indexOf('/', slash + 1) !== -1 ? undefined : key.slice(0, slash)
+}
+
+/** A lease that carries registrations and nothing else; and waits for nothing, or a dead waiter would stall its queue. */
+export function isRegistration({ status, grants, rare }: Lease): boolean {
+  if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
+  let any = false
+  for (const key of rare.entries) {
+    if (!isRegistry(key)) return false
+    any ||= serviceOf(key) !== undefined
+  }
+  return any
+}
+
+/** Its registrations were all taken over: what is left of it is of no use to anyone. */
+export function isHusk({ status, grants, rare }: Lease): boolean {
+  if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
+  for (const key of rare.entries) if (!isRegistry(key) || serviceOf(key) !== undefined) return false
+  return true
+}
+
+/** An entry came (1) or is about to go (-1). */
+export function countEntry(state: State, { key, lease }: Attached, by: 1 | -1): string | undefined {
+  const name = serviceOf(key)
+  if (name === undefined) return undefined
+  const service = state.services.get(name) ?? { total: 0, suspect: 0 }
+  service.total += by
+  if (lease.status === SUSPECT) service.suspect += by
+  if (service.total === 0) state.services.delete(name)
+  else state.services.set(name, service)
+  return name
+}
+
+/** Its lease has become suspect (1) or recovered (-1). */
+export function countSuspect(state: State, effects: Effects, lease: Lease, by: 1 | -1): void {
+  for (const key of lease.rare?.entries ?? []) {
+    const name = serviceOf(key)
+    if (name === undefined) continue
+    state.services.get(name)!.suspect += by
+    review(state, effects, name)
+  }
+}
+
+function upkeepOf(state: State, name: string): Upkeep {
+  let upkeep = state.upkeep.get(name)
+  if (upkeep === undefined) {
+    upkeep = { preserving: false, since: 0, base: 0, removed: 0, at: 0 }
+    state.upkeep.set(name, upkeep)
+  }
+  return upkeep
+}
+
+/** Whether a service begins or ceases to be preserved, now that its counts have changed. */
+export function review(state: State, effects: Effects, name: string): void {
+  const { total, suspect } = state.services.get(name) ?? { total: 0, suspect: 0 }
+  const before = state.upkeep.get(name)?.preserving === true
+  if (!before && suspect <= FEW) return
+  const share = rule(state, name, 'preserveShare')
+  const tolerated = Math.floor((total * (100 - share)) / 100)
+  if (!before) {
+    if (share === 0 || total < rule(state, name, 'preserveLeast') || suspect <= Math.max(FEW, tolerated)) return
+    Object.assign(upkeepOf(state, name), { preserving: true, since: state.wall })
+    const cause = `${suspect} of ${total} missed a renewal, and ${share} % are expected: lapses are slowed`
+    emit(state, effects, 'preserving', undefined, { key: name, cause })
+  } else if (share === 0 || suspect <= Math.max(FEW, Math.floor(tolerated / 2))) {
+    const upkeep = upkeepOf(state, name)
+    Object.assign(upkeep, { preserving: false, since: 0 })
+    if (upkeep.base === 0) state.upkeep.delete(name)
+    emit(state, effects, 'relaxed', undefined, { key: name, cause: `${suspect} of ${total} are suspect` })
+  }
+}
+
+/** For how long the lapse of a lease, whose time has come, is put off: 0 when it goes now. */
+export function slowed(state: State, lease: Lease): number {
+  if (state.upkeep.size === 0 || !isRegistration(lease)) return 0
+  const had = lease.rare!.slowed
+  let longest = 0
+  for (const key of lease.rare!.entries!) {
+    const upkeep = state.upkeep.get(serviceOf(key) ?? '')
+    if (upkeep === undefined) continue
+    const most = rule(state, key, 'preserveMost')
+    if (upkeep.preserving && had < most) longest = Math.max(longest, Math.min(lease.ttl, most - had))
+    else if (swept(state, key, upkeep) && had < most + SWEEP * (Math.ceil(100 / rule(state, key, 'sweepShare')) + 1))
+      longest = Math.max(longest, SWEEP)
+  }
+  return longest
+}
+
+function swept(state: State, key: string, { base, removed }: Upkeep): boolean {
+  return base >= rule(state, key, 'preserveLeast') && removed >= Math.max(FEW, Math.floor((base * rule(state, key, 'sweepShare')) / 100))
+}
+
+/** Gone without a farewell. A silence that many share is not held against each of them. */
+function blame(state: State, { rare }: Lease, key: string, name: string): void {
+  if (rare!.slowed === 0 && state.upkeep.get(name)?.preserving !== true) charge(state, key)
+}
+
+/** Somebody else comes back in the place of a suspect: as good as a lapse. */
+export function blameFormer(state: State, { key, lease: former }: Attached, lease: Lease): void {
+  const name = serviceOf(key)
+  if (name !== undefined && former.status === SUSPECT && former.holder.name !== lease.holder.name) blame(state, former, key, name)
+}
+
+/** A registration is about to lapse. */
+export function countLapse(state: State, lease: Lease): void {
+  if (!isRegistration(lease)) return
+  for (const key of lease.rare!.entries!) {
+    const name = serviceOf(key)
+    if (name === undefined) continue
+    blame(state, lease, key, name)
+    if (rule(state, key, 'sweepShare') === 100) continue
+    const upkeep = upkeepOf(state, name)
+    if (upkeep.base === 0) Object.assign(upkeep, { base: state.services.get(name)!.total, removed: 0, at: state.elapsed })
+    upkeep.removed++
+  }
+}
+
+/** Time has passed: the next sweep begins, or there was nothing left to sweep. */
+export function nextSweeps(state: State): void {
+  for (const [name, upkeep] of state.upkeep) {
+    if (upkeep.base === 0 || state.elapsed - upkeep.at < SWEEP) continue
+    if (upkeep.removed === 0) upkeep.base = 0
+    else Object.assign(upkeep, { removed: 0, at: state.elapsed })
+    if (upkeep.base === 0 && !upkeep.preserving) state.upkeep.delete(name)
+  }
+}
+
+/** Whether something here waits for the log's own time to go on. */
+export function ages(state: State): boolean {
+  return state.flaps.size > 0 || state.upkeep.size > 0
+}

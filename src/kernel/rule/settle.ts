@@ -1,0 +1,138 @@
+import { type Effects, emit } from '../effects.ts'
+import { ELSEWHERE } from '../event.ts'
+import type { Freed } from '../freed.ts'
+import { rule } from '../policy.ts'
+import { dropIfIdle, type Lease, LIVE, type Resource, rareOf, type State, touch } from '../state.ts'
+import { attach, entriesFree } from './attach.ts'
+import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
+
+/** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
+export function settle(state: State, effects: Effects, freed: Freed): void {
+  for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
+    if (resource.queue.length > 0) serve(state, effects, resource, freed)
+    else dropIfIdle(state, resource)
+  }
+}
+
+/**
+ * Whatever else is free is looked at together with the first, by rank and not queue after queue: one who wants two of the things must not get
+ * them before another who stands ahead of it for the second alone.
+ *
+ * A waiter is tried once, however many queues it stands in: a grant leaves less room, so the waiter is refused again until it comes to stand first in a
+ * `fifo` queue. In a pool every waiter stands in the queue of every member, and each try looks at every member.
+ */
+function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
+  const turns = new Turns()
+  const refused = new Set<Lease>()
+  for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
+  for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
+    const { resource, next } = walk
+    const { wants, any, rank } = next.rare!
+    // Where it stands, or stood before it was granted on another's walk.
+    let at = place(resource.queue, rank, next.id)
+    if (resource.queue[at] === next) {
+      const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, any, rank, next.id)
+      if (chosen === undefined) {
+        refused.add(next)
+        at = behind(state, resource, at, refused)
+      } else {
+        touch(state, next)
+        leaveQueues(state, next, freed)
+        const { pending } = next.rare!
+        Object.assign(rareOf(next), { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
+        next.status = LIVE
+        for (const entry of pending) attach(state, effects, next, entry)
+        grant(state, effects, next, chosen)
+        // Who watches a queue that it leaves empty-handed hears nothing of the grant.
+        for (const want of wants) {
+          if (!chosen.includes(want)) emit(state, effects, 'withdrawn', next, { resource: want.resource, cause: ELSEWHERE })
+          mayTryAgain(state, want.resource, refused)
+        }
+        if (isSpent(state, resource)) at = resource.queue.length
+      }
+    }
+    goOn(state, turns, walk, resource.queue[at])
+    for (let moved = freed.take(); moved !== undefined; moved = freed.take()) begin(state, turns, moved)
+  }
+}
+
+/** The next place in a queue whose waiter was not served. In a `fifo` queue only a waiter that is passed over lets others go first. */
+function behind(state: State, resource: Resource, at: number, refused: ReadonlySet<Lease>): number {
+  const { name, queue } = resource
+  const isFit = rule(state, name, 'queue') === 'fit'
+  let next = at
+  for (; next < queue.length && refused.has(queue[next]!); next++) if (!isFit && blocks(queue[next]!, resource)) return queue.length
+  return next
+}
+
+/** A waiter has left this queue: the first that is not passed over may be served after all. */
+function mayTryAgain(state: State, name: string, refused: Set<Lease>): void {
+  const resource = state.resources.get(name)
+  if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') !== 'fifo') return
+  const first = resource.queue.find(waiter => blocks(waiter, resource))
+  if (first !== undefined) refused.delete(first)
+}
+
+/**
+ * No waiter can get any of it: its queue need not be gone through. (Logs under rules version 1 may hold a waiter that was overlooked and is served by such
+ * a walk; they are replayed as they were decided.)
+ */
+function isSpent(state: State, { name, sharers, used }: Resource): boolean {
+  return state.rules >= 2 && sharers === 0 && used >= rule(state, name, 'capacity')
+}
+
+function begin(state: State, turns: Turns, resource: Resource): void {
+  const next = resource.queue[0]
+  if (next === undefined) return dropIfIdle(state, resource)
+  if (isSpent(state, resource)) return
+  goOn(state, turns, { resource, next }, next)
+}
+
+/** Until its queue has been gone through, the resource counts as freed: nobody begins a second walk. */
+function goOn(state: State, turns: Turns, walk: Walk, next: Lease | undefined): void {
+  walk.resource.freed = next !== undefined
+  if (next === undefined) return dropIfIdle(state, walk.resource)
+  walk.next = next
+  turns.add(walk)
+}
+
+/** How far a queue has been gone through. */
+interface Walk {
+  readonly resource: Resource
+  next: Lease
+}
+
+/** Those whose next one's turn is first come first. A heap: the end of a quiet, or a rule for a prefix, may open every queue there is. */
+class Turns {
+  readonly #heap: Walk[] = []
+
+  add(walk: Walk): void {
+    const heap = this.#heap
+    let at = heap.push(walk) - 1
+    while (at > 0) {
+      const above = (at - 1) >> 1
+      if (!standsBefore(walk.next, heap[above]!.next)) break
+      heap[at] = heap[above]!
+      at = above
+    }
+    heap[at] = walk
+  }
+
+  take(): Walk | undefined {
+    const heap = this.#heap
+    const first = heap[0]
+    const last = heap.pop()
+    if (first === undefined || heap.length === 0) return first
+    let at = 0
+    for (;;) {
+      let below = 2 * at + 1
+      if (below >= heap.length) break
+      if (below + 1 < heap.length && standsBefore(heap[below + 1]!.next, heap[below]!.next)) below++
+      if (!standsBefore(heap[below]!.next, last!.next)) break
+      heap[at] = heap[below]!
+      at = below
+    }
+    heap[at] = last!
+    return first
+  }
+}

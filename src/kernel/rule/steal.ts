@@ -1,0 +1,155 @@
+/** Stealing: which holders end so that a thief gets what it wants. No more than it takes, and the same ones on every replica. */
+
+import type { Effects } from '../effects.ts'
+import type { Freed } from '../freed.ts'
+import type { Refused } from '../outcome.ts'
+import { rule } from '../policy.ts'
+import { FROZEN, type Grant, type Lease, type State } from '../state.ts'
+import { beyond, mayRelease, namesHeld } from './authority.ts'
+import { end } from './end.ts'
+import { blocks, place, type Wanted } from './queue.ts'
+import { invalid } from './refuse.ts'
+
+/** With more victims than this, each is not compared with all others: a steal must not cost the square of them. */
+const MOST_SPARED = 64
+
+export interface Theft {
+  readonly wants: readonly Wanted[]
+  /** Any so many of them; 0: all. */
+  readonly any: number
+  /** Takes at once what is frozen, too. */
+  readonly force: boolean
+  readonly rank: number
+  /** Of the thief. */
+  readonly key: number
+  /** What the thief hangs on: it must not end. */
+  readonly parent: Lease | undefined
+}
+
+/** Whom it ends, or why it may not. Nobody, where what it wants will come free without that. */
+export function victimsOf(state: State, theft: Theft): readonly Lease[] | Refused {
+  const { wants, any } = theft
+  if (any === 0) return victimsFor(state, theft, wants)
+  // The cheapest ones, and of those the first that were named.
+  const costs = wants.map((want, i) => {
+    const victims = victimsFor(state, theft, [want])
+    return { want, i, cost: isRefused(victims) ? Number.POSITIVE_INFINITY : victims.length }
+  })
+  costs.sort((a, b) => (a.cost === b.cost ? a.i - b.i : a.cost - b.cost))
+  return victimsFor(
+    state,
+    theft,
+    costs.slice(0, any).map(({ want }) => want),
+  )
+}
+
+function isRefused(found: readonly Lease[] | Refused): found is Refused {
+  return !Array.isArray(found)
+}
+
+function victimsFor(state: State, theft: Theft, wants: readonly Wanted[]): readonly Lease[] | Refused {
+  const victims = new Set<Lease>()
+  for (const want of wants) {
+    const more = victimsOn(state, theft, want, victims)
+    if (isRefused(more)) return more
+    for (const lease of more) victims.add(lease)
+  }
+  if (wants.length > 1 && victims.size <= MOST_SPARED) spare(state, theft, wants, victims)
+  for (const lease of victims) {
+    const refused = mayEnd(state, theft, lease) ? undefined : beyond(state, theft.key, 'break', lease, namesHeld)
+    if (refused !== undefined) return refused
+  }
+  return [...victims]
+}
+
+/** Leaves alone who was to end for one thing and need not, because another that ends for a second thing has the first as well. */
+function spare(state: State, theft: Theft, wants: readonly Wanted[], victims: Set<Lease>): void {
+  for (const lease of [...victims]) {
+    victims.delete(lease)
+    const isNeeded = wants.some(want => {
+      const more = victimsOn(state, theft, want, victims)
+      return isRefused(more) || more.length > 0
+    })
+    if (isNeeded) victims.add(lease)
+  }
+}
+
+/** A victim ends with all that it holds, so all of that has to be the thief's to break. */
+function mayEnd(state: State, { key }: Theft, lease: Lease): boolean {
+  return mayRelease(state, key, lease) || beyond(state, key, 'break', lease, namesHeld) === undefined
+}
+
+/** Whom it ends for one of the things it wants, beside those that end for others. */
+function victimsOn(state: State, theft: Theft, want: Wanted, others: ReadonlySet<Lease>): readonly Lease[] | Refused {
+  const resource = state.resources.get(want.resource)
+  if (resource === undefined) return []
+  const isIn = (leases: ReadonlySet<Lease>, lease: Lease): boolean => {
+    for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent) if (leases.has(next)) return true
+    return false
+  }
+  // What is frozen comes free by itself, when its holder has stopped: without force there is nothing more to end.
+  const staying = resource.grants.filter(({ lease }) => (theft.force || lease.status !== FROZEN) && !isIn(others, lease))
+  const above = new Set<Lease>()
+  for (let next = theft.parent; next !== undefined; next = next.rare?.parent) above.add(next)
+  const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
+  const own = inTheWay.filter(({ lease }) => above.has(lease))
+  const capacity = rule(state, want.resource, 'capacity')
+  if (own.some(({ shared }) => want.shared || shared) || unitsOf(own) + want.units > capacity)
+    return invalid(state, `lease ${own[0]!.lease.id} holds what is to be stolen, and the thief hangs on it: the thief would end with it`)
+  const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
+  if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
+  // Those who steal it already, or were given it, come first: what they take must come free as well.
+  const ahead = resource.queue.slice(0, place(resource.queue, theft.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
+  const promised = ahead.reduce((sum, { rare }) => sum + (rare!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0), 0)
+  return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, theft, lease))
+}
+
+function unitsOf(grants: readonly Grant[]): number {
+  return grants.reduce((sum, { units }) => sum + units, 0)
+}
+
+/** As few holders as make so many units free: those that were ended already, then those with the most units, and of equals the one that came last. */
+function fewest(candidates: readonly Grant[], short: number, may: (lease: Lease) => boolean): readonly Lease[] {
+  if (short <= 0) return []
+  const order = candidates
+    .map(grant => ({ grant, frozen: grant.lease.status === FROZEN ? 0 : 1, allowed: may(grant.lease) ? 0 : 1 }))
+    .sort((a, b) => a.frozen - b.frozen || a.allowed - b.allowed || b.grant.units - a.grant.units || b.grant.token - a.grant.token)
+  let taken: Grant[] = []
+  for (const { grant } of order) {
+    if (unitsOf(taken) >= short) break
+    taken.push(grant)
+  }
+  // Some that were ended already may not be needed beside a larger one.
+  for (const grant of [...taken]) if (unitsOf(taken) - grant.units >= short) taken = taken.filter(other => other !== grant)
+  return taken.map(({ lease }) => lease)
+}
+
+/** By the rules of version 1 all holders of all that was wanted had to be the thief's to break. */
+export function cannotStealAll(state: State, { force, wants, key }: Theft): Refused | undefined {
+  if (key === 0) return undefined
+  for (const { resource } of wants)
+    for (const { lease } of state.resources.get(resource)?.grants ?? []) {
+      if ((lease.status === FROZEN && !force) || mayRelease(state, key, lease)) continue
+      const refused = beyond(state, key, 'break', lease, namesHeld)
+      if (refused !== undefined) return refused
+    }
+  return undefined
+}
+
+/** `victims` left out: everyone who holds any of it, as by the rules of version 1. */
+export function steal(
+  state: State,
+  effects: Effects,
+  thief: Lease,
+  { wants, force }: Pick<Theft, 'wants' | 'force'>,
+  victims: readonly Lease[] | undefined,
+  freed: Freed,
+): void {
+  const ending = { type: 'revoked', cause: 'stolen', by: thief.holder.name, stopped: force } as const
+  for (const want of wants) {
+    const resource = state.resources.get(want.resource)!
+    freed.add(resource)
+    if (victims === undefined) for (const { lease } of [...resource.grants]) end(state, effects, lease, ending, freed)
+  }
+  for (const lease of victims ?? []) end(state, effects, lease, ending, freed)
+}

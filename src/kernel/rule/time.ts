@@ -1,0 +1,155 @@
+/**
+ * Time, as far as a log can know it: someone who counts proposes that a timer is due, or how old it is at least. The kernel accepts that only
+ * for the epoch that still runs; it never measures anything itself.
+ */
+
+import type { Aged, AgedTogether, Due, Run, Tick } from '../command.ts'
+import { type Effects, emit, restartTerm } from '../effects.ts'
+import type { Freed } from '../freed.ts'
+import { noteRun, raiseCounters } from '../lineage.ts'
+import { done, nothing, type Outcome } from '../outcome.ts'
+import { rule, TTL_LIMIT } from '../policy.ts'
+import {
+  BREAK,
+  CAP,
+  findLease,
+  type Lease,
+  LIVE,
+  QUIET,
+  type Resource,
+  rareOf,
+  SLOTS,
+  type Slot,
+  type State,
+  SUSPECT,
+  TERM,
+  timerOf,
+  touch,
+  WAITING,
+} from '../state.ts'
+import { end, reconsider } from './end.ts'
+import { decayFlaps } from './flap.ts'
+import { blocks, relaxHolder } from './queue.ts'
+import { emitForAll } from './renew.ts'
+import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
+import { settle } from './settle.ts'
+
+/** The lease a timer belongs to, if it still is. */
+function leaseOfTimer(state: State, timer: number): Lease | undefined {
+  return findLease(state, Math.floor(timer / SLOTS))
+}
+
+export function due(state: State, effects: Effects, { timer, epoch }: Due): Outcome {
+  if (timer === QUIET) {
+    if (state.quiet?.epoch !== epoch) return nothing()
+    return endQuiet(state, effects)
+  }
+  const lease = leaseOfTimer(state, timer)
+  const slot = (timer % SLOTS) as Slot
+  // Restarted since the proposer looked: it was only late, not wrong.
+  if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch) return nothing()
+  const { freed } = state
+  if (slot === TERM) termDue(state, effects, lease, freed)
+  else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
+  else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
+  else if (lease.grants.some(({ resource }) => isWaitedFor(resource) && rule(state, resource.name, 'maxHold') > 0))
+    end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
+  else {
+    touch(state, lease)
+    relaxHolder(effects, lease)
+    return nothing()
+  }
+  settle(state, effects, freed)
+  return done()
+}
+
+/** By one who could be served if it came free. */
+function isWaitedFor(resource: Resource): boolean {
+  return resource.queue.some(waiter => blocks(waiter, resource))
+}
+
+function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): void {
+  const grace = lease.status === LIVE ? (lease.rare?.grace ?? 0) : 0
+  const longer = grace === 0 ? slowed(state, lease) : 0
+  if (grace === 0 && longer === 0) {
+    countLapse(state, lease)
+    end(state, effects, lease, { type: 'lapsed', cause: 'lapsed', stopped: true }, freed)
+    return
+  }
+  touch(state, lease)
+  rareOf(lease).slowed += longer
+  if (lease.status === LIVE) {
+    lease.status = SUSPECT
+    state.counts.suspect++
+    emitForAll(state, effects, 'suspected', lease)
+    countSuspect(state, effects, lease, 1)
+    // A registration whose holder is silent may be taken over.
+    for (const key of lease.rare?.entries ?? []) reconsider(state, key)
+  }
+  restartTerm(state, effects, lease, grace + longer)
+}
+
+function endQuiet(state: State, effects: Effects): Outcome {
+  state.quiet = undefined
+  effects.timer(undefined, QUIET)
+  emit(state, effects, 'generation', undefined, { cause: 'granting again' })
+  const { freed } = state
+  // In the order of leases, not of resources: that order is part of the state, the other is an accident of this replica.
+  for (const lease of state.leases.values())
+    if (lease.status === WAITING) for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+  settle(state, effects, freed)
+  return done()
+}
+
+export function aged(state: State, effects: Effects, { marks }: Aged): Outcome {
+  for (const { timer, epoch, ms } of marks) {
+    const lease = leaseOfTimer(state, timer)
+    const slot = (timer % SLOTS) as Slot
+    const running = timer === QUIET ? state.quiet : lease === undefined || slot === TERM ? lease : lease.rare?.timers?.[slot]
+    if (running?.epoch !== epoch || !Number.isSafeInteger(ms) || ms <= running.aged) continue
+    // Under an owner, what it found ages by marks for all: a single mark beside them would count the same time twice.
+    if (state.run.owned && running.run < state.run.number) continue
+    if (lease !== undefined) touch(state, lease)
+    running.aged = ms
+    effects.timer(lease, slot)
+  }
+  return nothing()
+}
+
+export function agedTogether(state: State, effects: Effects, { run: number, ms }: AgedTogether): Outcome {
+  if (!state.run.owned || number !== state.run.number || !(ms > state.run.ms)) return nothing()
+  state.run.ms = ms
+  effects.timer(undefined, TERM)
+  return nothing()
+}
+
+/** What the last run told of all that it had found is now each timer's own; what it renewed begins to age only with the next mark. */
+export function run(state: State, effects: Effects, { owned, nonce = 0, secret = '' }: Run): Outcome {
+  const { number, ms } = state.run
+  if (ms > 0) {
+    for (const lease of state.leases.values()) {
+      const timers = lease.rare?.timers
+      if (lease.run >= number && timers === undefined) continue
+      touch(state, lease)
+      if (lease.run < number) lease.aged += ms
+      for (const timer of timers ?? []) if (timer !== undefined && timer.run < number) timer.aged += ms
+    }
+    if (state.quiet !== undefined && state.quiet.run < number) state.quiet.aged += ms
+  }
+  state.run = { number: number + 1, owned, ms: 0 }
+  if (state.rules >= 2) {
+    raiseCounters(state)
+    if (nonce !== 0) noteRun(state, nonce, secret)
+  }
+  effects.timer(undefined, TERM)
+  return nothing()
+}
+
+export function tick(state: State, effects: Effects, { n, elapsed }: Tick): Outcome {
+  if (n !== state.tick + 1 || !Number.isSafeInteger(elapsed) || elapsed < 0 || elapsed > TTL_LIMIT) return nothing()
+  state.tick = n
+  state.elapsed += elapsed
+  decayFlaps(state, effects)
+  nextSweeps(state)
+  return nothing()
+}

@@ -1,0 +1,72 @@
+/** Widening: whoever waits for any so many may name more to choose from, and keeps its place. */
+
+import { MOST_WANTS, type Widen } from '../command.ts'
+import { type Effects, emit } from '../effects.ts'
+import { badName } from '../name.ts'
+import { done, type Outcome } from '../outcome.ts'
+import { bounded, rule, ruledBy, ttlOutside } from '../policy.ts'
+import { findLease, type Lease, rareOf, resourceOf, type State, touch, WAITING } from '../state.ts'
+import { normal, overQuota, wantsUnder } from './acquire.ts'
+import { allowed, mayTouch } from './authority.ts'
+import { exists, judgeWaiter, positionOf, pressHolders, type Wanted } from './queue.ts'
+import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { settle } from './settle.ts'
+
+/**
+ * What it waits for already is passed over, so asking again is harmless; and nothing is left to choose from once it was granted. Only where it waits for
+ * more than there is may it want less from now on: its place there is of no use to it.
+ */
+export function widen(state: State, effects: Effects, { lease: id, wants }: Widen, key: number): Outcome {
+  const lease = findLease(state, id)
+  if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
+  if (lease.status !== WAITING) return done()
+  const { any, wants: known } = rareOf(lease)
+  if (any === 0) return invalid(state, `lease ${id} waits for all that it wants: more would be another request`)
+  const named = new Set(known.map(want => want.resource))
+  const less = state.rules >= 2 ? wants.map(normal).filter(want => known.some(had => isLess(state, want, had))) : []
+  const fresh = wants.map(normal).filter(({ resource }) => !named.has(resource) && named.add(resource))
+  if (named.size > MOST_WANTS) return invalid(state, `a lease takes a list of at most ${MOST_WANTS} resources`)
+  for (const want of fresh) {
+    const refused = refusal(state, lease, want)
+    if (refused !== undefined) return refused
+  }
+  if (fresh.length + less.length === 0) return done()
+  touch(state, lease)
+  rareOf(lease).wants = [...known.map(had => less.find(want => want.resource === had.resource) ?? had), ...fresh]
+  judgeWaiter(state, lease)
+  for (const { resource } of fresh) Object.assign(rareOf(lease), bounded(state, resource, rareOf(lease)))
+  const { freed } = state
+  for (const want of fresh) {
+    const resource = resourceOf(state, want.resource)
+    if (resource.queue.length === 0) resource.queue = [lease]
+    else resource.queue.splice(positionOf(resource, lease), 0, lease)
+    emit(state, effects, 'queued', lease, { resource: want.resource })
+    pressHolders(state, effects, resource)
+    freed.add(resource)
+  }
+  for (const want of less) freed.add(state.resources.get(want.resource)!)
+  settle(state, effects, freed)
+  return done()
+}
+
+/** The same thing, of which there is enough now: of what it wanted before there is not. */
+function isLess(state: State, want: Wanted, had: Wanted): boolean {
+  return want.resource === had.resource && exists(state, want) && !exists(state, had)
+}
+
+function refusal(state: State, lease: Lease, want: Wanted): Outcome | undefined {
+  const name = want.resource
+  const bad = badName(name)
+  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
+  if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, `acquire ${name}`)
+  const wrong = ttlOutside(state, lease.ttl, name)
+  if (wrong !== undefined) return invalid(state, wrong)
+  const capacity = rule(state, name, 'capacity')
+  if (want.units > capacity) return invalid(state, `${name} has ${capacity} units in all, ${want.units} can never be granted`)
+  const most = rule(state, name, 'waiters')
+  if ((state.resources.get(name)?.queue.length ?? 0) >= most)
+    return refuse(state, 'LIMIT', `${most} already wait for ${name}, as many as are allowed`, { resource: name, limit: most })
+  const prefix = ruledBy(state, name, 'quota')
+  // It counts for the quota once.
+  return prefix === undefined || wantsUnder(lease, prefix) ? undefined : overQuota(state, lease.holder.name, [want])
+}

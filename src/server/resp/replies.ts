@@ -1,0 +1,102 @@
+/** Answers as RESP. Facts of an error follow its message after a tab, as one JSON object: names and messages contain no tab. */
+import type { Granted, Outcome, Queued } from '../../kernel/outcome.ts'
+import type { RespWriter } from '../../wire/resp/writer.ts'
+import { asLeaseError } from './batch-session.ts'
+
+export function writeError(to: RespWriter, thrown: unknown): void {
+  const { code, message, facts } = asLeaseError(thrown)
+  writeCoded(to, code, message, facts)
+}
+
+function writeCoded(to: RespWriter, code: string, message: string, facts: object): void {
+  const known = Object.keys(facts).length > 0
+  to.error(code, known ? `${message.replaceAll('\t', ' ')}\t${JSON.stringify(facts)}` : message)
+}
+
+/** A refusal is an error to RESP; what else was not expected here is our own mistake. */
+function unexpected(to: RespWriter, outcome: Outcome): void {
+  if (outcome.kind === 'refused') writeCoded(to, outcome.code, outcome.message, outcome.facts)
+  else if (outcome.kind === 'void' || outcome.kind === 'nothing') to.error('UNAVAILABLE', 'it was not done: ask again')
+  else to.error('UNKNOWN', `answered ${outcome.kind}`)
+}
+
+export function writeGrant(to: RespWriter, outcome: Outcome | (Granted & { readonly waited: boolean })): void {
+  if (outcome.kind === 'queued') return writeQueued(to, outcome)
+  if (outcome.kind !== 'granted') return unexpected(to, outcome)
+  const waited = 'waited' in outcome && outcome.waited
+  const { tokens, resources } = outcome
+  to.map(4 + (tokens.length > 1 ? 1 : 0) + (waited ? 1 : 0))
+  to.raw('$5\r\nlease\r\n')
+  to.integer(outcome.lease)
+  to.raw('$5\r\ntoken\r\n')
+  to.integer(tokens[0] ?? 0)
+  to.raw('$3\r\nttl\r\n')
+  to.integer(outcome.ttl)
+  to.raw('$8\r\nrevision\r\n')
+  to.integer(outcome.revision)
+  if (tokens.length > 1) {
+    to.raw('$6\r\ntokens\r\n')
+    to.map(tokens.length)
+    for (const [i, name] of resources.entries()) {
+      to.text(name)
+      to.integer(tokens[i]!)
+    }
+  }
+  // Renew once before you trust it: the time since the grant is not known to whoever waited.
+  if (!waited) return
+  to.raw('$6\r\nwaited\r\n')
+  to.integer(1)
+}
+
+function writeQueued(to: RespWriter, { lease, position, ttl, revision }: Queued): void {
+  to.map(4)
+  to.raw('$5\r\nlease\r\n')
+  to.integer(lease)
+  to.raw('$8\r\nposition\r\n')
+  to.integer(position)
+  to.raw('$3\r\nttl\r\n')
+  to.integer(ttl)
+  to.raw('$8\r\nrevision\r\n')
+  to.integer(revision)
+}
+
+export function writeRenewed(to: RespWriter, outcome: Outcome): void {
+  if (outcome.kind !== 'renewed') return unexpected(to, outcome)
+  const { ttls } = outcome
+  to.array(ttls.length)
+  for (let i = 0; i < ttls.length; i++) to.integer(ttls[i]!)
+}
+
+export function writeDone(to: RespWriter, outcome: Outcome): void {
+  if (outcome.kind === 'done') to.raw('+OK\r\n')
+  else unexpected(to, outcome)
+}
+
+/** The id of what was made. */
+export function writeId(to: RespWriter, outcome: Outcome): void {
+  if (outcome.kind === 'done') to.integer(outcome.id ?? 0)
+  else unexpected(to, outcome)
+}
+
+export function writeFenced(to: RespWriter, outcome: Outcome): void {
+  if (outcome.kind === 'fenced') to.integer(outcome.highest)
+  else unexpected(to, outcome)
+}
+
+/** What views are made of: texts, numbers, lists and objects. Fields that are not there are left out. */
+export function writeValue(to: RespWriter, value: unknown): void {
+  if (typeof value === 'string') to.text(value)
+  else if (typeof value === 'number') to.integer(Math.floor(value))
+  else if (typeof value === 'boolean') to.protocol === 3 ? to.raw(value ? '#t\r\n' : '#f\r\n') : to.integer(value ? 1 : 0)
+  else if (Array.isArray(value)) {
+    to.array(value.length)
+    for (const item of value) writeValue(to, item)
+  } else if (typeof value === 'object' && value !== null) {
+    const fields = Object.entries(value).filter(([, field]) => field !== undefined)
+    to.map(fields.length)
+    for (const [name, field] of fields) {
+      to.text(name)
+      writeValue(to, field)
+    }
+  } else to.null()
+}

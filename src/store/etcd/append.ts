@@ -1,0 +1,170 @@
+/**
+ * Puts entries at the end of the log, where others want to put theirs.
+ *
+ * **Several proposers.** Whoever loses the race for an index has to put its entry at a later one. With a round trip for each lost race, those
+ * nearest to etcd's leader win always and the others never (measured; docs/decisions.md). So one transaction tries several indexes in
+ * turn: where the first is taken, a transaction nested in its other branch tries the next one. In the end it reads what follows, so that
+ * its answer tells what was missed and where our entry stands. How many are tried follows from how many were needed of late; alone, it is one.
+ *
+ * **A lost answer.** A copy of an append may be carried out twice. All copies of one call bear the same nonce, so whoever finds it
+ * knows that it has been appended already. Until the nonce is found, or every index that was tried is known to be taken by another entry,
+ * each failure is `UNKNOWN`.
+ */
+import { type Clock, pause } from '../../clock.ts'
+import { LeaseError } from '../../errors.ts'
+import type { Appended, NotThere, Position } from '../../store.ts'
+import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
+import { base64 } from './keys.ts'
+import { type EtcdLog, type Found, MOST_BYTES, MOST_ENTRIES } from './log.ts'
+import { absent, exists, type Operation, put, type Transaction } from './message.ts'
+import { INLINE_BYTES, PARTS_WITHIN, packed, type Stored } from './parts.ts'
+
+const DEEPEST = 24
+/** Above this, all copies in one transaction together, the entry travels beside them. */
+const COPIES_BYTES = 4_096
+/** So many wins with tries to spare, and one fewer is made. */
+const EASY = 16
+/** Lost so often although we reach further each time, something is wrong. */
+const MOST_TRIES = 50
+/** After so many in vain, leave others some room. */
+const EAGER = 8
+const NOTHING = Buffer.alloc(0)
+
+/** An entry on its way: what stands under its key, and what has to be put beside it first. */
+interface Parcel {
+  readonly nonce: bigint
+  /** Where its writer stood when it put the parts, if there are any. */
+  readonly from?: number
+  readonly value: string
+  readonly beside: readonly Operation[]
+}
+
+export class Appender {
+  readonly #log: EtcdLog
+  readonly #clock: Clock
+  #depth = 1
+  #easy = 0
+  /** Drawn while the last answer was on its way. */
+  #nonce: bigint | undefined
+
+  constructor({ log, clock }: { readonly log: EtcdLog; readonly clock: Clock }) {
+    this.#log = log
+    this.#clock = clock
+  }
+
+  async append(bytes: Uint8Array, after: Position): Promise<Appended> {
+    const copies: Copies = { uncertain: false }
+    try {
+      return await this.#append(bytes, after, copies)
+    } catch (error) {
+      throw copies.uncertain ? maybeDone(error) : error
+    }
+  }
+
+  async #append(bytes: Uint8Array, after: Position, copies: Copies): Promise<Appended> {
+    let base = after
+    let parcel = await this.#wrap(bytes, base)
+    let missed: readonly Stored[] | undefined = []
+    for (let tries = 1; tries <= MOST_TRIES; tries++) {
+      const tried = this.#depth
+      const got = await this.#attempt(parcel, after, base, copies)
+      if (got.kind !== 'found') return unlessUncertain(got, copies)
+      const mine = got.entries.findIndex(({ position }) => position.nonce === parcel.nonce)
+      if (mine >= 0) {
+        this.#won(mine + 1)
+        return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
+      }
+      // Where every index that was tried is taken by others, no copy was carried out, and none can be any more.
+      if (got.entries.length >= tried) copies.uncertain = false
+      if (got.count === 0) {
+        // Nothing stood in our way, so what we began from is gone.
+        const gone = await this.#log.look(after)
+        if (gone.kind !== 'found') return unlessUncertain(gone, copies)
+      }
+      if (copies.uncertain) throw lostTrack()
+      this.#lost(got.count)
+      missed = missed && got.count === got.entries.length && fits([...missed, ...got.entries]) ? [...missed, ...got.entries] : undefined
+      base = (missed === undefined ? await this.#log.end() : missed.at(-1)?.position) ?? after
+      if (parcel.from === undefined || base.index + DEEPEST > parcel.from + PARTS_WITHIN) parcel = await this.#wrap(bytes, base)
+      else parcel = { ...parcel, beside: [] }
+      if (tries > EAGER) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
+    }
+    throw new LeaseError(
+      'UNAVAILABLE',
+      `others append to ${this.#log.keys.prefix} in etcd so fast that this process found no place: nothing was done`,
+    )
+  }
+
+  async #wrap(bytes: Uint8Array, { index: from }: Position): Promise<Parcel> {
+    const nonce = this.#nonce ?? this.#clock.bits()
+    this.#nonce = undefined
+    const whole = packed(bytes)
+    const alone = this.#depth === 1 && whole.length <= INLINE_BYTES
+    if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, value: base64(whole), beside: [] }
+    const { puts, value } = this.#log.parts.split(whole, from, nonce)
+    const parcel = { nonce, from, value: base64(value), beside: puts }
+    if (whole.length <= INLINE_BYTES) return parcel
+    for (const one of puts) await this.#log.transact({ compare: [], success: [one], failure: [] })
+    return { ...parcel, beside: [] }
+  }
+
+  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position, copies: Copies): Promise<Found | NotThere> {
+    const { keys } = this.#log
+    const depth = this.#depth
+    const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.entry(position)))
+    const at = (n: number): Position => ({ index: base.index + n, nonce })
+    const free = (n: number) => absent(keys.entries(base.index + n, base.index + n + 1))
+    if (depth === 1) {
+      const position = at(1)
+      const success = [...beside, put(keys.entry(position), value)]
+      const answer = this.#log.transact({ compare: [...standing, free(1)], success, failure: [] }, copies)
+      this.#nonce ??= this.#clock.bits()
+      const { succeeded } = await answer
+      // Alone, one hardly ever loses: to be told what was missed would cost more, each time, than asking for it then.
+      return succeeded ? { kind: 'found', entries: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
+    }
+    const level = (n: number): Transaction => ({
+      compare: [free(n)],
+      success: [put(keys.entry(at(n)), value)],
+      failure: n < depth ? [{ request_txn: level(n + 1) }] : [],
+    })
+    const success = [...beside, { request_txn: level(1) }, this.#log.following(base, depth)]
+    const { succeeded, responses = [] } = await this.#log.transact({ compare: standing, success, failure: [] }, copies)
+    if (!succeeded) return this.#log.look(base)
+    return this.#log.found(base, responses.at(-1)!.response_range!)
+  }
+
+  async #done(position: Position, missed: readonly Stored[] | undefined): Promise<Appended> {
+    // It stands there, whatever becomes of fetching what was missed.
+    const entries = missed && fits(missed) ? await this.#log.entries(missed).catch(() => undefined) : undefined
+    return entries && entries.length === missed?.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
+  }
+
+  #won(level: number): void {
+    if (level === this.#depth) this.#easy = 0
+    else if (++this.#easy >= EASY && this.#depth > 1) {
+      this.#depth--
+      this.#easy = 0
+    }
+  }
+
+  /** One who was away for long has met no crowd. */
+  #lost(met: number): void {
+    this.#depth = Math.min(DEEPEST, Math.max(this.#depth, met < DEEPEST ? met : 0) + 1)
+    this.#easy = 0
+  }
+}
+
+/** The log says that nothing was appended. It cannot know of a copy that it has forgotten since. */
+function unlessUncertain(answer: NotThere, { uncertain }: Copies): NotThere {
+  if (uncertain) throw lostTrack()
+  return answer
+}
+
+function lostTrack(): LeaseError {
+  return new LeaseError('UNKNOWN', `the answer to an append was lost, and the log has changed since: ${MAYBE_DONE}`)
+}
+
+function fits(missed: readonly Stored[]): boolean {
+  return missed.length <= MOST_ENTRIES && missed.reduce((sum, { value }) => sum + value.length, 0) <= MOST_BYTES
+}

@@ -1,0 +1,110 @@
+/** What an answer other than success means: whether anything was done, whether to ask again, and what to tell people. */
+import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
+
+export class Trouble extends Error {
+  /** Certainly nothing was done. */
+  readonly certain: boolean
+  /** Asking again does not help: this is the error to throw. */
+  readonly final: LeaseError | undefined
+  /** The token has run out or was forgotten: ask again with a new one. */
+  readonly stale: boolean
+  /** A user was named where none is needed. */
+  readonly open: boolean
+
+  constructor(
+    message: string,
+    {
+      certain = true,
+      final,
+      stale = false,
+      open = false,
+      cause,
+    }: {
+      readonly certain?: boolean
+      readonly final?: LeaseError
+      readonly stale?: boolean
+      readonly open?: boolean
+      readonly cause?: unknown
+    },
+  ) {
+    super(message, { cause })
+    this.certain = certain
+    this.final = final
+    this.stale = stale
+    this.open = open
+  }
+}
+
+const rules: readonly {
+  readonly found: RegExp
+  readonly stale?: true
+  readonly open?: true
+  readonly code?: ErrorCode
+  readonly reason?: string
+  readonly next?: string
+}[] = [
+  { found: /invalid auth token|revision of auth store is old|auth: revision in header is old/, stale: true },
+  { found: /authentication is not enabled/, open: true },
+  {
+    found: /authentication failed/,
+    code: 'UNAUTHENTICATED',
+    reason: 'password',
+    next: 'check user and password in the URL',
+  },
+  {
+    found: /user name is empty|user name not found/,
+    code: 'UNAUTHENTICATED',
+    reason: 'user',
+    next: 'it asks for a user: write etcd://USER:PASSWORD@HOST',
+  },
+  {
+    found: /permission denied/,
+    code: 'FORBIDDEN',
+    reason: 'permission',
+    next: 'grant the user readwrite on the prefix of the log: etcdctl role grant-permission ROLE readwrite NAME: --prefix',
+  },
+  {
+    found: /database space exceeded/,
+    code: 'UNAVAILABLE',
+    reason: 'full',
+    next: 'its quota is used up and it takes no writes: compact, defragment, then etcdctl alarm disarm; set --auto-compaction-retention or a larger --quota-backend-bytes',
+  },
+  {
+    found: /request is too large/,
+    code: 'LIMIT',
+    reason: 'large',
+    next: 'its --max-request-bytes is below 1.5 MiB: raise it',
+  },
+]
+
+/** Said before anything is proposed: certainly nothing was done. */
+const NOT_DONE = /too many requests|no leader|not capable/
+const CERTAIN_CODES = [3, 5, 7, 9, 12, 16] // invalid, not found, permission, precondition, unimplemented, unauthenticated
+
+export function judge(status: number, text: string, endpoint: string): Trouble {
+  const { code, message } = parsed(text)
+  if (code === undefined && status === 404) {
+    const final = failure('UNSUPPORTED', endpoint, 'gateway', 'has no JSON gateway', 'start it without --enable-grpc-gateway=false')
+    return new Trouble(final.message, { final })
+  }
+  const rule = rules.find(({ found }) => found.test(message))
+  if (rule?.stale) return new Trouble(message, { stale: true })
+  if (rule?.open) return new Trouble(message, { open: true })
+  if (rule?.code) return new Trouble(message, { final: failure(rule.code, endpoint, rule.reason!, `says '${message}'`, rule.next!) })
+  return new Trouble(`${endpoint} answered ${status} ${message}`, { certain: NOT_DONE.test(message) || CERTAIN_CODES.includes(code ?? -1) })
+}
+
+function failure(code: ErrorCode, endpoint: string, reason: string, says: string, next: string): LeaseError {
+  const facts: Facts = { reason, endpoint }
+  return new LeaseError(code, `etcd at ${endpoint} ${says}: ${next}`, { facts })
+}
+
+function parsed(text: string): { readonly code: number | undefined; readonly message: string } {
+  try {
+    const { code, message, error } = JSON.parse(text) as { code?: number; message?: string; error?: string | { message?: string } }
+    const words = message ?? (typeof error === 'string' ? error : error?.message)
+    return { code, message: words ?? text.slice(0, 200) }
+  } catch {
+    return { code: undefined, message: text.slice(0, 200).trim() }
+  }
+}

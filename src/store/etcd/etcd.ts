@@ -1,0 +1,204 @@
+/**
+ * A log in etcd, shared by any number of replicas, through its JSON gateway.
+ *
+ * Not promised: that a cluster restored from a backup has kept what was acknowledged after it (it is noticed by whoever had seen that);
+ * ages. A cluster of one or two members does not survive the loss of a machine.
+ *
+ * How entries stand there is in `etcd-keys.ts`, how they are put in `etcd-append.ts`, how others hear of them in `etcd-tail.ts`.
+ */
+import { readFile } from 'node:fs/promises'
+import { type Clock, systemClock } from '../../clock.ts'
+import { LeaseError } from '../../errors.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import { Appender } from './append.ts'
+import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './gateway.ts'
+import { FORMAT, Keys } from './keys.ts'
+import { EtcdLog } from './log.ts'
+import type { RangeAnswer } from './message.ts'
+import { Snapshots } from './snapshots.ts'
+import { Tail } from './tail.ts'
+
+export interface EtcdStoreOptions {
+  /** `host:port` of some or all members. */
+  readonly endpoints: readonly string[]
+  /** Separates several logs in one cluster. */
+  readonly name?: string
+  readonly user?: { readonly name: string; readonly password: string }
+  /** Files with the authority, the certificate and its key, in PEM; an empty object is TLS with the system's authorities. */
+  readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
+  /** How long, in ms, a call may take in all before it is given up. */
+  readonly patience?: number
+  /** How often, in ms, whoever waits looks for himself beneath the watch. */
+  readonly poll?: number
+  readonly clock?: Clock
+}
+
+/** Everything that exists between opening and closing. */
+interface InUse {
+  readonly gateway: Gateway
+  readonly log: EtcdLog
+  readonly appender: Appender
+  readonly tail: Tail
+  readonly snapshots: Snapshots
+}
+
+export class EtcdStore implements Store {
+  readonly #options: Required<Omit<EtcdStoreOptions, 'user' | 'tls'>> & Pick<EtcdStoreOptions, 'user' | 'tls'>
+  readonly #keys: Keys
+  readonly #closing = new AbortController()
+  #members = 0
+  #inUse: InUse | undefined
+
+  constructor({ name = 'leasehold', patience = 5_000, poll = 1_000, clock = systemClock, ...options }: EtcdStoreOptions) {
+    this.#options = { ...options, name, patience, poll, clock }
+    this.#keys = new Keys(name)
+  }
+
+  get profile(): Profile {
+    return {
+      store: 'etcd',
+      durable: true,
+      failover: this.#members >= 3,
+      push: true,
+      shared: true,
+      ages: false,
+      notes: [
+        'Durable on a majority, unless a member runs with --unsafe-no-fsync, which cannot be seen from here.',
+        'A cluster of one or two members does not survive the loss of one; how many there are is seen when the store is opened.',
+        'Every append stays in etcd until it is compacted: set --auto-compaction-retention.',
+      ],
+    }
+  }
+
+  async open(): Promise<Opened> {
+    if (this.#closing.signal.aborted) throw closed()
+    const { clock, endpoints, patience, user } = this.#options
+    const keys = this.#keys
+    const gateway = new Gateway({ endpoints, clock, patience, user, tls: await this.#certificates() })
+    try {
+      const log = new EtcdLog({ gateway, keys })
+      const head = await log.open()
+      await this.#mustBeOurs(gateway)
+      this.#members = await countMembers(gateway)
+      const snapshots = new Snapshots({ gateway, keys, clock, log })
+      const snapshot = await snapshots.newest()
+      if (this.#closing.signal.aborted) throw closed()
+      this.#inUse = { gateway, log, snapshots, appender: new Appender({ log, clock }), tail: new Tail({ gateway, log, clock }) }
+      return snapshot ? { snapshot, head } : { head }
+    } catch (error) {
+      gateway.close()
+      throw nothingDone(error)
+    }
+  }
+
+  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    const { appender, tail } = this.#open()
+    const appended = await appender.append(entry, after)
+    if (appended.kind === 'appended' || appended.kind === 'behind') tail.confirm(appended.position)
+    return appended
+  }
+
+  async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
+    wait?.throwIfAborted()
+    if (wait === undefined) return this.#look(after)
+    for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.news(this.#options.poll, wait)) {
+      const { log, tail } = this.#open()
+      const told = tail.following(after)
+      if (told !== undefined && told.length > 0) return { kind: 'entries', entries: await log.entries(told).catch(rethrowNothingDone) }
+      if (told !== undefined && heard === 'news') continue
+      const read = await this.#look(after, tail)
+      wait.throwIfAborted()
+      if (read.kind === 'entries' && read.entries.length === 0) continue
+      // A whole period of silence, and yet there was something: the watch is dead and does not know it.
+      if (told !== undefined) tail.lose()
+      return read
+    }
+  }
+
+  async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    return this.#open().snapshots.keep(at, bytes)
+  }
+
+  async newest(): Promise<Snapshot | undefined> {
+    return this.#open().snapshots.newest().catch(rethrowNothingDone)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#closing.signal.aborted) return
+    this.#closing.abort(closed())
+    this.#inUse?.tail.close()
+    this.#inUse?.gateway.close()
+  }
+
+  /** At the log's end the watch begins, where there is none. */
+  async #look(after: Position, tail?: Tail): Promise<Read> {
+    const { log } = this.#open()
+    try {
+      const looked = await log.look(after)
+      if (looked.kind !== 'found') return looked
+      if (looked.entries.length === 0) tail?.begin(after, looked.revision)
+      return { kind: 'entries', entries: await log.entries(looked.entries) }
+    } catch (error) {
+      throw nothingDone(error)
+    }
+  }
+
+  #open(): InUse {
+    if (this.#closing.signal.aborted) throw closed()
+    if (this.#inUse === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+    return this.#inUse
+  }
+
+  async #certificates(): Promise<Tls | undefined> {
+    const { tls } = this.#options
+    if (tls === undefined) return undefined
+    const read = async ([what, path]: [string, string]): Promise<[string, Buffer]> => {
+      try {
+        return [what, await readFile(path)]
+      } catch (cause) {
+        throw new LeaseError('INVALID', `${path}, the ${what} for etcd, cannot be read: ${(cause as Error).message}`, {
+          cause,
+          facts: { path },
+        })
+      }
+    }
+    return Object.fromEntries(await Promise.all(Object.entries(tls).map(read)))
+  }
+
+  async #mustBeOurs(gateway: Gateway): Promise<void> {
+    const { kvs: [kv] = [] } = await gateway.call<RangeAnswer>('/kv/range', { key: this.#keys.format })
+    const format = Buffer.from(kv?.value ?? '', 'base64').toString()
+    if (format === FORMAT) return
+    throw new LeaseError(
+      'UNSUPPORTED',
+      `the log ${this.#keys.prefix} in etcd is kept in format '${format}', this version knows ${FORMAT}: use the version that wrote it`,
+      { facts: { reason: 'newer', format } },
+    )
+  }
+}
+
+/** Who may not ask is told nothing: then no more is promised than of a single one. */
+async function countMembers(gateway: Gateway): Promise<number> {
+  try {
+    const { members = [] } = await gateway.call<{ members?: readonly { isLearner?: boolean }[] }>('/cluster/member/list', {})
+    return members.filter(({ isLearner }) => !isLearner).length
+  } catch (error) {
+    if (error instanceof LeaseError && error.code === 'FORBIDDEN') return 1
+    throw error
+  }
+}
+
+/** Looking changes nothing, whatever became of the question. */
+function nothingDone(error: unknown): unknown {
+  if (!(error instanceof LeaseError) || error.code !== 'UNKNOWN') return error
+  if (error.cause instanceof LeaseError) return error.cause // what the last copy was refused with
+  return new LeaseError('UNAVAILABLE', error.message.replace(MAYBE_DONE, NOTHING_DONE), { cause: error.cause, facts: error.facts })
+}
+
+function rethrowNothingDone(error: unknown): never {
+  throw nothingDone(error)
+}
+
+function closed(): LeaseError {
+  return new LeaseError('UNAVAILABLE', 'the store was closed')
+}

@@ -1,0 +1,292 @@
+/**
+ * Speaks to one of several etcd endpoints through the JSON gateway. What is asked here may be asked twice: an endpoint that does not answer
+ * is left for the next one, within a bound. Whoever calls makes sure that a second copy does no harm.
+ *
+ * A call that fails throws `UNAVAILABLE`, or what etcd refused it with, when every copy of it was certainly not carried out, and `UNKNOWN`
+ * otherwise.
+ */
+import http from 'node:http'
+import https from 'node:https'
+import { afterReading, type Clock, pause } from '../../clock.ts'
+import { type ErrorCode, LeaseError } from '../../errors.ts'
+import { judge, Trouble } from './errors.ts'
+
+export interface Tls {
+  readonly ca?: string | Buffer
+  readonly cert?: string | Buffer
+  readonly key?: string | Buffer
+}
+
+export interface GatewayOptions {
+  /** `host:port`. */
+  readonly endpoints: readonly string[]
+  readonly clock: Clock
+  /** How long a call may take in all, in ms. */
+  readonly patience: number
+  readonly tls?: Tls | undefined
+  readonly user?: { readonly name: string; readonly password: string } | undefined
+}
+
+/** What is known of a change that is sent in several copies. */
+export interface Copies {
+  /** The answer to a copy was lost: it may have been carried out, whatever the other copies were answered. */
+  uncertain: boolean
+}
+
+export interface Stream {
+  close(): void
+}
+
+/** No endpoint may use up the time in which the next one could have answered. */
+const SHARE = 3
+const PAUSE_FIRST = 20
+const PAUSE_LAST = 400
+export const MAYBE_DONE = 'what was asked may or may not have been done'
+export const NOTHING_DONE = 'nothing was done'
+
+export class Gateway {
+  readonly #options: GatewayOptions
+  readonly #clock: Clock
+  readonly #http: typeof http | typeof https
+  readonly #agent: http.Agent
+  readonly #addresses: readonly { readonly host: string; readonly port: string }[]
+  readonly #closing = new AbortController()
+  #current = 0
+  #path: Promise<string> | undefined
+  #known: string | undefined
+  #token: Promise<string | undefined> | undefined
+
+  constructor(options: GatewayOptions) {
+    this.#options = options
+    this.#clock = options.clock
+    this.#http = options.tls ? https : http
+    this.#addresses = options.endpoints.map(endpoint => {
+      const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(endpoint) as unknown as [string, string, string]
+      return { host, port }
+    })
+    // One append, one barrier, one snapshot and the watch: a few connections that stay open.
+    this.#agent = options.tls ? new https.Agent({ keepAlive: true, ...options.tls }) : new http.Agent({ keepAlive: true })
+  }
+
+  /** For people: what is asked. */
+  get place(): string {
+    return this.#options.endpoints.join(', ')
+  }
+
+  /** `copies` is told when the answer to a copy is lost, also if a later copy is answered. */
+  async call<T>(path: string, body: object, copies: Copies = { uncertain: false }): Promise<T> {
+    const { patience, endpoints } = this.#options
+    const until = this.#clock.now() + patience
+    const text = JSON.stringify(body)
+    let certain = !copies.uncertain
+    for (let tries = 1; ; tries++) {
+      const endpoint = this.#current
+      try {
+        return await this.#once<T>(endpoint, path, text, Math.min(patience / SHARE, until - this.#clock.now()))
+      } catch (error) {
+        if (!(error instanceof Trouble)) throw error
+        certain &&= error.certain
+        copies.uncertain = !certain
+        const code: ErrorCode = certain ? 'UNAVAILABLE' : 'UNKNOWN'
+        if (this.#closing.signal.aborted) throw new LeaseError(code, 'the store was closed', { cause: error })
+        if (error.final) throw certain ? error.final : maybeDone(error.final)
+        this.#leave(endpoint)
+        const wait = tries % endpoints.length === 0 ? this.#pauseAfter(tries / endpoints.length) : 0
+        if (this.#clock.now() + wait >= until) throw this.#unanswered(code, error)
+        if (wait > 0) await pause(this.#clock, wait, this.#closing.signal, { ref: true }).catch(() => {})
+      }
+    }
+  }
+
+  /** Messages as they come, until the stream ends or is closed. `ended` is called once, unless closed before. */
+  stream(path: string, body: object, message: (message: unknown) => void, ended: (error: unknown) => void): Stream {
+    const endpoint = this.#current
+    let request: http.ClientRequest | undefined
+    let over = false
+    const end = (error: unknown) => {
+      if (over) return
+      over = true
+      request?.destroy()
+      ended(error)
+    }
+    const begin = async () => {
+      const [prefix, token] = [await this.#prefix(endpoint), await this.#authenticated(endpoint)]
+      if (over) return
+      const late = afterReading(this.#clock, this.#options.patience / SHARE, () => end(new Error('the watch did not begin')))
+      request = this.#request(endpoint, 'POST', prefix + path, token, response => {
+        late()
+        let rest = ''
+        response.setEncoding('utf8')
+        response.on('data', (piece: string) => {
+          const lines = (rest + piece).split('\n')
+          rest = lines.pop()!
+          try {
+            for (const line of lines) if (line !== '' && !over) message(JSON.parse(line))
+          } catch (error) {
+            end(error)
+          }
+        })
+        response.on('end', () => end(new Error('the watch was ended')))
+        response.on('error', end)
+      })
+      request.on('error', end)
+      request.on('socket', socket => socket.unref()) // whoever only listens does not keep the process alive
+      request.end(JSON.stringify(body))
+    }
+    begin().catch(end)
+    return {
+      close() {
+        over = true
+        request?.destroy()
+      },
+    }
+  }
+
+  close(): void {
+    this.#closing.abort()
+    this.#agent.destroy()
+  }
+
+  #leave(endpoint: number): void {
+    if (this.#current === endpoint) this.#current = (endpoint + 1) % this.#options.endpoints.length
+  }
+
+  #pauseAfter(rounds: number): number {
+    return Math.min(PAUSE_FIRST * 2 ** (rounds - 1), PAUSE_LAST) * (0.5 + this.#clock.random() / 2)
+  }
+
+  #unanswered(code: ErrorCode, trouble: Trouble): LeaseError {
+    const what = code === 'UNKNOWN' ? MAYBE_DONE : NOTHING_DONE
+    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.patience} ms (${trouble.message}): ${what}`, {
+      cause: trouble.cause ?? trouble,
+      facts: { reason: 'unreachable', endpoints: this.#options.endpoints },
+    })
+  }
+
+  async #once<T>(endpoint: number, path: string, body: string, within: number): Promise<T> {
+    // Waiting for what is known costs an append a noticeable part of its time.
+    const known = this.#known
+    const prefix = known ?? (await this.#prefix(endpoint))
+    const token = this.#options.user === undefined ? undefined : await this.#authenticated(endpoint)
+    const { status, text } = await this.#exchange(endpoint, 'POST', prefix + path, token, body, within)
+    if (status === 200) return parsed<T>(text)
+    const trouble = judge(status, text, this.#options.endpoints[endpoint]!)
+    // What was learned of etcd may have changed since: it was upgraded, or authentication was switched on or off.
+    if (known !== undefined && trouble.final?.facts.reason === 'gateway') {
+      this.#known = this.#path = undefined
+      throw new Trouble(trouble.message, {})
+    }
+    const unnamed = token === undefined && this.#options.user !== undefined && trouble.final?.code === 'UNAUTHENTICATED'
+    if (trouble.stale || trouble.open || unnamed) this.#token = undefined
+    throw unnamed ? new Trouble(trouble.message, { stale: true }) : trouble
+  }
+
+  /** The gateway's paths have been renamed from version to version. */
+  #prefix(endpoint: number): Promise<string> {
+    this.#path ??= this.#version(endpoint).catch(error => {
+      this.#path = undefined
+      throw error
+    })
+    return this.#path
+  }
+
+  async #version(endpoint: number): Promise<string> {
+    const { status, text } = await this.#exchange(endpoint, 'GET', '/version', undefined, '', this.#options.patience / SHARE)
+    const [major = 0, minor = 0] = (status === 200 ? String(parsed<{ etcdserver?: string }>(text).etcdserver) : '').split('.').map(Number)
+    if (major !== 3 || minor < 3)
+      throw new Trouble('no etcd 3.3 or newer', {
+        final: new LeaseError(
+          'UNSUPPORTED',
+          `${this.#options.endpoints[endpoint]} does not answer as etcd 3.3 or newer does: check the address`,
+          {
+            facts: { endpoint: this.#options.endpoints[endpoint]!, status },
+          },
+        ),
+      })
+    this.#known = minor === 3 ? '/v3beta' : '/v3'
+    return this.#known
+  }
+
+  #authenticated(endpoint: number): Promise<string | undefined> {
+    if (this.#options.user === undefined) return Promise.resolve(undefined)
+    this.#token ??= this.#authenticate(endpoint, this.#options.user).catch(error => {
+      this.#token = undefined
+      throw error
+    })
+    return this.#token
+  }
+
+  async #authenticate(endpoint: number, user: { readonly name: string; readonly password: string }): Promise<string | undefined> {
+    const path = `${await this.#prefix(endpoint)}/auth/authenticate`
+    const { status, text } = await this.#exchange(endpoint, 'POST', path, undefined, JSON.stringify(user), this.#options.patience / SHARE)
+    if (status === 200) return parsed<{ token: string }>(text).token
+    const trouble = judge(status, text, this.#options.endpoints[endpoint]!)
+    if (trouble.open) return undefined // authentication is not switched on: anyone may
+    throw trouble
+  }
+
+  #exchange(endpoint: number, method: 'GET' | 'POST', path: string, token: string | undefined, body: string, within: number) {
+    return new Promise<{ status: number; text: string }>((resolve, reject) => {
+      let sent = false
+      const fail = (error: Error) => {
+        late()
+        const cause = error.message.trim() || (error as NodeJS.ErrnoException).code // of several addresses, all refused
+        reject(new Trouble(`${this.#options.endpoints[endpoint]}: ${cause}`, { certain: !sent, cause: error }))
+      }
+      const request = this.#request(endpoint, method, path, token, response => {
+        const pieces: Buffer[] = []
+        response.on('data', piece => pieces.push(piece))
+        response.on('error', fail)
+        response.on('end', () => {
+          late()
+          resolve({ status: response.statusCode!, text: Buffer.concat(pieces).toString() })
+        })
+      })
+      const late = afterReading(this.#clock, within, () => request.destroy(new Error(`no answer within ${Math.round(within)} ms`)))
+      request.on('error', fail)
+      request.on('socket', socket => {
+        if (request.reusedSocket) sent = true
+        else socket.once(this.#options.tls ? 'secureConnect' : 'connect', () => (sent = true))
+      })
+      request.end(body)
+    })
+  }
+
+  #request(
+    endpoint: number,
+    method: 'GET' | 'POST',
+    path: string,
+    token: string | undefined,
+    answered: (response: http.IncomingMessage) => void,
+  ): http.ClientRequest {
+    if (this.#closing.signal.aborted) throw new Trouble('the store was closed', {})
+    return this.#http.request(
+      {
+        ...this.#addresses[endpoint],
+        method,
+        path,
+        agent: this.#agent,
+        headers: { 'content-type': 'application/json', ...(token !== undefined && { authorization: token }) },
+      },
+      answered,
+    )
+  }
+}
+
+/** The same failure of a change of which a copy may have been carried out. */
+export function maybeDone(error: unknown): unknown {
+  if (!(error instanceof LeaseError) || error.code === 'UNKNOWN') return error
+  const message = error.message.replace(`: ${NOTHING_DONE}`, '')
+  return new LeaseError('UNKNOWN', `${message}; the answer to an earlier copy was lost: ${MAYBE_DONE}`, {
+    cause: error,
+    facts: error.facts,
+  })
+}
+
+function parsed<T>(text: string): T {
+  try {
+    return JSON.parse(text) as T
+  } catch (cause) {
+    throw new Trouble('an answer that is not JSON', { certain: false, cause })
+  }
+}

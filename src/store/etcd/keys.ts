@@ -1,0 +1,119 @@
+/**
+ * Where things stand in etcd, below the log's name:
+ *
+ *     NAME:format                                the version of this layout
+ *     NAME:log/INDEX.NONCE                       an entry; INDEX in 16 digits, so that the order of keys is the order of the log
+ *     NAME:part/INDEX.NONCE/PART                 pieces of an entry too large for one request, written before it
+ *     NAME:newest                                which snapshot is in force
+ *     NAME:snapshot/INDEX.ID/CHUNK               its bytes
+ *
+ * The nonce is part of an entry's key, so that "the log contains this very entry" is "this key exists", whatever it holds. A name
+ * holds no colon, so that no log lies within another.
+ */
+import { LeaseError } from '../../errors.ts'
+import type { Position } from '../../store.ts'
+
+export const FORMAT = '1'
+const DIGITS = 16
+const NAME = /^[A-Za-z0-9._-]+(\/[A-Za-z0-9._-]+)*$/
+
+/** From here (inclusive) to there (exclusive). */
+export interface Span {
+  readonly key: string
+  readonly range_end: string
+}
+
+export class Keys {
+  readonly prefix: string
+  readonly format: string
+  readonly newest: string
+  readonly log: Span
+  /** What there is to hear of: entries and their parts. */
+  readonly tail: Span
+  readonly #log: string
+  readonly #part: string
+  readonly #snapshot: string
+  #last: { readonly position: Position; readonly key: string } | undefined
+
+  constructor(name: string) {
+    if (!NAME.test(name) || name.length > 128)
+      throw new LeaseError('INVALID', `'${name}' cannot name a log in etcd: use letters, digits, '.', '_', '-' and '/' between them`, {
+        facts: { name },
+      })
+    this.prefix = `${name}:`
+    this.format = base64(`${name}:format`)
+    this.newest = base64(`${name}:newest`)
+    this.#log = `${name}:log/`
+    this.#part = `${name}:part/`
+    this.#snapshot = `${name}:snapshot/`
+    this.log = below(this.#log)
+    this.tail = { key: this.log.key, range_end: below(this.#part).range_end }
+  }
+
+  entry(position: Position): string {
+    // Where one has just put something, one mostly stands next.
+    if (this.#last?.position !== position) this.#last = { position, key: base64(this.#log + digits(position.index) + hex(position.nonce)) }
+    return this.#last.key
+  }
+
+  /** Entries from one index up to, and without, another. */
+  entries(from: number, to: number): Span {
+    return { key: base64(this.#log + digits(from)), range_end: base64(this.#log + digits(to)) }
+  }
+
+  position(key: string): Position {
+    const text = Buffer.from(key, 'base64').toString()
+    const found = text.startsWith(this.#log) ? /^(\d{16})\.([0-9a-f]{16})$/.exec(text.slice(this.#log.length)) : null
+    if (found === null)
+      throw new LeaseError('INVALID', `${text} in etcd is not an entry of a log: another program writes below ${this.prefix}`, {
+        facts: { key: text, reason: 'foreign' },
+      })
+    return { index: Number(found[1]), nonce: BigInt(`0x${found[2]}`) }
+  }
+
+  kindOf(key: string): 'entry' | 'part' | 'other' {
+    const text = Buffer.from(key, 'base64').toString()
+    return text.startsWith(this.#log) ? 'entry' : text.startsWith(this.#part) ? 'part' : 'other'
+  }
+
+  part(base: number, nonce: bigint, part: number): string {
+    return base64(`${this.#part}${digits(base)}${hex(nonce)}/${digits(part)}`)
+  }
+
+  /** Every part written by those who stood before `base`. */
+  partsBefore(base: number): Span {
+    return { key: base64(this.#part), range_end: base64(this.#part + digits(base)) }
+  }
+
+  chunk(index: number, id: bigint, chunk: number): string {
+    return base64(`${this.#snapshot}${digits(index)}${hex(id)}/${digits(chunk)}`)
+  }
+
+  chunks(index: number, id: bigint): Span {
+    return below(`${this.#snapshot}${digits(index)}${hex(id)}/`)
+  }
+
+  /** The chunks of all snapshots of entries before `index`, complete or not. */
+  chunksBefore(index: number): Span {
+    return { key: base64(this.#snapshot), range_end: base64(this.#snapshot + digits(index)) }
+  }
+}
+
+/** Text is ASCII here: keys, numbers, JSON of numbers. */
+export function base64(text: string | Uint8Array): string {
+  return typeof text === 'string' ? btoa(text) : Buffer.from(text.buffer, text.byteOffset, text.length).toString('base64')
+}
+
+function digits(index: number): string {
+  return String(index).padStart(DIGITS, '0')
+}
+
+export function hex(nonce: bigint): string {
+  return `.${nonce.toString(16).padStart(16, '0')}`
+}
+
+/** All keys that begin with `prefix`, which ends in a sign whose successor is one byte too. */
+function below(prefix: string): Span {
+  const last = prefix.length - 1
+  return { key: base64(prefix), range_end: base64(prefix.slice(0, last) + String.fromCharCode(prefix.charCodeAt(last) + 1)) }
+}

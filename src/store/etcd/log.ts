@@ -1,0 +1,151 @@
+/** The log: entries under sequential keys, each put only where the one before it stands and nothing stands yet. */
+import { LeaseError } from '../../errors.ts'
+import type { Entry, NotThere, Position } from '../../store.ts'
+import { START } from '../../store.ts'
+import type { Copies, Gateway } from './gateway.ts'
+import { base64, FORMAT, type Keys } from './keys.ts'
+import {
+  absent,
+  exists,
+  type Header,
+  type KeyValue,
+  type Operation,
+  put,
+  type RangeAnswer,
+  range,
+  type Transaction,
+  type TransactionAnswer,
+} from './message.ts'
+import { Parts, packed, type Stored } from './parts.ts'
+
+/** What one answer carries at most. An entry that is larger travels alone. */
+export const MOST_ENTRIES = 1_000
+export const MOST_BYTES = 1_048_576
+
+/** What follows a position that is in the log; `count` of all that does, within the next thousand. */
+export interface Found {
+  readonly kind: 'found'
+  readonly entries: readonly Stored[]
+  readonly count: number
+  readonly revision: bigint
+}
+
+export class EtcdLog {
+  readonly keys: Keys
+  readonly parts: Parts
+  readonly #gateway: Gateway
+  /** Bytes of an entry, about: so that a range fetches what an answer carries and not much more. */
+  #typical = MOST_BYTES / 64
+
+  constructor({ gateway, keys }: { readonly gateway: Gateway; readonly keys: Keys }) {
+    this.keys = keys
+    this.parts = new Parts({ gateway, keys })
+    this.#gateway = gateway
+  }
+
+  /** Makes the log if there is none, and finds its end. */
+  async open(): Promise<Position> {
+    for (let tries = 1; tries <= 3; tries++) {
+      const end = await this.end()
+      if (end !== undefined) return end
+      await this.#found()
+    }
+    throw new LeaseError('DIVERGED', `the log ${this.keys.prefix} in etcd has a hole: ${torn('entries are missing').reason}`)
+  }
+
+  /** The first that is kept and how many there are say where the last one is: to sort for it, etcd would fetch them all. */
+  async end(): Promise<Position | undefined> {
+    const request = { ...this.keys.log, limit: 1, keys_only: true }
+    const { kvs: [first] = [], count } = await this.#gateway.call<RangeAnswer>('/kv/range', request)
+    if (first === undefined) return undefined
+    const index = this.keys.position(first.key).index + Number(count) - 1
+    const span = { ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }
+    const { kvs: [last] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', span)
+    return last && this.keys.position(last.key)
+  }
+
+  /** What follows `after`, about as much as one answer carries. */
+  async look(after: Position): Promise<Found | NotThere> {
+    return this.#looked(after, await this.transact(this.#looking(after)))
+  }
+
+  /** About as much as one answer carries, but not fewer than `least`. */
+  following({ index }: Position, least = 1): Operation {
+    const limit = Math.max(least, Math.min(MOST_ENTRIES, Math.floor(MOST_BYTES / this.#typical)))
+    return range({ ...this.keys.entries(index + 1, index + 1 + MOST_ENTRIES), limit })
+  }
+
+  #looking(after: Position): Transaction {
+    const { index } = after
+    return {
+      compare: [exists(this.keys.entry(after))],
+      success: [this.following(after)],
+      failure: [
+        range({ ...this.keys.log, limit: 1, keys_only: true }),
+        range({ ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }),
+      ],
+    }
+  }
+
+  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<Found | NotThere> {
+    if (succeeded) return this.found(after, responses[0]!.response_range!, header)
+    const [all, there] = responses.map(({ response_range }) => response_range!) as [RangeAnswer, RangeAnswer]
+    const [first] = all.kvs ?? []
+    if (first !== undefined) {
+      const { index } = this.keys.position(first.key)
+      if (after.index < index) return { kind: 'trimmed' }
+      const last = index + Number(all.count) - 1
+      return torn(
+        (there.kvs ?? []).length > 0 ? `another entry stands at ${after.index}` : `the log ends at ${last}, before ${after.index}`,
+      )
+    }
+    if (after.index > 0) return torn(`the log is empty, entry ${after.index} is gone`)
+    await this.#found() // nobody who stands at the start has lost anything
+    return this.look(after)
+  }
+
+  /** What `following` was answered. */
+  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: Header = {}): Found | NotThere {
+    const entries = kvs.map(kv => this.stored(kv))
+    const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
+    if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
+    return { kind: 'found', entries, count: Number(count), revision: BigInt(revision) }
+  }
+
+  /** As many of these as one answer carries. */
+  async entries(stored: readonly Stored[]): Promise<Entry[]> {
+    const entries: Entry[] = []
+    let size = 0
+    for (const [i, bytes] of (await this.parts.bytes(stored, MOST_BYTES)).entries()) {
+      this.#typical = Math.max(64, this.#typical + (bytes.length - this.#typical) / 8)
+      size += bytes.length
+      if (size > MOST_BYTES && entries.length > 0) break
+      entries.push({ position: stored[i]!.position, bytes, age: 0 })
+    }
+    return entries
+  }
+
+  stored({ key, value = '' }: KeyValue): Stored {
+    return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
+  }
+
+  transact(transaction: Transaction, copies?: Copies): Promise<TransactionAnswer> {
+    return this.#gateway.call('/kv/txn', transaction, copies)
+  }
+
+  /** The start is an entry like others, so that one can stand on it, and notice when it was trimmed. */
+  async #found(): Promise<void> {
+    await this.transact({
+      compare: [absent(this.keys.log)],
+      success: [put(this.keys.entry(START), base64(packed(new Uint8Array()))), put(this.keys.format, base64(FORMAT))],
+      failure: [],
+    })
+  }
+}
+
+function torn(what: string): { readonly kind: 'diverged'; readonly reason: string } {
+  return {
+    kind: 'diverged',
+    reason: `${what}: etcd was restored from an older backup, or its keys were deleted; restart every process on this log to begin from what is there`,
+  }
+}

@@ -1,0 +1,82 @@
+/** What is said to etcd and what it answers, as its JSON gateway writes it: keys and values in base64, int64 as text, false and 0 left out. */
+import type { Span } from './keys.ts'
+
+export interface RangeRequest {
+  readonly key: string
+  readonly range_end?: string
+  readonly limit?: number
+  readonly keys_only?: boolean
+}
+
+export interface Compare {
+  readonly key: string
+  readonly range_end?: string
+  readonly target: 'CREATE' | 'MOD'
+  readonly result: 'EQUAL' | 'GREATER'
+  readonly create_revision?: string
+  readonly mod_revision?: string
+}
+
+export type Operation =
+  | { readonly request_range: RangeRequest }
+  | { readonly request_put: { readonly key: string; readonly value: string } }
+  | { readonly request_delete_range: Span }
+  | { readonly request_txn: Transaction }
+
+export interface Transaction {
+  readonly compare: readonly Compare[]
+  readonly success: readonly Operation[]
+  readonly failure: readonly Operation[]
+}
+
+export interface Header {
+  readonly revision?: string
+}
+
+export interface KeyValue {
+  readonly key: string
+  readonly value?: string
+  readonly mod_revision: string
+}
+
+export interface RangeAnswer {
+  readonly header: Header
+  readonly kvs?: readonly KeyValue[]
+  /** Of all keys in the range, however few were asked for. */
+  readonly count?: string
+}
+
+export interface TransactionAnswer {
+  readonly header: Header
+  readonly succeeded?: boolean
+  readonly responses?: readonly { readonly response_range?: RangeAnswer; readonly response_txn?: TransactionAnswer }[]
+}
+
+export interface WatchAnswer {
+  readonly result?: {
+    readonly header: Header
+    readonly created?: boolean
+    readonly canceled?: boolean
+    readonly compact_revision?: string
+    readonly events?: readonly { readonly type?: 'DELETE'; readonly kv: KeyValue }[]
+  }
+  readonly error?: unknown
+}
+
+/** This very key is there. */
+export function exists(key: string): Compare {
+  return { key, target: 'CREATE', result: 'GREATER', create_revision: '0' }
+}
+
+/** No key of the span is there. */
+export function absent(span: Span | { readonly key: string }): Compare {
+  return { ...span, target: 'CREATE', result: 'EQUAL', create_revision: '0' }
+}
+
+export function range(request: RangeRequest): Operation {
+  return { request_range: request }
+}
+
+export function put(key: string, value: string): Operation {
+  return { request_put: { key, value } }
+}

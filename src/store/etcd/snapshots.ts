@@ -1,0 +1,163 @@
+/** Snapshots in etcd: written in chunks, in force when `NAME:newest` points to them, taken away when nobody can be reading them. */
+import type { Clock } from '../../clock.ts'
+import { LeaseError } from '../../errors.ts'
+import type { Position, Snapshot } from '../../store.ts'
+import { type Copies, type Gateway, maybeDone } from './gateway.ts'
+import { base64, type Keys, type Span } from './keys.ts'
+import type { EtcdLog } from './log.ts'
+import { exists, type KeyValue, put, type RangeAnswer } from './message.ts'
+import { PARTS_WITHIN, packedBeside, unpacked } from './parts.ts'
+
+/** Before it is packed. */
+const CHUNK_BYTES = 1_048_576
+/** Deleted at a time: nobody waits long behind us. */
+const DELETE_AT_ONCE = 500
+
+interface Pointer {
+  readonly index: number
+  readonly nonce: string
+  readonly id: string
+  readonly chunks: number
+}
+
+export interface SnapshotsOptions {
+  readonly gateway: Gateway
+  readonly keys: Keys
+  readonly clock: Clock
+  readonly log: EtcdLog
+}
+
+export class Snapshots {
+  readonly #gateway: Gateway
+  readonly #keys: Keys
+  readonly #clock: Clock
+  readonly #log: EtcdLog
+
+  constructor({ gateway, keys, clock, log }: SnapshotsOptions) {
+    this.#gateway = gateway
+    this.#keys = keys
+    this.#clock = clock
+    this.#log = log
+  }
+
+  async newest(): Promise<Snapshot | undefined> {
+    const { pointer } = await this.#newest()
+    return pointer && { position: positionOf(pointer), age: 0, bytes: { [Symbol.asyncIterator]: () => this.#chunks(pointer) } }
+  }
+
+  async keep(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    if (await this.#outdated(at)) return 'older'
+    const id = this.#clock.bits()
+    let written: number | undefined
+    try {
+      written = await this.#write(at, id, bytes)
+    } finally {
+      if (written === undefined) await this.#drop(at, id)
+    }
+    // From here on it may be in force although nobody told us. Chunks of one that is not are taken away with the snapshots of their time.
+    const before = await this.#flip({ index: at.index, nonce: at.nonce.toString(), id: id.toString(), chunks: written }, at)
+    if (before === 'older') await this.#drop(at, id)
+    // It is in force, whatever becomes of tidying up. What is left is taken away after the next one.
+    else await this.#tidy(before?.index ?? 0).catch(() => {})
+    return before === 'older' ? 'older' : 'kept'
+  }
+
+  async #write({ index }: Position, id: bigint, bytes: AsyncIterable<Uint8Array>): Promise<number> {
+    let [chunks, pieces, size] = [0, [] as Uint8Array[], 0]
+    const flush = async (least: number) => {
+      let rest = Buffer.concat(pieces)
+      for (; rest.length >= least && rest.length > 0; rest = rest.subarray(CHUNK_BYTES)) {
+        const value = base64(await packedBeside(rest.subarray(0, CHUNK_BYTES)))
+        await this.#gateway.call('/kv/put', { key: this.#keys.chunk(index, id, chunks++), value })
+      }
+      ;[pieces, size] = [[rest], rest.length]
+    }
+    for await (const piece of bytes) {
+      pieces.push(piece.slice())
+      size += piece.length
+      if (size >= CHUNK_BYTES) await flush(CHUNK_BYTES)
+    }
+    await flush(1)
+    return chunks
+  }
+
+  /** Puts it in force. What was in force before, or that a newer one is. */
+  async #flip(pointer: Pointer, at: Position): Promise<Pointer | undefined | 'older'> {
+    const copies: Copies = { uncertain: false }
+    try {
+      return await this.#flipOnce(pointer, at, copies)
+    } catch (error) {
+      throw copies.uncertain ? maybeDone(error) : error
+    }
+  }
+
+  async #flipOnce(pointer: Pointer, at: Position, copies: Copies): Promise<Pointer | undefined | 'older'> {
+    let last: Pointer | undefined
+    for (;;) {
+      const { pointer: before, revision } = await this.#newest()
+      if (before?.id === pointer.id) return last // a copy whose answer was lost did it
+      if (before !== undefined && before.index >= at.index) return 'older'
+      const compare = [
+        { key: this.#keys.newest, target: 'MOD', result: 'EQUAL', mod_revision: revision } as const,
+        exists(this.#keys.entry(at)),
+      ]
+      const success = [put(this.#keys.newest, base64(JSON.stringify(pointer)))]
+      const { succeeded } = await this.#log.transact({ compare, success, failure: [] }, copies)
+      if (succeeded) return before
+      if (await this.#gone(at)) return 'older'
+      last = before
+    }
+  }
+
+  async #outdated(at: Position): Promise<boolean> {
+    const { pointer } = await this.#newest()
+    return at.index <= (pointer?.index ?? 0) || this.#gone(at)
+  }
+
+  /** Whether it was trimmed. */
+  async #gone(at: Position): Promise<boolean> {
+    const looked = await this.#log.look(at)
+    if (looked.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${looked.reason}`)
+    return looked.kind === 'trimmed'
+  }
+
+  async #newest(): Promise<{ readonly pointer: Pointer | undefined; readonly revision: string }> {
+    const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { key: this.#keys.newest })
+    return { pointer: kv && pointerOf(kv), revision: kv?.mod_revision ?? '0' }
+  }
+
+  async *#chunks({ index, id, chunks }: Pointer): AsyncGenerator<Uint8Array> {
+    for (let chunk = 0; chunk < chunks; chunk++) {
+      const key = this.#keys.chunk(index, BigInt(id), chunk)
+      const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { key })
+      if (kv === undefined)
+        throw new LeaseError('UNAVAILABLE', `the snapshot of ${index} was taken away while it was read: begin again with the newest`)
+      yield unpacked(Buffer.from(kv.value ?? '', 'base64'))
+    }
+  }
+
+  /** Forgets what came before the last snapshot but one. From the oldest on, so that there is never a hole. */
+  async #tidy(floor: number): Promise<void> {
+    const { kvs: [first] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { ...this.#keys.log, limit: 1, keys_only: true })
+    for (let from = first ? this.#keys.position(first.key).index : floor; from < floor; from += DELETE_AT_ONCE)
+      await this.#delete(this.#keys.entries(from, Math.min(from + DELETE_AT_ONCE, floor)))
+    await this.#delete(this.#keys.chunksBefore(floor))
+    if (floor > PARTS_WITHIN) await this.#delete(this.#keys.partsBefore(floor - PARTS_WITHIN))
+  }
+
+  async #drop({ index }: Position, id: bigint): Promise<void> {
+    await this.#delete(this.#keys.chunks(index, id)).catch(() => {})
+  }
+
+  async #delete(span: Span): Promise<void> {
+    await this.#gateway.call('/kv/deleterange', span)
+  }
+}
+
+function pointerOf({ value = '' }: KeyValue): Pointer {
+  return JSON.parse(Buffer.from(value, 'base64').toString()) as Pointer
+}
+
+function positionOf({ index, nonce }: Pointer): Position {
+  return { index, nonce: BigInt(nonce) }
+}

@@ -1,0 +1,170 @@
+/**
+ * What others append, as etcd tells it: one watch for all who wait, from where the log was seen to end.
+ *
+ * Not relied upon: that the watch speaks. A stream may be half dead, stand on a member that was cut off, or have been compacted away; whoever
+ * waits here looks for himself from time to time, and what he finds before the watch told it convicts the watch.
+ */
+import type { Clock } from '../../clock.ts'
+import type { Position } from '../../store.ts'
+import type { Gateway, Stream } from './gateway.ts'
+import type { EtcdLog } from './log.ts'
+import type { KeyValue, WatchAnswer } from './message.ts'
+import type { Stored } from './parts.ts'
+
+/** What is kept for those who come for it a little later. */
+const KEPT_ENTRIES = 1_000
+const KEPT_BYTES = 4 << 20
+const KEPT_PARTS = 16
+const AGAIN_FIRST = 20
+const AGAIN_LAST = 1_000
+
+export interface TailOptions {
+  readonly gateway: Gateway
+  readonly log: EtcdLog
+  readonly clock: Clock
+}
+
+export class Tail {
+  readonly #options: TailOptions
+  #stream: Stream | undefined
+  /** Entries without a gap, in the order in which they came; the first stands on `#base`. Without a base nothing is known. */
+  #base: Position | undefined
+  #chain: Stored[] = []
+  #bytes = 0
+  readonly #parts = new Map<string, Buffer>()
+  /** Known to be in the log by other means, ahead of what the watch has told so far. */
+  #ahead: Position | undefined
+  #again = AGAIN_FIRST
+  #notBefore = 0
+  readonly #waiting = new Set<() => void>()
+
+  constructor(options: TailOptions) {
+    this.#options = options
+  }
+
+  /** What followed `after`. Empty: nothing yet. Undefined: the watch cannot say, look for yourself. */
+  following(after: Position): readonly Stored[] | undefined {
+    if (this.#stream === undefined || this.#base === undefined) return undefined
+    const place = after.index - this.#base.index
+    const found = place === 0 ? this.#base : this.#chain[place - 1]?.position
+    if (found !== undefined) return found.nonce === after.nonce ? this.#chain.slice(place) : undefined
+    return place > 0 && this.#ahead?.index === after.index && this.#ahead.nonce === after.nonce ? [] : undefined
+  }
+
+  /** This position was just seen in the log, or put there. */
+  confirm(position: Position): void {
+    if (position.index > (this.#ahead?.index ?? 0)) this.#ahead = position
+  }
+
+  /** The log ended at `end` when etcd stood at `revision`. */
+  begin(end: Position, revision: bigint): void {
+    if (this.#stream !== undefined) {
+      const last = this.#chain.at(-1)?.position ?? this.#base
+      this.#ahead = end
+      if (last !== undefined && (last.index < end.index || (last.index === end.index && last.nonce === end.nonce))) return
+    }
+    const { gateway, log, clock } = this.#options
+    if (clock.now() < this.#notBefore) return
+    this.#forget()
+    this.#base = end
+    const request = { ...log.keys.tail, start_revision: String(revision + 1n), filters: ['NODELETE'], fragment: true }
+    this.#stream = gateway.stream(
+      '/watch',
+      { create_request: request },
+      message => this.#told(message as WatchAnswer),
+      () => this.lose(),
+    )
+  }
+
+  /** Not to be trusted, or gone: whoever waits looks for himself, and the watch begins anew from what he finds. */
+  lose(): void {
+    this.#forget()
+    this.#notBefore = this.#options.clock.now() + this.#again
+    this.#again = Math.min(this.#again * 2, AGAIN_LAST)
+    this.#wake()
+  }
+
+  /** Resolves at the next news, or after `ms`; rejects with the signal's reason. */
+  news(ms: number, signal: AbortSignal): Promise<'news' | 'silence'> {
+    return new Promise((resolve, reject) => {
+      const done = () => {
+        cancel()
+        this.#waiting.delete(wake)
+        signal.removeEventListener('abort', stop)
+      }
+      const wake = () => {
+        done()
+        resolve('news')
+      }
+      const stop = () => {
+        done()
+        reject(signal.reason)
+      }
+      const { clock } = this.#options
+      // Without a watch the next look also begins one.
+      const cancel = clock.after(this.#stream ? ms : Math.min(ms, Math.max(0, this.#notBefore - clock.now())), () => {
+        done()
+        resolve('silence')
+      })
+      this.#waiting.add(wake)
+      signal.addEventListener('abort', stop)
+      if (signal.aborted) stop()
+    })
+  }
+
+  close(): void {
+    this.#forget()
+    this.#notBefore = Number.POSITIVE_INFINITY
+    this.#wake()
+  }
+
+  #told({ result, error }: WatchAnswer): void {
+    // Compacted away before we came to it, or the server is going: both are cured by looking.
+    if (result === undefined || error !== undefined || result.canceled) return this.lose()
+    if (result.events === undefined) return
+    this.#again = AGAIN_FIRST
+    for (const { kv } of result.events) this.#hear(kv)
+    this.#wake()
+  }
+
+  #hear(kv: KeyValue): void {
+    const { keys, parts } = this.#options.log
+    const kind = keys.kindOf(kv.key)
+    if (kind === 'entry') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
+    if (kind !== 'part') return
+    // They come before their entry, mostly right before it. Those that are forgotten here are fetched.
+    this.#parts.set(kv.key, Buffer.from(kv.value ?? '', 'base64'))
+    if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
+  }
+
+  #add(entry: Stored): void {
+    if (this.#base === undefined) return
+    const last = this.#chain.at(-1)?.position ?? this.#base
+    if (entry.position.index !== last.index + 1) {
+      this.#base = undefined // the log lost its tail and grew again: only etcd itself can say what is there
+      this.#chain = []
+      return
+    }
+    this.#chain.push(entry)
+    this.#bytes += entry.value.length
+    while (this.#chain.length > KEPT_ENTRIES || (this.#bytes > KEPT_BYTES && this.#chain.length > 1)) {
+      const oldest = this.#chain.shift()!
+      this.#base = oldest.position
+      this.#bytes -= oldest.value.length
+    }
+  }
+
+  #forget(): void {
+    this.#stream?.close()
+    this.#stream = undefined
+    this.#base = undefined
+    this.#ahead = undefined
+    this.#chain = []
+    this.#bytes = 0
+    this.#parts.clear()
+  }
+
+  #wake(): void {
+    for (const wake of [...this.#waiting]) wake()
+  }
+}

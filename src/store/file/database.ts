@@ -1,0 +1,207 @@
+/**
+ * One connection to the file: recognizes it, and runs transactions on it.
+ *
+ * A transaction is a function without an await, so that nothing else of this connection comes between. While others keep the file locked
+ * it is tried again, and when that takes too long they are named.
+ */
+import { statSync } from 'node:fs'
+import { type Clock, pause } from '../../clock.ts'
+import { LeaseError } from '../../errors.ts'
+import { START } from '../../store.ts'
+import type { Database, Engine, Statement } from './engine.ts'
+import { damaged, isBusy, stuck, trouble } from './errors.ts'
+import { decodeState, encodeState, type State } from './record.ts'
+import { APPLICATION, type Described, recognize, SCHEMA, TABLES, VERSION } from './schema.ts'
+
+export interface FileDatabaseOptions {
+  readonly path: string
+  readonly engine: Engine
+  readonly clock: Clock
+  /** How long, in ms, others may keep the file locked. */
+  readonly patience: number
+}
+
+export class FileDatabase {
+  readonly path: string
+  readonly #db: Database
+  readonly #clock: Clock
+  readonly #patience: number
+  readonly #statements = new Map<string, Statement>()
+  /** Which file it is: another may be put in its place while we have it open. */
+  readonly #inode: number
+  #version = -1
+  #closed = false
+
+  constructor({ path, engine, clock, patience }: FileDatabaseOptions) {
+    this.path = path
+    this.#clock = clock
+    this.#patience = patience
+    this.#db = new engine.DatabaseSync(path, { timeout: 0 })
+    this.#inode = statSync(path).ino
+  }
+
+  /** Is it ours, of a version we know, and as we made it? An empty file becomes ours, unless so many entries were `acknowledged`. */
+  recognize(acknowledged: number): Promise<void> {
+    return this.#patiently(() => {
+      if (recognize(this.path, this.#described(), acknowledged) === 'empty') this.#create()
+      recognize(this.path, this.#described(), acknowledged)
+      this.#db.exec('pragma journal_mode = wal; pragma synchronous = full')
+    })
+  }
+
+  /**
+   * Throws when a page is damaged, or on the list of free pages though it is in use: SQLite would give it out again, and overwrite what was
+   * acknowledged. Reads every page that is in use, as much as a replica that opens the log reads.
+   */
+  checkPages(): Promise<void> {
+    return this.#patiently(() => {
+      const wrong = this.#pragma('quick_check(1)')
+      if (wrong !== 'ok') throw damaged(this.path, String(wrong))
+    })
+  }
+
+  /** What fails before the commit certainly did not happen; a failed commit may have. */
+  write<T>(work: () => T, patience = this.#patience): Promise<T> {
+    return this.#patiently(() => {
+      this.sql('begin immediate').run()
+      let result: T
+      try {
+        result = work()
+      } catch (error) {
+        this.#rollback()
+        throw trouble(error, this.path)
+      }
+      try {
+        this.sql('commit').run()
+      } catch (error) {
+        // The commit may already stand in the write-ahead file and come back to life when that is recovered.
+        this.#rollback()
+        throw trouble(error, this.path, 'perhaps')
+      }
+      return result
+    }, patience)
+  }
+
+  /** One look at one moment of the file. */
+  read<T>(look: () => T): Promise<T> {
+    return this.#patiently(() => {
+      this.sql('begin').run()
+      try {
+        return look()
+      } finally {
+        this.#rollback()
+      }
+    })
+  }
+
+  state(): State {
+    const row = this.sql('select bytes from state where one = 1').get() as { bytes: Uint8Array } | undefined
+    const state = row && decodeState(row.bytes)
+    if (!state) throw damaged(this.path, 'its state does not match its checksum')
+    return state
+  }
+
+  save(state: State): void {
+    this.sql('update state set bytes = ? where one = 1').run(encodeState(state))
+  }
+
+  /** Prepared once. Integers come back as BigInt. */
+  sql(text: string): Statement {
+    let statement = this.#statements.get(text)
+    if (!statement) {
+      statement = this.#db.prepare(text)
+      statement.setReadBigInts(true)
+      this.#statements.set(text, statement)
+    }
+    return statement
+  }
+
+  /** Whether another connection may have written since this was last asked. Cheap. */
+  moved(): boolean {
+    const last = this.#version
+    try {
+      const { data_version } = this.sql('pragma data_version').get() as { data_version: bigint }
+      this.#version = Number(data_version)
+    } catch (error) {
+      if (!isBusy(error)) throw trouble(error, this.path)
+    }
+    return this.#version !== last || this.replaced()
+  }
+
+  replaced(): boolean {
+    return statSync(this.path, { throwIfNoEntry: false })?.ino !== this.#inode
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#statements.clear()
+    this.#db.close()
+  }
+
+  /** Before it becomes a log with a write-ahead file, so that the file itself says whose it is, whenever we crash. */
+  #create(): void {
+    this.#db.exec('begin exclusive')
+    try {
+      if (this.#tables().length === 0) {
+        for (const table of SCHEMA) this.#db.exec(table)
+        this.#db.exec(`pragma application_id = ${APPLICATION}; pragma user_version = ${VERSION}`)
+        const state = encodeState({ epoch: 0, head: START, floor: START, snapshot: 0, owner: 0 })
+        this.#db.prepare('insert into state values (1, ?)').run(state)
+      }
+      this.#db.exec('commit')
+    } catch (error) {
+      this.#rollback()
+      throw error
+    }
+  }
+
+  /** Read in one transaction: another process may create the tables between two statements, and the file would look like a foreign one. */
+  #described(): Described {
+    const number = (name: string) => Number(this.#pragma(name))
+    this.#db.exec('begin')
+    try {
+      return {
+        application: number('application_id'),
+        version: number('user_version'),
+        vacuum: number('auto_vacuum'),
+        tables: this.#tables(),
+      }
+    } finally {
+      this.#rollback()
+    }
+  }
+
+  #pragma(name: string): unknown {
+    return Object.values(this.#db.prepare(`pragma ${name}`).get() as object)[0]
+  }
+
+  #tables(): string[] {
+    const made = this.#db.prepare(TABLES).all()
+    return (made as { sql: string }[]).map(({ sql }) => sql)
+  }
+
+  /** At first tries again at once, since a commit is short; then as often as those who come later do, or they would always be first. */
+  async #patiently<T>(attempt: () => T, patience = this.#patience): Promise<T> {
+    const began = this.#clock.now()
+    for (let tries = 0; ; tries++) {
+      if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store was closed')
+      try {
+        return attempt()
+      } catch (error) {
+        if (!isBusy(error)) throw trouble(error, this.path)
+      }
+      const waited = this.#clock.now() - began
+      if (waited >= patience) throw stuck(this.path, waited)
+      if (tries < 20) await new Promise<void>(resolve => this.#clock.soon(resolve))
+      else await pause(this.#clock, tries < 500 ? 1 : 10)
+    }
+  }
+
+  #rollback(): void {
+    try {
+      this.sql('rollback').run()
+    } catch {
+      // SQLite has rolled back already
+    }
+  }
+}

@@ -1,0 +1,48 @@
+/** SQLite, by the shape we use of it: Node's own where this Node has it, else the same API from npm. */
+import { LeaseError } from '../../errors.ts'
+
+export type Value = null | number | bigint | string | Uint8Array
+export type Row = Record<string, Value>
+
+export interface Statement {
+  run(...values: Value[]): { changes: number | bigint; lastInsertRowid: number | bigint }
+  get(...values: Value[]): unknown
+  all(...values: Value[]): unknown[]
+  setReadBigInts(on: boolean): void
+}
+
+export interface Database {
+  exec(sql: string): void
+  prepare(sql: string): Statement
+  /** A function that statements may call. */
+  function(name: string, options: { readonly varargs: boolean }, call: (...values: Value[]) => Value): void
+  close(): void
+}
+
+export interface DatabaseOptions {
+  readonly timeout: number
+  readonly readOnly?: boolean
+}
+
+export interface Engine {
+  readonly DatabaseSync: new (path: string, options: DatabaseOptions) => Database
+}
+
+const ENGINES = ['node:sqlite', '@photostructure/sqlite']
+
+export async function loadEngine(engines: readonly string[] = ENGINES): Promise<Engine> {
+  const causes: unknown[] = []
+  for (const name of engines) {
+    try {
+      return await import(name)
+    } catch (cause) {
+      causes.push(cause)
+    }
+  }
+  throw new LeaseError(
+    'UNSUPPORTED',
+    `this Node (${process.version}) has no SQLite of its own and @photostructure/sqlite could not be loaded: ` +
+      'use Node 22.13 or later, or run npm install @photostructure/sqlite@1',
+    { cause: causes.at(-1) },
+  )
+}

@@ -1,0 +1,264 @@
+/**
+ * Looks at a file before anything of ours may write to it, so that an open which is refused changes nothing.
+ *
+ * SQLite changes files that it merely opens. It deletes the write-ahead file of an empty database, it plays back the journal of another
+ * program, and the connection that is closed last copies the write-ahead file into the database, even one that belongs to an earlier day of
+ * it. So the header is read first. Then a log that has a write-ahead file, and that no process has open, is read to its end over links in a
+ * folder of its own, by a connection without the right to write: neither the log nor what lies beside it is touched.
+ */
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  linkSync,
+  lstatSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  rmSync,
+} from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { type Clock, pause } from '../../clock.ts'
+import type { Database, Engine, Value } from './engine.ts'
+import { damaged, isBusy } from './errors.ts'
+import { Grip } from './file-lock.ts'
+import { decodeState, type Stamp, sumOfChunk, sumOfEntry, sumOfSnapshot, unsigned } from './record.ts'
+import { APPLICATION, foreign, recognize, TABLES } from './schema.ts'
+import { CHUNKS } from './snapshots.ts'
+
+const MAGIC = 'SQLite format 3\0'
+const HEADER = 100
+/** Behind the path: the folder of a process that looks. */
+const LOOKING = '-look-'
+/** So often in a row the lock must be taken without such a folder to be that of a process which uses the log. */
+const CERTAIN = 3
+
+export interface Inspected {
+  readonly path: string
+  readonly engine: Engine
+  readonly clock: Clock
+  /** So many entries are known to have been acknowledged. */
+  readonly acknowledged: number
+  /** How long, in ms, others are waited for. */
+  readonly patience: number
+}
+
+/** Throws what is wrong with a file whose header is ours. Says whether every page of it was looked at. */
+export async function inspect(of: Inspected): Promise<'whole' | 'header'> {
+  const { path } = of
+  const [size, wal] = [sizeOf(path), sizeOf(`${path}-wal`)]
+  if ((size ?? 0) === 0) {
+    if ((wal ?? 0) > 0) throw damaged(path, `it ${size === 0 ? 'is empty' : 'is missing'}, though ${path}-wal holds entries`)
+    return 'header'
+  }
+  if ((wal ?? 0) === 0) return 'header'
+  return (await alone(of, folder => overLinks(of, folder, db => verify(of, db)))) ? 'whole' : 'header'
+}
+
+/**
+ * Has `look` do its work while no process has the file open, in a folder that exists for as long as the work may take. False when processes
+ * have the file open: they have looked. One that looks itself has the lock as well, but also a folder, and it may yet refuse the file.
+ */
+async function alone({ path, engine, clock, patience }: Inspected, look: (folder: string) => void): Promise<boolean> {
+  const began = clock.now()
+  for (let unseen = 0; ; ) {
+    const folder = mkdtempSync(`${path}${LOOKING}`)
+    try {
+      if (sizeOf(`${path}-owner`) === undefined) {
+        if (isOpen(path)) return false
+        look(folder)
+        return true
+      }
+      const grip = new Grip(engine, `${path}-owner`, true)
+      try {
+        grip.take()
+        look(folder)
+        return true
+      } catch (error) {
+        if (!isBusy(error)) throw error
+      } finally {
+        grip.release()
+      }
+    } finally {
+      rmSync(folder, { recursive: true, force: true })
+    }
+    unseen = othersLook(path) ? 0 : unseen + 1
+    // A process in another container cannot be seen.
+    if (isOpen(path) || unseen === CERTAIN || clock.now() - began > patience) return false
+    await pause(clock, 5)
+  }
+}
+
+function othersLook(path: string): boolean {
+  return readdirSync(dirname(path)).some(name => name.startsWith(`${basename(path)}${LOOKING}`))
+}
+
+/** Each connection to a log has a lock on the index of its write-ahead file. One that looks over links has an index of its own. */
+function isOpen(path: string): boolean {
+  return openBy([`${path}-shm`]) !== 'nobody'
+}
+
+/** Who has a lock on one of the files. */
+function openBy(files: readonly [...string[], index: string]): 'us' | 'others' | 'nobody' {
+  const found = files.map(file => lstatSync(file, { throwIfNoEntry: false })?.ino)
+  let locks: string
+  let me: number
+  try {
+    locks = readFileSync('/proc/locks', 'latin1')
+    me = Number(readlinkSync('/proc/self')) // as this list knows us: it may be that of another pid namespace
+  } catch {
+    // No such list on this system. The index is removed with the last connection, unless that crashed.
+    return found.at(-1) === undefined ? 'nobody' : 'us'
+  }
+  // 1: POSIX  ADVISORY  READ 12350 fe:00:10002488 128 128
+  const pids = locks.split('\n').flatMap(line => {
+    const [, pid, inode] = /\s(-?\d+) \w+:\w+:(\d+) /.exec(line) ?? []
+    return found.includes(Number(inode)) ? [Number(pid)] : []
+  })
+  return pids.includes(me) ? 'us' : pids.length > 0 ? 'others' : 'nobody'
+}
+
+/**
+ * Throws when the header says that it is not ours. `acknowledged` is asked for then: a file that was ours once is damaged.
+ * A file that this process has open is known to be ours, and to open and close it once more would release SQLite's locks on it.
+ */
+export function readHeader(path: string, acknowledged: () => number): void {
+  if ((sizeOf(path) ?? 0) === 0 || openBy([path, `${path}-shm`]) === 'us') return
+  const header = Buffer.alloc(HEADER)
+  const file = openSync(path, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0))
+  let length: number
+  try {
+    length = readSync(file, header, 0, HEADER, 0)
+  } finally {
+    closeSync(file)
+  }
+  const application = header.readUInt32BE(68)
+  if (length < HEADER || header.toString('latin1', 0, MAGIC.length) !== MAGIC) {
+    if (application === APPLICATION) throw damaged(path, 'its header is not that of a database')
+    throw foreign(path, 'no database', acknowledged())
+  }
+  // A log without an application has crashed in the moment of its creation: it has no table yet, or it has its tables in the write-ahead file.
+  if (application !== APPLICATION && (application !== 0 || pages(header) > 1))
+    throw foreign(path, 'a database of another program', acknowledged())
+}
+
+function pages(header: Buffer): number {
+  return header.readUInt32BE(28)
+}
+
+function overLinks({ path, engine }: Inspected, folder: string, look: (db: Database) => void): void {
+  const there = join(folder, 'log')
+  for (const side of ['', '-wal']) linkOrCopy(`${path}${side}`, `${there}${side}`)
+  const db = new engine.DatabaseSync(there, { timeout: 0, readOnly: true })
+  try {
+    look(db)
+  } finally {
+    db.close()
+  }
+}
+
+function linkOrCopy(from: string, to: string): void {
+  try {
+    linkSync(from, to)
+  } catch {
+    copyFileSync(from, to, constants.COPYFILE_FICLONE) // not every file system has links
+  }
+}
+
+/** Everything that a replica reads when it opens the log. */
+function verify({ path, acknowledged }: Inspected, db: Database): void {
+  const rows = reader(db)
+  const one = (sql: string) => rows(sql)[0]?.[0]
+  const described = {
+    application: Number(one('select application_id from pragma_application_id')),
+    version: Number(one('select user_version from pragma_user_version')),
+    vacuum: Number(one('select auto_vacuum from pragma_auto_vacuum')),
+    tables: rows(TABLES).map(([sql]) => String(sql)),
+  }
+  if (recognize(path, described, acknowledged) === 'empty') return
+  const wrong = one('select quick_check from pragma_quick_check')
+  if (wrong !== 'ok') throw damaged(path, String(wrong))
+  const bytes = one('select bytes from state where one = 1')
+  const state = bytes instanceof Uint8Array ? decodeState(bytes) : undefined
+  if (!state) throw damaged(path, 'its state does not match its checksum')
+  const { head, floor, snapshot } = state
+  if (acknowledged > head.index) throw damaged(path, `it ends at ${head.index}, though ${acknowledged} was acknowledged`)
+
+  let last = { index: floor.index, nonce: floor.nonce }
+  const entries = `select idx, cast(nonce as text), boot, stamp, bytes, sum from entry where idx > ${floor.index} and idx <= ${head.index} order by idx`
+  rows(entries, ([idx, nonce, boot, at, bytes, sum]) => {
+    last = { index: last.index + 1, nonce: unsigned(BigInt(String(nonce))) }
+    if (Number(idx) !== last.index) throw damaged(path, `entry ${last.index} is missing`)
+    if (Number(sum) !== sumOfEntry(last, stampOf(boot, at), blob(bytes)))
+      throw damaged(path, `entry ${last.index} does not match its checksum`)
+  })
+  if (last.index !== head.index) throw damaged(path, `entry ${last.index + 1} is missing`)
+  if (last.nonce !== head.nonce) throw damaged(path, `entry ${head.index} is another`)
+  if (snapshot !== 0) verifySnapshot(path, snapshot, rows)
+}
+
+function verifySnapshot(path: string, id: number, rows: Rows): void {
+  const [row] = rows(`select idx, cast(nonce as text), boot, stamp, chunks, sum from snapshot where id = ${id}`)
+  if (!row) throw damaged(path, `snapshot ${id} is missing`)
+  const [idx, nonce, boot, at, chunks, sum] = row
+  const position = { index: Number(idx), nonce: unsigned(BigInt(String(nonce))) }
+  if (Number(sum) !== sumOfSnapshot(id, position, stampOf(boot, at), Number(chunks)))
+    throw damaged(path, `snapshot ${id} does not match its checksum`)
+  let number = 0
+  rows(`select id, bytes, sum from chunk where id >= ${id * CHUNKS} and id < ${(id + 1) * CHUNKS} order by id`, ([chunk, bytes, sum]) => {
+    const expected = id * CHUNKS + number
+    if (Number(chunk) !== expected) throw damaged(path, `part ${number} of snapshot ${id} is missing`)
+    if (Number(sum) !== sumOfChunk(expected, blob(bytes)))
+      throw damaged(path, `part ${number} of snapshot ${id} does not match its checksum`)
+    number++
+  })
+  if (number !== Number(chunks)) throw damaged(path, `part ${number} of snapshot ${id} is missing`)
+}
+
+type Rows = (sql: string, each?: (row: Value[]) => void) => Value[][]
+
+/**
+ * Reads without a prepared statement: one that is not collected yet would keep its connection open, and with it the index of the write-ahead
+ * file that lies in our folder. A later connection of this process would then use that index, which no other process knows.
+ */
+function reader(db: Database): Rows {
+  let take: (row: Value[]) => void
+  let thrown: unknown
+  db.function('leasehold_row', { varargs: true }, (...row) => {
+    try {
+      if (thrown === undefined) take(row.map(value => (value instanceof Uint8Array ? value.slice() : value)))
+    } catch (error) {
+      thrown = error
+    }
+    return null
+  })
+  return (sql, each) => {
+    const found: Value[][] = []
+    take = each ?? (row => void found.push(row))
+    thrown = undefined
+    const [columns, rest] = split(sql)
+    db.exec(`select leasehold_row(${columns}) ${rest}`)
+    if (thrown !== undefined) throw thrown
+    return found
+  }
+}
+
+function split(sql: string): [columns: string, rest: string] {
+  const from = sql.indexOf(' from ')
+  return [sql.slice('select '.length, from), sql.slice(from + 1)]
+}
+
+function stampOf(boot: Value | undefined, at: Value | undefined): Stamp {
+  return { boot: String(boot), at: Number(at) }
+}
+
+function blob(value: Value | undefined): Uint8Array {
+  return value instanceof Uint8Array ? value : new Uint8Array()
+}
+
+function sizeOf(path: string): number | undefined {
+  return lstatSync(path, { throwIfNoEntry: false })?.size
+}

@@ -1,0 +1,210 @@
+/** The driver `pg`. */
+import type { PoolClient, QueryArrayConfig } from 'pg'
+import { LeaseError } from '../../errors.ts'
+import {
+  bufferOf,
+  type Driver,
+  isAnswer,
+  type Listener,
+  type Listening,
+  NotSent,
+  type Row,
+  SCRIPT_PATIENCE,
+  type Settings,
+  type Value,
+  within,
+} from './driver.ts'
+import { Line } from './prepared-connection.ts'
+
+export interface PgResult {
+  readonly rows: readonly Row[]
+}
+
+export interface PgQuery {
+  readonly text: string
+  readonly values?: unknown[]
+  readonly rowMode?: 'array'
+  readonly name?: string
+  readonly types?: Parsers
+}
+
+/** Instead of the parsers of the application. */
+interface Parsers {
+  getTypeParser(): (value: string | Buffer) => string
+}
+
+const verbatim = (value: string | Buffer) => value.toString()
+const types: Parsers = { getTypeParser: () => verbatim }
+
+/** A query whose values come as the engine writes them, see Row. */
+export function inText(text: string, values?: readonly Value[]): PgQuery {
+  return { text, rowMode: 'array', types, ...(values !== undefined && { values: values.map(bufferOf) }) }
+}
+
+export interface PgConnection {
+  query(config: PgQuery): Promise<PgResult>
+  on(event: 'error', listener: (error: Error) => void): unknown
+  removeListener(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/** A `Pool` of `pg`. */
+export interface PgPool {
+  connect(then: (error: Error | undefined, connection: PgConnection | undefined, release: (destroy?: boolean) => void) => void): void
+  end(): Promise<void>
+  readonly options: object
+}
+
+/** A connection of its own, beside the pool. */
+export interface PgClient {
+  readonly processID: number | null
+  connect(): Promise<unknown>
+  end(): Promise<void>
+  ref(): void
+  unref(): void
+  query(config: PgQuery): Promise<PgResult>
+  query(config: PgQuery, done: (error: Error | null, result: PgResult) => void): void
+  on(event: 'error' | 'end', listener: () => void): unknown
+  on(event: 'notification', listener: (message: { readonly channel: string; readonly payload?: string }) => void): unknown
+}
+
+/** Idle connections keep no process alive. */
+export async function pgPool(url: string, { patience }: Pick<Settings, 'patience'>): Promise<PgPool> {
+  const pg = await import('pg').catch(cause => {
+    throw new LeaseError('UNSUPPORTED', 'postgres:// needs the package pg, which is not installed here: npm install pg', {
+      cause,
+      facts: { package: 'pg' },
+    })
+  })
+  const pool = new pg.default.Pool({
+    connectionString: url,
+    max: 4, // one append, two reads, one snapshot at a time
+    connectionTimeoutMillis: patience,
+    keepAlive: true,
+    allowExitOnIdle: true,
+    application_name: 'leasehold',
+    verify: refuseStandby,
+  })
+  pool.on('error', () => {}) // an idle connection was lost: the next one is made when it is needed
+  return pool
+}
+
+/** A standby tells how the log ended a while ago. No server becomes one under an open connection. */
+function refuseStandby(client: PoolClient, done: (error?: Error) => void): void {
+  const ignore = () => {} // nobody else listens yet, and an event nobody listens to would end the process
+  client.on('error', ignore)
+  const standby = inText('select pg_is_in_recovery()::text') as unknown as QueryArrayConfig
+  client.query<[string]>(standby, (error: Error | null, result) => {
+    client.removeListener('error', ignore)
+    if (error) done(error)
+    else done(result.rows[0]![0] === 'true' ? Object.assign(new Error('this is a standby'), { code: '25006' }) : undefined)
+  })
+}
+
+export class PgDriver implements Driver {
+  readonly #pool: PgPool
+  readonly #own: boolean
+  readonly #settings: Settings
+
+  /** `own`: the pool is ended with this. */
+  constructor(pool: PgPool, { own, ...settings }: Settings & { readonly own: boolean }) {
+    this.#pool = pool
+    this.#own = own
+    this.#settings = settings
+  }
+
+  async run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+    return (await this.#on(client => client.query(inText(text, values)))).rows
+  }
+
+  async script(text: string): Promise<void> {
+    await this.#on(client => client.query({ text }), SCRIPT_PATIENCE)
+  }
+
+  async #on<T>(work: (client: PgConnection) => Promise<T>, patience = this.#settings.patience): Promise<T> {
+    const connecting = this.#connection()
+    const { connection, release } = await within(this.#settings, connecting).catch(cause => {
+      connecting.then(late => late.release()).catch(() => {}) // nobody waits for it any more
+      throw new NotSent('no connection', { cause })
+    })
+    let whole = false
+    try {
+      const result = await within({ ...this.#settings, patience }, work(connection))
+      whole = true
+      return result
+    } catch (error) {
+      whole = isAnswer(error)
+      throw error
+    } finally {
+      release(!whole) // what may still be answered is not to be used for anything else
+    }
+  }
+
+  /**
+   * A connection that breaks says so with an event, and one that nobody listens to ends the process. So we listen within the callback: a greeting
+   * and a goodbye may come in one piece, and then a promise would be too late.
+   */
+  #connection(): Promise<{ readonly connection: PgConnection; readonly release: (destroy?: boolean) => void }> {
+    return new Promise((resolve, reject) => {
+      this.#pool.connect((error, connection, done) => {
+        if (connection === undefined) return reject(error)
+        const ignore = () => {}
+        connection.on('error', ignore)
+        const release = (destroy?: boolean) => {
+          connection.removeListener('error', ignore)
+          done(destroy)
+        }
+        resolve({ connection, release })
+      })
+    })
+  }
+
+  async listen(channel: string, { heard, lost, greeting }: Listener): Promise<Listening> {
+    const { Client, options } = this.#pool as PgPool & { readonly Client?: new (options: object) => PgClient }
+    if (Client === undefined) throw new NotSent('this pool does not say how to make a connection of its own')
+    const client = new Client(options) // the object itself: a copy would be without the password, which is hidden in it
+    let over = false
+    const end = () => {
+      if (over) return
+      over = true
+      lost()
+    }
+    client.on('error', end)
+    client.on('end', end)
+    client.on('notification', message => {
+      if (message.channel === channel) heard(message.payload ?? '')
+    })
+    const line = new Line(client, this.#settings, end)
+    const close = async () => {
+      over = true
+      await line.end()
+      // A peer that is silent would never let us go politely.
+      await within({ ...this.#settings, patience: 100 }, client.end()).catch(() => destroy(client))
+    }
+    const query = (config: PgQuery) => within(this.#settings, client.query(config))
+    try {
+      await within(this.#settings, client.connect())
+      await query({ text: `listen ${channel}` })
+      const { rows } = await query(inText('select pg_backend_pid()::text'))
+      // A pooler greets with a number of its own.
+      const direct = rows[0]![0] === String(client.processID)
+      if (direct) await query({ text: greeting })
+      client.unref()
+      return {
+        ...(direct && { line: (text, values) => (line.busy ? this.run(text, values) : line.run(text, values)) }),
+        [Symbol.asyncDispose]: close,
+      }
+    } catch (error) {
+      void close()
+      throw error
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#own) await within({ ...this.#settings, patience: 1_000 }, this.#pool.end()).catch(() => {})
+  }
+}
+
+function destroy(client: PgClient): void {
+  const { connection } = client as unknown as { readonly connection?: { readonly stream?: { destroy(): void } } }
+  connection?.stream?.destroy()
+}

@@ -1,0 +1,95 @@
+import { afterReading } from '../../clock.ts'
+import { codeOf, isAnswer, NoAnswer, NotSent, type Row, type Settings, type Value, within } from './driver.ts'
+import { inText, type PgClient } from './driver-pg.ts'
+
+const LONGEST_NAME = 63
+/** Not prepared in this session, or twice: something stands between us and the engine after all, or someone said DISCARD. Nothing was done. */
+const FORGOTTEN = new Set(['26000', '42P05'])
+
+/**
+ * One statement at a time on one connection, prepared once. One timer serves many of them, since most are answered long before it is looked at
+ * again: what an append costs besides the engine's work is counted in microseconds.
+ */
+export class Line {
+  readonly #client: PgClient
+  readonly #settings: Settings
+  readonly #broken: () => void
+  #waiting: ((error: Error) => void) | undefined
+  #idle: (() => void) | undefined
+  #until = 0
+  #watching = false
+  #prepared = true
+  #over = false
+
+  /** `broken`: what may still be answered is not to be used for anything else. */
+  constructor(client: PgClient, settings: Settings, broken: () => void) {
+    this.#client = client
+    this.#settings = settings
+    this.#broken = broken
+  }
+
+  get busy(): boolean {
+    return this.#waiting !== undefined
+  }
+
+  run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+    return new Promise((resolve, reject) => {
+      if (this.#over) return reject(new NotSent('the connection is gone'))
+      const config = inText(text, values)
+      const fail = (error: Error) => {
+        if (this.#prepared && FORGOTTEN.has(codeOf(error))) {
+          this.#prepared = false
+          return resolve(this.run(text, values))
+        }
+        if (!isAnswer(error)) {
+          this.#over = true
+          this.#broken()
+        }
+        reject(error)
+      }
+      this.#begin(fail)
+      this.#client.query(this.#prepared ? { ...config, name: text.slice(-LONGEST_NAME) } : config, (error, result) => {
+        if (this.#waiting !== fail) return // given up already
+        this.#end()
+        if (error) fail(error)
+        else resolve(result.rows)
+      })
+    })
+  }
+
+  /** No more from now on. Resolves when nothing is under way, or after a while. */
+  async end(): Promise<void> {
+    this.#over = true
+    if (this.#waiting === undefined) return
+    const idle = new Promise<void>(resolve => (this.#idle = resolve))
+    await within({ ...this.#settings, patience: 1_000 }, idle).catch(() => {})
+  }
+
+  #begin(fail: (error: Error) => void): void {
+    const { clock, patience } = this.#settings
+    this.#waiting = fail
+    this.#until = clock.now() + patience
+    this.#client.ref()
+    if (!this.#watching) this.#watch(patience)
+  }
+
+  #end(): void {
+    this.#waiting = undefined
+    this.#client.unref()
+    this.#idle?.()
+  }
+
+  #watch(ms: number): void {
+    const { clock, patience } = this.#settings
+    this.#watching = true
+    afterReading(clock, ms, () => {
+      this.#watching = false
+      const fail = this.#waiting
+      if (fail === undefined) return
+      const left = this.#until - clock.now()
+      if (left > 0) return this.#watch(left)
+      this.#end()
+      fail(new NoAnswer(`no answer for ${patience} ms`))
+    })
+  }
+}

@@ -1,0 +1,162 @@
+/**
+ * One connection to Redis at a time, made when it is needed and given up when it is in doubt. Every request has a bound: an engine that hangs
+ * takes nobody with it. A request whose answer does not come in time ends the connection, so that a late answer can be taken for no other's.
+ */
+import { afterReading, type Clock } from '../../clock.ts'
+import { type ErrorCode, LeaseError } from '../../errors.ts'
+import type { Argument, Connection, Dial } from './driver.ts'
+import { refusal, trouble, unreachable } from './errors.ts'
+
+export interface LinkOptions {
+  readonly dial: Dial
+  readonly clock: Clock
+  /** How long, in ms, to wait for a connection, and for an answer. */
+  readonly patience: number
+  /** What to call the other side. */
+  readonly where: string
+  /** Looks at a new connection before it is used. */
+  readonly greet?: (send: (args: readonly Argument[]) => Promise<unknown>) => Promise<void>
+}
+
+export interface SendOptions {
+  /** What it is when the request was sent and no answer came. */
+  readonly ifLost: ErrorCode
+  /** The server may take so much longer, since it was asked to wait. Nobody keeps the process alive for that. */
+  readonly waits?: number
+}
+
+/** Answers of a server that is not, or no longer, the one to talk to. */
+const ELSEWHERE = new Set(['READONLY', 'MASTERDOWN', 'UNBLOCKED', 'NOAUTH', 'MOVED'])
+
+/** A request that was sent and not answered yet. */
+interface Pending {
+  readonly connection: Connection
+  readonly until: number
+  readonly ifLost: ErrorCode
+  readonly keepsAlive: boolean
+  readonly resolve: (reply: unknown) => void
+  readonly reject: (error: LeaseError) => void
+}
+
+export class Link {
+  readonly #options: LinkOptions
+  #live: Connection | undefined
+  #dialing: Promise<Connection> | undefined
+  #closed = false
+  #busy = 0
+  readonly #pending = new Set<Pending>()
+  #watching = false
+
+  constructor(options: LinkOptions) {
+    this.#options = options
+  }
+
+  /** Not async itself: an append waits for one promise of ours. */
+  send(args: readonly Argument[], options: SendOptions): Promise<unknown> {
+    if (this.#live?.ready === true) return this.#request(this.#live, args, options)
+    return this.#connected().then(connection => this.#request(connection, args, options))
+  }
+
+  #request(connection: Connection, args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const until = this.#options.clock.now() + this.#options.patience + (waits ?? 0)
+      const pending = { connection, until, ifLost, keepsAlive: waits === undefined, resolve, reject }
+      this.#pending.add(pending)
+      if (pending.keepsAlive && this.#busy++ === 0) connection.hold(true)
+      if (!this.#watching) this.#watch(until)
+      connection.send(args).then(
+        reply => this.#settled(pending) && resolve(reply),
+        error => this.#settled(pending) && reject(this.#trouble(pending, error)),
+      )
+    })
+  }
+
+  /** Whether it was still waited for. */
+  #settled(pending: Pending): boolean {
+    if (!this.#pending.delete(pending)) return false
+    if (pending.keepsAlive && --this.#busy === 0) pending.connection.hold(false)
+    return true
+  }
+
+  #trouble({ connection, ifLost }: Pending, error: unknown): LeaseError {
+    const word = refusal(error)
+    if (word === undefined || ELSEWHERE.has(word)) this.#drop(connection)
+    return this.#closed && word === undefined ? closed(ifLost) : trouble(error, this.#options.where, ifLost)
+  }
+
+  /** One timer for all requests: most are answered long before it is looked at again. */
+  #watch(until: number): void {
+    const { clock, where, patience } = this.#options
+    this.#watching = true
+    const look = () => {
+      this.#watching = false
+      const now = clock.now()
+      for (const pending of this.#pending) {
+        if (pending.until > now || !this.#settled(pending)) continue
+        this.#drop(pending.connection)
+        const message = `no answer from ${where} for ${patience} ms`
+        pending.reject(new LeaseError(pending.ifLost, message, { facts: { where, reason: 'silent' } }))
+      }
+      const next = Math.min(...[...this.#pending].map(pending => pending.until))
+      if (next < Number.POSITIVE_INFINITY) this.#watch(next)
+    }
+    afterReading(clock, Math.max(0, until - clock.now()), look)
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#live?.close()
+    this.#live = undefined
+  }
+
+  async #connected(): Promise<Connection> {
+    if (this.#live && !this.#live.ready) this.#drop(this.#live)
+    if (this.#closed) throw closed()
+    if (this.#live) return this.#live
+    this.#dialing ??= this.#dial().finally(() => (this.#dialing = undefined))
+    const connection = await this.#dialing
+    if (this.#closed) {
+      connection.close()
+      throw closed()
+    }
+    this.#live = connection
+    return connection
+  }
+
+  async #dial(): Promise<Connection> {
+    const { dial, where, patience, greet } = this.#options
+    const connection = await dial()
+    const silent = () => new Error(`no answer for ${patience} ms`)
+    try {
+      await this.#bounded(connection.connect(), patience, silent)
+      if (greet)
+        await this.#bounded(
+          greet(args => connection.send(args)),
+          patience,
+          silent,
+        )
+      connection.hold(this.#busy > 0)
+      return connection
+    } catch (error) {
+      connection.close()
+      throw unreachable(error, where)
+    }
+  }
+
+  #drop(connection: Connection): void {
+    if (this.#live === connection) this.#live = undefined
+    connection.close()
+  }
+
+  #bounded<T>(answer: Promise<T>, ms: number, late: () => Error): Promise<T> {
+    const { clock } = this.#options
+    return new Promise((resolve, reject) => {
+      const cancel = afterReading(clock, ms, () => reject(late()))
+      answer.then(resolve, reject).finally(cancel)
+    })
+  }
+}
+
+export function closed(code: ErrorCode = 'UNAVAILABLE'): LeaseError {
+  return new LeaseError(code, 'the store was closed')
+}

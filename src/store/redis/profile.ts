@@ -1,0 +1,111 @@
+/** What this Redis promises, read from its own settings. What it does not tell, it does not promise. */
+import type { Profile } from '../../store.ts'
+import type { Argument } from './driver.ts'
+import { refusal } from './errors.ts'
+
+export interface Settings {
+  readonly role: string | undefined
+  readonly primary: string
+  readonly replicas: number
+  readonly aof: boolean | undefined
+  readonly fsync: string | undefined
+  readonly syncsWhileRewriting: boolean | undefined
+  readonly save: string | undefined
+  readonly policy: string | undefined
+  readonly maxmemory: number | undefined
+}
+
+type Send = (args: readonly Argument[]) => Promise<unknown>
+
+export async function readSettings(send: Send): Promise<Settings> {
+  const config = (name: string) => readConfig(send, name)
+  const [info, append, rewriting, save, policy, memory] = await Promise.all([
+    readInfo(send),
+    config('append*'),
+    config('no-appendfsync-on-rewrite'),
+    config('save'),
+    config('maxmemory-policy'),
+    config('maxmemory'),
+  ])
+  const aof = append.get('appendonly') ?? { '1': 'yes', '0': 'no' }[info.get('aof_enabled') ?? '']
+  const maxmemory = memory.get('maxmemory') ?? info.get('maxmemory')
+  const whileRewriting = rewriting.get('no-appendfsync-on-rewrite')
+  return {
+    role: info.get('role'),
+    primary: info.has('master_host') ? `${info.get('master_host')}:${info.get('master_port')}` : '',
+    replicas: Number(info.get('connected_slaves') ?? 0),
+    aof: aof === undefined ? undefined : aof === 'yes',
+    fsync: append.get('appendfsync'),
+    syncsWhileRewriting: whileRewriting === undefined ? undefined : whileRewriting === 'no',
+    save: save.get('save'),
+    policy: policy.get('maxmemory-policy') ?? info.get('maxmemory_policy'),
+    maxmemory: maxmemory === undefined ? undefined : Number(maxmemory),
+  }
+}
+
+/** Before anything was read. */
+export const UNREAD: Profile = {
+  store: 'redis',
+  durable: false,
+  failover: false,
+  push: true,
+  shared: true,
+  ages: false,
+  notes: ['What this Redis promises is read from its settings when it is opened.'],
+}
+
+export function profileOf(settings: Settings): Profile {
+  const { aof, fsync, syncsWhileRewriting } = settings
+  return { ...UNREAD, durable: aof === true && fsync === 'always' && syncsWhileRewriting === true, notes: notes(settings) }
+}
+
+function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, replicas, role }: Settings): string[] {
+  const all: string[] = []
+  if (aof === false && (save ?? '') === '')
+    all.push('appendonly no and no save: everything is gone when Redis ends. Leases are then forgotten, and holders are told.')
+  else if (aof === false) all.push(`appendonly no, save "${save}": a crash loses whatever came after the last dump, minutes of it.`)
+  else if (aof === undefined || fsync === undefined)
+    all.push('This Redis does not tell its persistence settings (CONFIG, INFO): it is taken as not durable.')
+  else if (fsync === 'everysec') all.push('appendfsync everysec: a crash of the machine loses up to two seconds of what was acknowledged.')
+  else if (fsync === 'no')
+    all.push('appendfsync no: a crash of the machine loses what the system had not written yet, some thirty seconds.')
+  if (aof === true && fsync === 'always' && syncsWhileRewriting !== true)
+    all.push('no-appendfsync-on-rewrite yes: what is acknowledged while the append-only file is rewritten is not synced.')
+  if (policy === undefined) all.push('It does not tell its maxmemory-policy: only with noeviction does it never forget a log by itself.')
+  else if (policy.startsWith('allkeys') && maxmemory !== 0)
+    all.push(`maxmemory-policy ${policy}: when memory is short Redis forgets the whole log. Use noeviction.`)
+  else if (policy !== 'noeviction')
+    all.push(`maxmemory-policy ${policy}: use noeviction, so that no later change of a setting lets Redis forget the log.`)
+  all.push(
+    replicas > 0 || role === undefined
+      ? 'Replication is asynchronous: a failover can lose the last acknowledged entries. Whoever had seen them is told (DIVERGED).'
+      : 'No replica: what is lost with this machine is lost. A replica would follow asynchronously and may lack the last entries.',
+  )
+  all.push('Ages are not known: Redis has only a wall clock, and that may be moved.')
+  return all
+}
+
+async function readInfo(send: Send): Promise<Map<string, string>> {
+  const text = String((await unlessForbidden(send(['INFO']))) ?? '')
+  return new Map(
+    text
+      .split(/\r?\n/)
+      .map(line => line.split(/:(.*)/s) as [string, string])
+      .filter(([name, value]) => name !== '' && value !== undefined),
+  )
+}
+
+async function readConfig(send: Send, name: string): Promise<Map<string, string>> {
+  const pairs = ((await unlessForbidden(send(['CONFIG', 'GET', name]))) ?? []) as unknown[]
+  return new Map(Array.from({ length: pairs.length / 2 }, (_, i) => [String(pairs[2 * i]), String(pairs[2 * i + 1])]))
+}
+
+/** Hosted ones rename or forbid these: then nothing is known, which is no failure. */
+async function unlessForbidden(answer: Promise<unknown>): Promise<unknown> {
+  try {
+    return await answer
+  } catch (error) {
+    if (['ERR', 'NOPERM'].includes(refusal(error) ?? '')) return undefined
+    throw error
+  }
+}

@@ -1,0 +1,101 @@
+/** How a server is reached: what a `leasehold://` address says, and a socket to it. */
+import { readFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import { LeaseError } from '../../errors.ts'
+import { type Link, type LinkEnd, linkOver } from './link.ts'
+
+/** Begins a connection. Bytes may be written at once; whether anyone is there, the answers tell. */
+export interface Dial {
+  readonly name: string
+  open(end: LinkEnd): Link
+}
+
+export interface Place {
+  readonly dials: readonly Dial[]
+  readonly key?: string
+}
+
+const DEFAULT_PORT = 7420
+
+/**
+ * `leasehold://[KEY@]host[:port][,host2[:port]]`, `leaseholds://` with TLS, where `?ca=FILE` names an authority of one's own and `?cert=FILE&key=FILE`
+ * this client's certificate; `leasehold:///path` is a unix socket.
+ */
+export function placeOf(url: string): Place {
+  const parts = /^(leaseholds?):\/\/(?:([^@/?#]*)@)?([^/?#]*)(\/[^?#]*)?(?:\?([^#]*))?$/i.exec(url)
+  if (parts === null) throw wrong(url, 'it is not of that form')
+  const [, scheme = '', user, hosts = '', path = '', query = ''] = parts
+  const secure = scheme.toLowerCase() === 'leaseholds'
+  const key = user === undefined ? undefined : decoded(url, user.slice(user.indexOf(':') + 1))
+  const settings = new URLSearchParams(query)
+  for (const name of settings.keys()) if (!['ca', 'cert', 'key'].includes(name)) throw wrong(url, `there is no setting ${name}`)
+  if (hosts === '' && path.length > 1 && !secure) return { dials: [dialPath(decoded(url, path))], ...(key && { key }) }
+  if (path.length > 1 || hosts === '') throw wrong(url, hosts === '' ? 'it names no host' : 'nothing may follow the hosts')
+  const files = secure ? certificates(settings) : undefined
+  return { dials: hosts.split(',').map(host => dialHost(url, host, files)), ...(key && { key }) }
+}
+
+function dialHost(url: string, text: string, files: Certificates | undefined): Dial {
+  const [, bracketed, bare, digits] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? []
+  const host = bracketed ?? bare
+  const port = digits === undefined ? DEFAULT_PORT : Number(digits)
+  if (host === undefined || port > 65_535 || port === 0) throw wrong(url, `${text} is no host:port`)
+  const where = { host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }
+  return {
+    name: `${bracketed === undefined ? host : `[${host}]`}:${port}`,
+    open: end => {
+      const socket =
+        files === undefined
+          ? connect(where)
+          : connectTls({ ...where, ...files, servername: bracketed === undefined && /[a-z]/i.test(host) ? host : '' })
+      // Why it ended is of no interest here: whoever asked goes to the next address, or tries again.
+      socket.on('error', () => {})
+      return linkOver(socket, end)
+    },
+  }
+}
+
+function dialPath(path: string): Dial {
+  return {
+    name: path,
+    open: end => {
+      const socket = connect(path)
+      socket.on('error', () => {})
+      return linkOver(socket, end)
+    },
+  }
+}
+
+interface Certificates {
+  readonly ca?: Buffer
+  readonly cert?: Buffer
+  readonly key?: Buffer
+}
+
+function certificates(settings: URLSearchParams): Certificates {
+  const file = (name: string) => {
+    const path = settings.get(name)
+    if (path === null) return {}
+    try {
+      return { [name]: readFileSync(path) }
+    } catch (cause) {
+      throw new LeaseError('INVALID', `${name} names ${path}, which cannot be read: ${(cause as Error).message}`, { cause })
+    }
+  }
+  return { ...file('ca'), ...file('cert'), ...file('key') }
+}
+
+function decoded(url: string, text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw wrong(url, 'a part of it is badly escaped')
+  }
+}
+
+function wrong(url: string, why: string): LeaseError {
+  // A key may stand in it, and messages are written down.
+  const shown = url.replace(/\/\/[^@/]*@/, '//…@')
+  return new LeaseError('INVALID', `${shown} names no server: ${why}; write leasehold://host:7420, or leasehold://host:7420,host2:7420`)
+}

@@ -1,0 +1,168 @@
+import { relative } from 'node:path'
+import { expect, test } from 'vitest'
+import { openHere, storeOf } from '../../../src/connect/connect.ts'
+import { carry } from '../../../src/replica/move-leases.ts'
+import type { Replica } from '../../../src/replica/replica.ts'
+import { eventually, Place } from '../../support/cli.ts'
+
+interface Shown {
+  readonly grants: readonly { readonly lease: number; readonly token: number; readonly remaining: number }[]
+}
+
+test('leases move to another file while a command runs under one: it goes on, tokens grow, the old file leads to the new one', {
+  timeout: 60_000,
+}, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  const holder = here.start(['run', 'job', '--store', from, '--ttl', '9s', '--', 'sh', '-c', 'echo up; read line; echo done'])
+  await holder.printed(/up/)
+  const [held] = await here.json('show', 'job', '--store', from)
+  const { lease, token } = (held as unknown as Shown).grants[0]!
+  const [moved] = await here.json('migrate', from, to)
+  expect(moved).toMatchObject({ leases: 1, to })
+  // What is left of its term grows: it renews there.
+  const lefts: number[] = []
+  await eventually('a renewal in the new store', async () => {
+    const [seen] = await here.json('show', 'job', '--store', to)
+    const [grant] = (seen as unknown as Shown).grants
+    expect(grant).toMatchObject({ lease, token })
+    lefts.push(grant!.remaining)
+    return lefts.some((left, i) => i > 0 && left > lefts[i - 1]!)
+  })
+  expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
+  holder.process.stdin!.end('\n')
+  expect(await holder.finished).toMatchObject({ code: 0, stdout: 'up\ndone\n' })
+  const next = await here.run(['run', 'job', '--store', from, '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])
+  expect(Number(next.stdout)).toBeGreaterThan(token)
+  expect(await here.json('ls', '--store', to)).toEqual([])
+})
+
+test('a move into a store that holds leases is refused, and everything stays as it was', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  await here.run(['policy', 'set', 'x', 'capacity=2', '--store', to])
+  const refused = await here.run(['migrate', from, to])
+  expect(refused.code).not.toBe(0)
+  expect(refused.stderr).toMatch(/name an empty one/)
+  expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
+})
+
+test('a move that was broken off can be called off', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const from = `file:${here.file('from.db')}`
+  expect((await here.run(['migrate', from, '--cancel'])).stderr).toMatch(/nothing has left/)
+  expect((await here.run(['migrate', from])).stderr).toMatch(/--cancel/)
+})
+
+test('a move that is done cannot be made again nor called off: the old store says where the leases are, and grants nothing', {
+  timeout: 60_000,
+}, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  await here.json('migrate', from, to)
+  const holder = here.start(['run', 'job', '--store', from, '--ttl', '60s', '--', 'sh', '-c', 'echo up; read line'])
+  await holder.printed(/up/) // it was led to the new store
+  for (const where of [to, `${to}-elsewhere`, '--cancel']) {
+    const refused = await here.run(['migrate', from, where])
+    expect([refused.code === 0, refused.stderr.includes(`have moved to ${to}`)]).toEqual([false, true])
+  }
+  expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
+  const [held] = await here.json('show', 'job', '--store', to)
+  expect((held as unknown as Shown).grants).toHaveLength(1)
+  holder.process.stdin!.end('\n')
+  await holder.finished
+})
+
+test('a move that was broken off after the leases had left is completed by the same command', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  {
+    await using old = (await openHere(from)) as Replica
+    await old.propose({ kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
+    const killed = async (alone: boolean) => (alone ? storeOf(to) : Promise.reject(new Error('killed')))
+    await expect(carry(old, { place: to, open: killed })).rejects.toThrow('killed')
+  }
+  const called = await here.run(['migrate', from, '--cancel'])
+  expect([called.code === 0, called.stderr.includes(`have moved to ${to}`)]).toEqual([false, true])
+  expect((await here.run(['migrate', from, to])).stderr).toMatch(/are in force there now/)
+  expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
+  expect((await here.run(['run', 'free', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
+})
+
+test('a file named from here is found by those who are elsewhere', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const from = `file:${here.file('from.db')}`
+  expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
+  const [moved] = await here.json('migrate', from, `file:${relative(here.path, here.file('to.db'))}`)
+  expect(moved).toMatchObject({ to: `file:${here.file('to.db')}` })
+})
+
+test('neither says a password', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const gone = 'redis://:s3cret@127.0.0.1:1'
+  const asked = await Promise.all([
+    here.run(['migrate', gone, `file:${here.file('to.db')}`, '--json']),
+    here.run(['migrate', gone, '--cancel']),
+    here.run(['migrate', `file:${here.file('from.db')}`, gone]),
+  ])
+  for (const { code, stdout, stderr } of asked) {
+    expect(code).not.toBe(0)
+    expect(stdout + stderr).not.toContain('s3cret')
+  }
+})
+
+test('a server that is started on the old file afterwards serves the leases where they are', { timeout: 90_000 }, async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  const serve = () => here.start(['serve', '--store', from, '--listen', '127.0.0.1:0'])
+  const first = serve()
+  await first.printed(/http:\/\//)
+  const [moved] = await here.json('migrate', from, to)
+  expect(moved).toMatchObject({ to })
+  first.process.kill('SIGTERM')
+  await first.finished
+  const second = serve()
+  const [page] = await second.printed(/http:\/\/\S+/)
+  expect(second.stderr()).toContain(`have moved to ${to}`)
+  const granted = await fetch(`${page}v1/leases`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ resources: ['job'], holder: 'me', ttl: '60s' }),
+  })
+  expect(granted.status).toBe(201)
+  // Commands that name either file find it there.
+  for (const store of [from, to]) expect((await here.run(['run', 'job', '--store', store, '--no-wait', '--', 'true'])).code).toBe(75)
+  second.process.kill('SIGTERM')
+  expect((await second.finished).code).toBe(0)
+})
+
+test('a server whose leases have moved to a place that cannot be opened says where they are', { timeout: 60_000 }, async () => {
+  await using here = new Place()
+  const from = `file:${here.file('from.db')}`
+  {
+    await using old = await openHere(from)
+    const { revision: since } = await old.propose({ kind: 'move' })
+    await old.propose({ kind: 'move', to: 'redis://127.0.0.1:1', since })
+  }
+  const { code, stderr } = await here.run(['serve', '--store', from, '--listen', '127.0.0.1:0'])
+  expect(code).toBe(69)
+  expect(stderr).toContain('have moved to redis://127.0.0.1:1, which cannot be opened here')
+})
+
+test.each([
+  ['that cannot be reached', 'redis://127.0.0.1:1'],
+  ['whose driver is missing', 'mysql://127.0.0.1/x'],
+])('a move to a place %s tells the old log nothing', { timeout: 60_000 }, async (_, to) => {
+  await using here = new Place()
+  const from = `file:${here.file('from.db')}`
+  expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
+  const revision = async () => {
+    await using old = await openHere(from)
+    return (await old.read({ kind: 'summary' }, { consistent: true })).revision
+  }
+  const before = await revision()
+  const refused = await here.run(['migrate', from, to])
+  expect(refused.code).not.toBe(0)
+  expect(refused.stderr).toContain('Nothing was done.')
+  expect(await revision()).toBe(before)
+})

@@ -1,0 +1,150 @@
+import { describe, expect, test } from 'vitest'
+import { FileStore } from '../../../src/store/file/file.ts'
+import { alive, eventually, Place } from '../../support/cli.ts'
+
+const SLOW = 120_000
+
+describe('run', () => {
+  test('ends with the exit code of its command, or 128 and the signal that ended it', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const scripts = ['exit 0', 'exit 7', 'exit 75', 'exit 255', 'kill -9 $$', 'kill -TERM $$']
+    const ended = await Promise.all(scripts.map((script, i) => here.run(['run', `r/${i}`, '--', 'sh', '-c', script])))
+    expect(ended.map(({ code }) => code)).toEqual([0, 7, 75, 255, 137, 143])
+  })
+
+  test('a command that is not there ends it with 127, one that cannot be executed with 126, and nothing stays held', {
+    timeout: SLOW,
+  }, async () => {
+    await using here = new Place()
+    const missing = await here.run(['run', 'a', '--', 'no-such-command'])
+    expect(missing).toMatchObject({ code: 127, stdout: '', stderr: expect.stringMatching(/no command no-such-command[\s\S]*PATH/) })
+    expect((await here.run(['run', 'a', '--', here.path])).code).toBe(126)
+    expect(await here.json('ls')).toEqual([])
+  })
+
+  test('tells its command the resource, the lease, the token and where they live; stdin, arguments and quotes arrive as they are', async () => {
+    await using here = new Place()
+    const script = 'cat; printf "%s|" "$@"; echo "$LEASEHOLD_RESOURCE $LEASEHOLD_LEASE $LEASEHOLD_TOKEN $LEASEHOLD_URL"'
+    const { stdout, stderr, code } = await here.run(['run', 'jobs/a b', '--', 'sh', '-c', script, 'x', "it's", '$HOME', '--ttl', ''], {
+      input: 'in\n',
+    })
+    expect({ stderr, code }).toEqual({ stderr: '', code: 0 })
+    expect(stdout).toMatch(/^in\nit's\|\$HOME\|--ttl\|\|jobs\/a b \d+ \d+ file:/)
+    expect(stdout.trimEnd().endsWith(here.url)).toBe(true)
+  })
+
+  test('two commands without any setting meet, exclude each other, and the later has the greater token', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const script = 'echo begin $LEASEHOLD_TOKEN >>log; sleep 0.2; echo end >>log'
+    const all = await Promise.all(Array.from({ length: 4 }, () => here.run(['run', 'a', '--', 'sh', '-c', script])))
+    expect(all.map(({ code }) => code)).toEqual([0, 0, 0, 0])
+    const { stdout } = await here.spawn('cat', [here.file('log')]).finished
+    const lines = stdout.trim().split('\n')
+    const tokens = lines.filter(line => line.startsWith('begin')).map(line => Number(line.split(' ')[1]))
+    expect(lines.map(line => line.split(' ')[0])).toEqual(Array.from({ length: 8 }, (_, i) => (i % 2 === 0 ? 'begin' : 'end')))
+    expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => a - b))
+  })
+
+  test('held by another: 75, or what -E says, or 0 with --skip-ok; a wait that is over is the same', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const holder = here.start(['run', 'a', '--holder', 'first', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+    await holder.printed(/up/)
+    const asked = await Promise.all([
+      here.run(['run', 'a', '--no-wait', '--', 'echo', 'no']),
+      here.run(['run', 'a', '--wait', '300ms', '--', 'echo', 'no']),
+      here.run(['run', 'a', '--no-wait', '-E', '9', '--', 'echo', 'no']),
+      here.run(['run', 'a', '--wait', '300ms', '--skip-ok', '--', 'echo', 'no']),
+      here.run(['run', 'a', '--no-wait', '--json', '--', 'echo', 'no']),
+    ])
+    expect(asked.map(({ code }) => code)).toEqual([75, 75, 9, 0, 75])
+    expect(asked.map(({ stdout }) => stdout)).toEqual(['', '', '', '', ''])
+    expect(asked[0]!.stderr).toMatch(/a is held by first for [\d.]+ m?s[\s\S]*nothing was run[\s\S]*leasehold explain a/i)
+    expect(JSON.parse(asked[4]!.stderr)).toMatchObject({ error: { code: 'HELD', holder: 'first', resource: 'a' } })
+    holder.process.kill('SIGTERM')
+    expect((await holder.finished).code).toBe(143)
+    expect(await here.json('ls')).toEqual([])
+  })
+
+  test('shared commands run together; units are counted against the capacity', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    await here.json('policy', 'set', 'pool', 'capacity=3')
+    const up = ['--', 'sh', '-c', 'echo up; exec sleep 60']
+    const shared = [here.start(['run', 's', '--shared', ...up]), here.start(['run', 's', '--shared', ...up])]
+    const units = here.start(['run', 'pool/a', '--units', '2', ...up])
+    await Promise.all([...shared, units].map(running => running.printed(/up/)))
+    expect((await here.run(['run', 's', '--no-wait', '--', 'true'])).code).toBe(75)
+    expect((await here.run(['run', 'pool/a', '--units', '2', '--no-wait', '--', 'true'])).code).toBe(75)
+    expect((await here.run(['run', 'pool/a', '--no-wait', '--', 'true'])).code).toBe(0)
+  })
+
+  test('nothing reachable is 69, a bad setting 78, a mistyped command 64: each says what to do next', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    await using owner = new FileStore({ path: here.file('owned.db'), own: { name: 'a test' } })
+    await owner.open()
+    const owned = await here.run(['run', 'a', '--store', `file:${here.file('owned.db')}`, '--', 'true'])
+    expect(owned).toMatchObject({ code: 69, stderr: expect.stringMatching(/owned by a test[\s\S]*stop it first/) })
+    const cases: [number, string[], Record<string, string>?][] = [
+      [64, ['run', 'a']],
+      [64, ['run', 'a', '--ttl', '5', '--', 'true']],
+      [64, ['run', 'a', '--grace', 'x', '--', 'true']],
+      [64, ['run', 'a', '--on-lost', 'x', '--', 'true']],
+      [64, ['run', 'a', '-E', '256', '--', 'true']],
+      [64, ['run', '../a', '--', 'true']],
+      [64, ['run', 'a', 'ls', '-l']],
+      [64, ['run', 'a', '--store', 'ftp://x', '--', 'true']],
+      [64, ['no-such-thing']],
+      [78, ['run', 'a', '--', 'true'], { LEASEHOLD_URL: 'ftp://x' }],
+      [78, ['run', 'a', '--config', '/no/such/file', '--', 'true']],
+    ]
+    const ended = await Promise.all(cases.map(([, args, env]) => here.run(args, env && { env })))
+    expect(ended.map(({ code }) => code)).toEqual(cases.map(([code]) => code))
+    for (const { stdout, stderr } of ended) {
+      expect(stdout).toBe('')
+      expect(stderr.trimEnd().split('\n').length).toBeGreaterThanOrEqual(3)
+    }
+    expect((await here.run(['rnu', 'a', '--', 'true'])).stderr).toMatch(/^leasehold: unknown command 'rnu' \(Did you mean run\?\)\n/)
+  })
+})
+
+describe('signals', () => {
+  test('reach the command, each once', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const names = ['INT', 'TERM', 'HUP', 'QUIT', 'USR1', 'USR2', 'WINCH'] as const
+    const traps = names.map(name => `trap 'echo got ${name}' ${name}`).join('; ')
+    const running = here.start(['run', 'a', '--', 'sh', '-c', `${traps}; echo up; while [ ! -e stop ]; do sleep 0.05; done; exit 3`])
+    await running.printed(/up/)
+    for (const name of names) {
+      running.process.kill(`SIG${name}`)
+      await running.printed(new RegExp(`got ${name}\\b`))
+    }
+    await here.spawn('touch', [here.file('stop')]).finished
+    const { code, stdout } = await running.finished
+    expect(code).toBe(3)
+    for (const name of names) expect(stdout.match(new RegExp(`got ${name}\\b`, 'g'))).toHaveLength(1)
+  })
+
+  test('that end programs reach all that the command started', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--', 'sh', '-c', 'sleep 987 & echo $!; wait'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    running.process.kill('SIGTERM')
+    expect((await running.finished).code).toBe(143)
+    await eventually('the sleeper has ended', () => !alive(pid))
+  })
+
+  test('while waiting end the wait with 128 and their number, and no ghost stays in the queue', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const holder = here.start(['run', 'a', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+    await holder.printed(/up/)
+    for (const [name, code] of [
+      ['SIGINT', 130],
+      ['SIGTERM', 143],
+    ] as const) {
+      const waiter = here.start(['run', 'a', '--json', '--', 'true'])
+      await waiter.printed(/waiting/)
+      waiter.process.kill(name)
+      expect(await waiter.finished).toMatchObject({ code, stdout: '' })
+    }
+    expect(await here.json('ls')).toMatchObject([{ resource: 'a', queue: [] }])
+  })
+})

@@ -1,0 +1,69 @@
+/** A file that a server owned, after that server has stopped for good: those who were led to it go on over the file itself. */
+import { writeFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { connect } from '../../src/connect/connect.ts'
+import { Place } from '../support/cli.ts'
+
+const SLOW = 120_000
+
+async function started(here: Place) {
+  const server = here.start(['serve', '--listen', '127.0.0.1:0'])
+  await server.printed(/http:/)
+  return server
+}
+
+test.each(['SIGKILL', 'SIGTERM'] as const)(
+  'a command that runs under a lease keeps it when the server ends by %s',
+  { timeout: SLOW },
+  async signal => {
+    await using here = new Place()
+    const server = await started(here)
+    const script = 'echo up; sleep 12; echo still; while [ ! -e stop ]; do sleep 0.05; done; exit 3'
+    const running = here.start(['run', 'a', '--ttl', '9s', '--grace', '500ms', '--', 'sh', '-c', script])
+    await running.printed(/up/)
+    const [before] = await here.json('ls')
+    server.process.kill(signal)
+    await server.finished
+    await running.printed(/still/)
+    const [after] = await here.json('ls')
+    expect(after).toMatchObject({ resource: 'a', grants: [{ status: 'live' }] })
+    expect(tokenOf(after)).toBe(tokenOf(before))
+    expect((await here.run(['run', 'a', '--no-wait', '--', 'true'])).code).toBe(75)
+    writeFileSync(here.file('stop'), '')
+    expect(await running.finished).toMatchObject({ code: 3 })
+    expect(await here.json('ls')).toEqual([])
+  },
+)
+
+test('leases of a program go on, those who wait are served, and tokens grow', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  const server = await started(here)
+  await using leases = await connect(here.url, { holder: 'program' })
+  await using other = await connect(here.url, { holder: 'other' })
+  expect(leases.lessor.profile.shared).toBe(false) // the server's
+  const lease = await leases.acquire('a', { ttl: 9_000 })
+  const waiting = other.acquire('a', { ttl: 9_000 })
+  await expect.poll(async () => (await leases.query('a')).pending.length).toBe(1)
+  const watched: string[] = []
+  const stop = new AbortController()
+  const watching = (async () => {
+    for await (const events of other.watch('b', { signal: stop.signal })) watched.push(...events.map(({ type }) => type))
+  })()
+  server.process.kill('SIGKILL')
+  await server.finished
+  await lease.renew()
+  expect(lease.held).toBe(true)
+  await expect.poll(() => leases.lessor.profile.shared, { timeout: 20_000 }).toBe(true)
+  await using more = await leases.acquire('b')
+  expect(more.token).toBeGreaterThan(lease.token)
+  await lease.release()
+  await using next = await waiting
+  expect(next.token).toBeGreaterThan(more.token)
+  await expect.poll(() => watched.length, { timeout: 20_000 }).toBeGreaterThan(0)
+  stop.abort()
+  await watching
+})
+
+function tokenOf(resource: Record<string, unknown> | undefined): number {
+  return (resource!.grants as { readonly token: number }[])[0]!.token
+}

@@ -1,0 +1,68 @@
+/** A command under a lease, where a real process is too quick to be met: the moment in which the command is being started. */
+import { expect, test } from 'vitest'
+import { Output } from '../../../src/cli/output.ts'
+import { Errand, type ErrandOptions } from '../../../src/cli/process/leased-process.ts'
+import { Hearing } from '../../../src/cli/process/signal-forwarder.ts'
+import { LeaseError } from '../../../src/errors.ts'
+import { silentLessor } from '../../../src/testing/in-memory.ts'
+
+test('a command whose lease is lost while it is being started is ended as any other', { timeout: 60_000 }, async () => {
+  const { leases, lessor } = silentLessor()
+  const hearing = new Hearing()
+  const notes: string[] = []
+  const out = new Output({ json: false })
+  out.note = text => void notes.push(text)
+  try {
+    const options: ErrandOptions = {
+      leases,
+      hearing,
+      out,
+      // Asked for when the lease is held and there is no command yet.
+      get url() {
+        lessor.end(new LeaseError('DIVERGED', 'the log lost entries'))
+        return 'memory:'
+      },
+      command: ['sleep', '40'],
+      onLost: 'term',
+      grace: 1_000,
+    }
+    const began = performance.now()
+    expect(await new Errand(options).run('a', { ttl: '30s' })).toEqual({ code: 79, lost: true })
+    expect(performance.now() - began).toBeLessThan(30_000)
+    expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. The command is ended: TERM now/)
+  } finally {
+    hearing.stop()
+  }
+})
+
+test('a command is not ended because we stood still ourselves: the renewal sent after it may be answered', {
+  timeout: 60_000,
+}, async () => {
+  const { clock, leases, lessor } = silentLessor()
+  const hearing = new Hearing()
+  const notes: string[] = []
+  const out = new Output({ json: true })
+  const granted = new Promise<void>(resolve => {
+    out.note = text => {
+      notes.push(text)
+      resolve()
+    }
+  })
+  try {
+    const command = ['sleep', '40']
+    const ended = new Errand({ leases, hearing, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
+    await granted
+    clock.stall(4_500)
+    for (let i = 0; i < 100; i++) await clock.advance(100)
+    expect(notes).toEqual(['granted'])
+    // Where nobody answers, there is an end to that.
+    lessor.stopAnswering()
+    clock.stall(4_500)
+    await clock.advance(1_000)
+    expect(notes.join()).toMatch(/could not be renewed and would be lost in .* TERM now/)
+    lessor.answer()
+    expect(await ended).toEqual({ code: 79, lost: true })
+  } finally {
+    hearing.stop()
+  }
+})

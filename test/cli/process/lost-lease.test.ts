@@ -1,0 +1,206 @@
+import { rmSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { alive, eventually, Place, processesWith } from '../../support/cli.ts'
+
+const SLOW = 120_000
+
+/** A command that ignores TERM, with a child that does so, too; it prints the numbers of both. */
+const STUBBORN =
+  'trap "echo term" TERM; sh -c \'trap "" TERM; echo inner $$; while :; do sleep 0.1; done\' & echo outer $$; while :; do sleep 0.1; done'
+
+async function leaseOf(here: Place): Promise<string> {
+  const [resource] = (await here.json('ls')) as [{ grants: [{ lease: number }] }]
+  return String(resource.grants[0].lease)
+}
+
+describe('a lease that is lost while the command runs', () => {
+  test('ends the whole group: TERM, grace, KILL, and 79; the next one begins only then', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--grace', '3s', '--', 'sh', '-c', STUBBORN])
+    const outer = Number((await running.printed(/outer (\d+)/))[1])
+    const inner = Number((await running.printed(/inner (\d+)/))[1])
+    // One that has ended and that nobody has asked about still has a number.
+    const look = `grep -Eqs '^State:.[^ZX]' /proc/${outer}/status /proc/${inner}/status || echo alone`
+    const next = here.start(['run', 'a', '--json', '--', 'sh', '-c', look])
+    await next.printed(/waiting/)
+    const lease = await leaseOf(here)
+    const asked = performance.now()
+    await here.run(['revoke', lease])
+    await running.printed(/term/)
+    expect(alive(inner)).toBe(true)
+    const { code, stderr } = await running.finished
+    expect(performance.now() - asked).toBeGreaterThan(3_000)
+    expect(code).toBe(79)
+    expect(stderr).toMatch(/revoked by .*TERM now, KILL in 3 s/)
+    expect([alive(outer), alive(inner)]).toEqual([false, false])
+    expect((await next.finished).stdout).toBe('alone\n')
+  })
+
+  test('a command that ends within its grace is not killed, and it is 79 all the same', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--', 'sh', '-c', 'trap "echo tidy; exit 0" TERM; echo up; while :; do sleep 0.05; done'])
+    await running.printed(/up/)
+    await here.run(['break', 'a'])
+    expect(await running.finished).toMatchObject({ code: 79, stdout: 'up\ntidy\n' })
+  })
+
+  test('--on-lost term never kills; --on-lost ignore lets it go on, with a warning and its own code', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const script = 'trap "echo term" TERM; echo up; while [ ! -e go ]; do sleep 0.05; done; exit 4'
+    const start = (how: string) => here.start(['run', how, '--on-lost', how, '--grace', '100ms', '--', 'sh', '-c', script])
+    const [term, ignore] = [start('term'), start('ignore')]
+    await Promise.all([term.printed(/up/), ignore.printed(/up/)])
+    await here.run(['revoke', 'term'])
+    await here.run(['revoke', 'ignore'])
+    await Promise.all([term.printed(/term/), ignore.printed(/goes on all the same/)])
+    await here.spawn('touch', [here.file('go')]).finished
+    expect(await term.finished).toMatchObject({ code: 79, signal: null })
+    expect(await ignore.finished).toMatchObject({ code: 4, stdout: 'up\n' })
+  })
+
+  test('a command that is stopped at that moment hears of it all the same, and is not killed', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const script = 'trap "echo tidy; exit 0" TERM; echo $$; while :; do sleep 0.05; done'
+    const running = here.start(['run', 'a', '--ttl', '5m', '--grace', '60s', '--', 'sh', '-c', script])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    process.kill(pid, 'SIGSTOP')
+    await here.run(['revoke', 'a'])
+    const asked = performance.now()
+    expect(await running.finished).toMatchObject({ code: 79, stdout: `${pid}\ntidy\n` })
+    expect(performance.now() - asked).toBeLessThan(45_000)
+  })
+
+  test('after a stall longer than the ttl: the command is ended when we wake', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--ttl', '4s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    running.process.kill('SIGSTOP')
+    expect((await here.run(['run', 'a', '--wait', '60s', '--', 'true'])).code).toBe(0)
+    expect(alive(pid)).toBe(true) // nobody could end it meanwhile: tokens are for that
+    running.process.kill('SIGCONT')
+    const { code, stderr } = await running.finished
+    expect(code).toBe(79)
+    expect(stderr).toMatch(/stood still for/)
+    expect(alive(pid)).toBe(false)
+  })
+
+  test('a file that is taken away under it', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--ttl', '2s', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+    await running.printed(/up/)
+    rmSync(here.file('leasehold'), { recursive: true })
+    expect((await running.finished).code).toBe(79)
+  })
+})
+
+describe('a leasehold that is killed', () => {
+  test('takes its command with it, and its lease lapses', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--ttl', '4s', '--grace', '1s', '--', 'sh', '-c', STUBBORN])
+    const outer = Number((await running.printed(/outer (\d+)/))[1])
+    const inner = Number((await running.printed(/inner (\d+)/))[1])
+    running.process.kill('SIGKILL')
+    await eventually('the command and its child have ended', () => !alive(outer) && !alive(inner))
+    expect((await here.run(['run', 'a', '--wait', '60s', '--', 'true'])).code).toBe(0)
+    expect(await here.json('history', 'a')).toMatchObject([{ cause: 'lapsed' }, { cause: 'released' }])
+  })
+
+  test('in the moment of the start, too: before it could say whom to guard', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    // What `run` does, up to that moment.
+    const starter = `
+      import { spawn } from 'node:child_process'
+      import { Guardian } from ${JSON.stringify(fileURLToPath(new URL('../../../dist/cli/process/guardian.js', import.meta.url)))}
+      new Guardian({ kill: true, grace: 1_000, mark: 'LEASEHOLD_RUN=moment' })
+      const env = { ...process.env, LEASEHOLD_RUN: process.argv[1] }
+      spawn('sh', ['-c', process.argv[2]], { stdio: 'inherit', detached: true, env })
+      process.kill(process.pid, 'SIGKILL')`
+    const start = (run: string) => here.spawn(process.execPath, ['--input-type=module', '--eval', starter, run, STUBBORN])
+    const [guarded, other] = [start('moment'), start('another')]
+    const others = [Number((await other.printed(/outer (\d+)/))[1]), Number((await other.printed(/inner (\d+)/))[1])]
+    await guarded.finished // and all that could write for it: whether it came to say its numbers or not
+    expect(others.map(alive)).toEqual([true, true])
+    process.kill(-others[0]!, 'SIGKILL')
+  })
+
+  test('whoever has ended within the grace is not waited for', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--grace', '5432s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    running.process.kill('SIGKILL')
+    await eventually('the command has ended', () => !alive(pid))
+    // Its number may be another's when the grace is over.
+    await eventually(
+      'its guardian has gone',
+      () => !processesWith('leasehold-guardian').some(found => processesWith('5432').includes(found)),
+    )
+  })
+
+  test('with --on-lost ignore leaves it running; and a guardian goes when its work is done', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start(['run', 'a', '--on-lost', 'ignore', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const pid = Number((await running.printed(/(\d+)\n/))[1])
+    running.process.kill('SIGKILL')
+    await new Promise<void>(resolve => running.process.once('exit', () => resolve()))
+    expect(alive(pid)).toBe(true)
+    process.kill(pid, 'SIGKILL')
+    const brief = here.start(['run', 'b', '--grace', '4321s', '--', 'sh', '-c', 'echo up; while [ ! -e done ]; do sleep 0.05; done'])
+    await brief.printed(/up/)
+    const guardians = () => processesWith('leasehold-guardian').filter(found => processesWith('4321').includes(found))
+    await eventually('its guardian is there', () => guardians().length === 1)
+    await here.spawn('touch', [here.file('done')]).finished
+    await brief.finished
+    await eventually('no guardian is left', () => guardians().length === 0)
+  })
+})
+
+describe('elect', () => {
+  test('runs its command for each term; the next in line takes over when the leader is killed', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const stand = (who: string) =>
+      here.start(['elect', 'seat', '--ttl', '1s', '--json', '--', 'sh', '-c', `echo ${who} $LEASEHOLD_TOKEN; exec sleep 60`])
+    const first = stand('first')
+    const [, token] = await first.printed(/first (\d+)/)
+    const second = stand('second')
+    await second.printed(/waiting/)
+    first.process.kill('SIGKILL')
+    const [, later] = await second.printed(/second (\d+)/)
+    expect(Number(later)).toBeGreaterThan(Number(token))
+    second.process.kill('SIGTERM')
+    expect((await second.finished).code).toBe(143)
+    expect(await here.json('ls')).toEqual([])
+  })
+
+  test('stands again when a term is lost, and ends after --terms with the code of the last', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const running = here.start([
+      'elect',
+      'seat',
+      '--terms',
+      '2',
+      '--',
+      'sh',
+      '-c',
+      'echo in office; [ -e again ] && exit 5; touch again; exec sleep 60',
+    ])
+    await running.printed(/in office/)
+    await here.run(['revoke', 'election/seat'])
+    const { code, stdout, stderr } = await running.finished
+    expect({ code, stdout }).toEqual({ code: 5, stdout: 'in office\nin office\n' })
+    expect(stderr).toMatch(/it was lost; standing again/)
+  })
+
+  test('stands again when its log was taken away, above all that it saw', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const stand = ['elect', 'seat', '--ttl', '1s', '--grace', '1s', '--', 'sh', '-c', 'echo term $LEASEHOLD_TOKEN; exec sleep 60']
+    const running = here.start(stand)
+    const [, token] = await running.printed(/term (\d+)/)
+    for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
+    const [, later] = await running.printed(/term \d+\nterm (\d+)/)
+    expect(Number(later)).toBeGreaterThan(Number(token))
+    expect(running.stderr()).toMatch(/opening it anew, to stand again/)
+    running.process.kill('SIGTERM')
+    expect((await running.finished).code).toBe(143)
+  })
+})

@@ -1,0 +1,364 @@
+import { expect, test, vi } from 'vitest'
+import { turn } from '../../src/clock.ts'
+import { Following } from '../../src/connect/relocating-lessor.ts'
+import { LeaseError } from '../../src/errors.ts'
+import type { Acquire, Command } from '../../src/kernel/command.ts'
+import type { Event } from '../../src/kernel/event.ts'
+import type { Outcome } from '../../src/kernel/outcome.ts'
+import { Leases } from '../../src/leases.ts'
+import type { Lessor, ProposeOptions } from '../../src/lessor.ts'
+import { readBackup } from '../../src/replica/backup.ts'
+import { carry } from '../../src/replica/move-leases.ts'
+import { Replica } from '../../src/replica/replica.ts'
+import { arrive, settleIn } from '../../src/replica/restore.ts'
+import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { fate, granted, Line, Rig } from '../support/replica/rig.ts'
+
+const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource }] })
+
+function houses() {
+  const clock = new ManualClock()
+  const [old, next] = [new MemoryLog({ clock }), new MemoryLog({ clock })]
+  const replica = (log: MemoryLog) => Replica.open(new MemoryStore({ log, clock }), { clock })
+  return {
+    clock,
+    next,
+    replica: () => replica(old),
+    following: async () => new Following(await replica(old), { clock, open: () => replica(next) }),
+    carry: (from: Replica) => carry(from, { place: 'next', open: async () => new MemoryStore({ log: next, clock }), clock }),
+    there: () => replica(next),
+  }
+}
+
+test('leases move to another log while they are held: tokens grow, nobody is granted what is held', async () => {
+  const { clock, following, replica, carry, there } = houses()
+  await using mover = await replica()
+  await using leases = new Leases(await following(), { clock, holder: 'ann' })
+  const lease = await leases.acquire('a', { ttl: 1_000 })
+  await carry(mover)
+  for (let i = 0; i < 50; i++) {
+    await clock.advance(100)
+    await turn()
+    lease.assertHeld()
+  }
+  await using rival = await there()
+  expect(await rival.propose(acquire('bob', 'a'))).toMatchObject({ kind: 'refused', code: 'HELD' })
+  await lease.release()
+  const granted = await rival.propose(acquire('bob', 'a'))
+  expect(granted.kind === 'granted' && granted.tokens[0]! > lease.token).toBe(true)
+})
+
+test('what is asked while they are on their way is decided where they arrive', async () => {
+  const { clock, following, replica, carry } = houses()
+  await using mover = await replica()
+  await using lessor = await following()
+  await mover.propose({ kind: 'move' })
+  const asked = lessor.propose(acquire('ann', 'a'))
+  await clock.advance(500)
+  await mover.propose({ kind: 'move', stay: true })
+  await carry(mover)
+  for (let i = 0; i < 5; i++) await clock.advance(100)
+  expect((await asked).kind).toBe('granted')
+})
+
+test('a watch goes along and is told to begin anew', async () => {
+  const { following, replica, carry } = houses()
+  await using mover = await replica()
+  await using lessor = await following()
+  const stop = new AbortController()
+  const seen: Event[] = []
+  const watching = (async () => {
+    for await (const events of lessor.watch('', { after: mover.revision, signal: stop.signal })) seen.push(...events)
+  })()
+  await mover.propose(acquire('ann', 'a'))
+  await carry(mover)
+  for (let i = 0; i < 20; i++) await turn()
+  await lessor.propose(acquire('bob', 'b'))
+  for (let i = 0; i < 20; i++) await turn()
+  stop.abort()
+  await watching
+  expect(seen.map(({ type, resource }) => `${type} ${resource ?? ''}`.trim())).toEqual([
+    'granted a',
+    'moved',
+    'moved',
+    'resync',
+    'granted b',
+  ])
+  for (const [i, { revision }] of seen.entries()) if (i > 0) expect(revision).toBeGreaterThan(seen[i - 1]!.revision)
+})
+
+test('who opens the old log later is led to the new one', async () => {
+  const { following, replica, carry, there } = houses()
+  await using mover = await replica()
+  await mover.propose(acquire('ann', 'a'))
+  await carry(mover)
+  await using lessor = await following()
+  for (let i = 0; i < 20; i++) await turn()
+  await using direct = await there()
+  await direct.propose(acquire('bob', 'b'))
+  await lessor.read({ kind: 'summary' }, { consistent: true })
+  expect((await lessor.read({ kind: 'resources', prefix: '' })).value.map(({ resource }) => resource)).toEqual(['a', 'b'])
+})
+
+test('a place that cannot be opened is told, and holders end by their own clocks', async () => {
+  const { clock, replica, carry } = houses()
+  await using mover = await replica()
+  const open = () => Promise.reject(new Error('no route'))
+  await using lessor = new Following(await replica(), { clock, open })
+  await carry(mover)
+  await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moved: 'next' } })
+})
+
+test('a read is answered where the leases are, not by the log that they have left', async () => {
+  const { clock, replica, carry, there } = houses()
+  await using mover = await replica()
+  let arrive!: (lessor: Lessor) => void
+  await using lessor = new Following(await replica(), { clock, open: () => new Promise(resolve => (arrive = resolve)) })
+  const { lease } = granted(await mover.propose(acquire('ann', 'a')))
+  await carry(mover)
+  await using other = await there()
+  await other.propose({ kind: 'release', lease })
+  granted(await other.propose(acquire('bob', 'a')))
+  const read = fate(lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true }))
+  await clock.settle()
+  expect(read.settled).toBe(false)
+  arrive(await there())
+  await clock.settle()
+  expect(read.value?.value.grants.map(({ holder }) => holder)).toEqual(['bob'])
+})
+
+test('a read is not answered while they are on their way, and the summary says so', async () => {
+  const { clock, following, replica } = houses()
+  await using mover = await replica()
+  await using lessor = await following()
+  granted(await mover.propose(acquire('ann', 'a')))
+  await mover.propose({ kind: 'move' })
+  expect((await lessor.read({ kind: 'summary' }, { consistent: true })).value.moved).toBe('')
+  const [read, late] = [fate(lessor.read({ kind: 'leases' })), fate(lessor.read({ kind: 'leases' }))]
+  await clock.advance(29_000)
+  expect(read.settled).toBe(false)
+  await clock.advance(2_000)
+  expect(late.error).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+  const asked = fate(lessor.read({ kind: 'leases' }))
+  await mover.propose({ kind: 'move', stay: true })
+  await clock.advance(100)
+  expect(asked.value?.value.map(({ holder }) => holder)).toEqual(['ann'])
+})
+
+test('one who cannot open the new place is told so whatever it asks, goes on trying, and goes along as soon as it can', async () => {
+  const { clock, replica, carry, there } = houses()
+  await using mover = await replica()
+  const place = { password: false, tries: 0 }
+  const open = () => {
+    place.tries++
+    return place.password ? there() : Promise.reject(new Error('no password in this environment'))
+  }
+  await using lessor = new Following(await replica(), { clock, open })
+  granted(await mover.propose({ kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }))
+  const [stop, seen] = [new AbortController(), [] as string[]]
+  const watch = async () => {
+    for await (const events of lessor.watch('services', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
+  }
+  const watching = fate(watch())
+  await clock.settle()
+  await carry(mover)
+  await clock.advance(3_600_000)
+  const why = { code: 'UNAVAILABLE', facts: { moved: 'next' }, message: expect.stringMatching(/no password/) }
+  expect(watching.error).toMatchObject(why)
+  await expect(lessor.read({ kind: 'entries', prefix: 'services' }, { consistent: true })).rejects.toMatchObject(why)
+  await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject(why)
+  expect(place.tries).toBeGreaterThan(700)
+  place.password = true
+  await clock.advance(5_000)
+  expect((await lessor.read({ kind: 'entries', prefix: 'services' })).value).toEqual([]) // lapsed there an hour ago
+  const again = watch()
+  await clock.settle()
+  await lessor.propose({ kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/2', value: 'x' }] })
+  await clock.settle()
+  stop.abort()
+  await again
+  expect(seen).toEqual(['put'])
+})
+
+test('a watch outlasts a place that cannot be opened for a moment', async () => {
+  const { clock, replica, carry, there } = houses()
+  await using mover = await replica()
+  let tries = 0
+  const open = () => (++tries < 5 ? Promise.reject(new Error('it is owned')) : there())
+  await using lessor = new Following(await replica(), { clock, open })
+  const [stop, seen] = [new AbortController(), [] as string[]]
+  const watching = (async () => {
+    for await (const events of lessor.watch('', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
+  })()
+  await clock.settle()
+  await carry(mover)
+  await clock.advance(5_000)
+  granted(await lessor.propose(acquire('bob', 'b')))
+  await clock.settle()
+  stop.abort()
+  await watching
+  expect(seen).toEqual(['moved', 'moved', 'resync', 'granted'])
+})
+
+test('what was under way when the leases left is decided where they are, under the same number', async () => {
+  const [from, next] = [new Rig(), new MemoryLog()]
+  const { clock } = from
+  const line = new Line()
+  await using mover = await from.open()
+  const open = () => Replica.open(new MemoryStore({ log: next, clock }), { clock })
+  await using leases = new Leases(new Following(await from.open({ line }), { clock, open }), { clock, holder: 'ann' })
+  await clock.settle()
+  line.ways.append.push(20, 0)
+  const asked = fate(leases.acquire('free', { wait: false, ttl: 60_000 }))
+  await clock.settle()
+  const { revision: since } = await mover.propose({ kind: 'move' }) // stands in the log before the request does
+  await clock.advance(100)
+  await settleIn(new MemoryStore({ log: next, clock }), await readBackup(mover.backup()), { clock })
+  await mover.propose({ kind: 'move', to: 'next', since })
+  await arrive(new MemoryStore({ log: next, clock }), { clock })
+  await clock.advance(1_000)
+  expect(asked.error).toBeUndefined()
+  expect(asked.value?.held).toBe(true)
+})
+
+test('leases are not moved into a log that holds others', async () => {
+  const { replica, carry, there } = houses()
+  await using mover = await replica()
+  {
+    await using other = await there()
+    const command: Command = acquire('eve', 'x')
+    await other.propose(command)
+  }
+  await expect(carry(mover)).rejects.toMatchObject({ code: 'INVALID' })
+  expect((await mover.propose(acquire('ann', 'a'))).kind).toBe('granted')
+})
+
+/** One who was led to a server: a replica that can be cut off, and the place itself, which is owned until it is not. */
+function led() {
+  const clock = new ManualClock()
+  const log = new MemoryLog({ clock })
+  const replica = () => Replica.open(new MemoryStore({ log, clock }), { clock })
+  const place = { owned: true, tries: 0 }
+  const open = async () => {
+    const there = await replica()
+    let reached = true
+    let lost: ((reason: unknown) => void)[] = []
+    const server = {
+      get server() {
+        return reached ? 'a server' : undefined
+      },
+      profile: there.profile,
+      signal: there.signal,
+      propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+        if (reached) return there.propose(command, options)
+        return new Promise((_, reject) => lost.push(reject))
+      },
+      read: there.read.bind(there),
+      watch: there.watch.bind(there),
+      async [Symbol.asyncDispose]() {
+        for (const reject of lost.splice(0)) reject(new LeaseError('UNAVAILABLE', 'this server has stopped'))
+        await there[Symbol.asyncDispose]()
+      },
+    }
+    const cut = (cut: boolean) => {
+      reached = !cut
+      if (!cut) lost = []
+    }
+    const home = async () => {
+      place.tries++
+      if (place.owned) throw new LeaseError('UNAVAILABLE', 'it is owned')
+      return replica()
+    }
+    return { cut, server, following: new Following(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home }) }
+  }
+  return { clock, open, place }
+}
+
+test('a server that is away for less than a sixth of the shortest ttl is waited for', async () => {
+  const { clock, open, place } = led()
+  const { cut, server, following } = await open()
+  await using leases = new Leases(following, { clock, holder: 'ann' })
+  await using lease = await leases.acquire('a', { ttl: 12_000 })
+  cut(true)
+  place.owned = false
+  await clock.advance(1_900)
+  cut(false)
+  await clock.advance(5_000)
+  expect([place.tries, following.here === server, lease.held]).toEqual([0, true, true])
+})
+
+test('one that stays away while its place is owned may come back; then the place is gone on with, and what was asked is answered', async () => {
+  const { clock, open, place } = led()
+  const { cut, server, following } = await open()
+  await using leases = new Leases(following, { clock, holder: 'ann' })
+  await using lease = await leases.acquire('a', { ttl: 12_000 })
+  cut(true)
+  const asked = leases.acquire('b', { ttl: 12_000 })
+  await clock.advance(4_000)
+  expect(place.tries).toBeGreaterThan(1)
+  expect(following.here).toBe(server)
+  place.owned = false
+  await clock.advance(1_000)
+  expect(following.here).not.toBe(server)
+  await using other = await asked
+  expect(other.token).toBeGreaterThan(lease.token)
+  for (let i = 0; i < 30; i++) {
+    await clock.advance(1_000)
+    lease.assertHeld()
+  }
+})
+
+test('one that is closed while it goes home leaves nothing open', async () => {
+  const rig = new Rig()
+  const { clock } = rig
+  const there = await rig.open()
+  let [closed, home]: [(() => void)?, ((lessor: Lessor) => void)?] = []
+  const gone = () => Promise.reject(new LeaseError('UNAVAILABLE', 'no server'))
+  const here: Lessor & { readonly server: undefined } = {
+    ...{ profile: there.profile, signal: new AbortController().signal, server: undefined, propose: gone, read: gone },
+    async *watch() {},
+    // It says goodbye to a server that does not answer.
+    [Symbol.asyncDispose]: () => new Promise(resolve => (closed = resolve)),
+  }
+  const following = new Following(here, { clock, open: gone, home: () => new Promise(resolve => (home = resolve)) })
+  await clock.advance(10_500)
+  const closing = following[Symbol.asyncDispose]()
+  await clock.settle()
+  home!(there)
+  await clock.settle()
+  closed!()
+  await closing
+  expect(there.signal.aborted).toBe(true)
+})
+
+test('a watch that is over leaves nothing behind on signals that live on', async () => {
+  const { clock, following } = houses()
+  await using lessor = await following()
+  await lessor.propose(acquire('ann', 'a'))
+  await clock.settle()
+  const any = vi.spyOn(AbortSignal, 'any')
+  const listening = new Map<AbortSignal, number>()
+  const { addEventListener, removeEventListener } = EventTarget.prototype
+  const count = (signal: EventTarget, more: number) => {
+    if (signal instanceof AbortSignal) listening.set(signal, (listening.get(signal) ?? 0) + more)
+  }
+  EventTarget.prototype.addEventListener = function (this: EventTarget, ...rest: Parameters<typeof addEventListener>) {
+    count(this, 1)
+    return addEventListener.apply(this, rest)
+  }
+  EventTarget.prototype.removeEventListener = function (this: EventTarget, ...rest: Parameters<typeof removeEventListener>) {
+    count(this, -1)
+    return removeEventListener.apply(this, rest)
+  }
+  const whole = new AbortController()
+  try {
+    for (let i = 0; i < 50; i++) for await (const _ of lessor.watch('', { after: 0, signal: whole.signal })) break
+  } finally {
+    Object.assign(EventTarget.prototype, { addEventListener, removeEventListener })
+  }
+  expect(any).not.toHaveBeenCalled()
+  any.mockRestore()
+  expect([...listening.values()].filter(left => left > 1)).toEqual([])
+  expect(listening.get(whole.signal)).toBe(0)
+})

@@ -1,0 +1,216 @@
+/** What can be asked for, and what is said of what cannot. */
+import { expect, test } from 'vitest'
+import { connect } from '../../src/connect/connect.ts'
+import { type AcquireOptions, Leases } from '../../src/leases.ts'
+import { silentLessor } from '../../src/testing/in-memory.ts'
+
+const wrong = (value: unknown) => value as never
+
+test('a name that is none, or no name at all, is INVALID', async () => {
+  await using leases = silentLessor().leases
+  for (const names of [undefined, null, 7, {}, [], [7], ['a', undefined]]) {
+    await expect(leases.acquire(wrong(names))).rejects.toMatchObject({ code: 'INVALID' })
+    await expect(leases.tryAcquire(wrong(names))).rejects.toMatchObject({ code: 'INVALID' })
+    await expect(leases.request(wrong(names), () => {})).rejects.toMatchObject({ code: 'INVALID' })
+  }
+})
+
+test('an option that does not exist, or is not what it must be, is INVALID and named', async () => {
+  await using leases = silentLessor().leases
+  const mistakes: Record<string, unknown> = {
+    mode: 'read',
+    steal: 'yes',
+    signal: {},
+    parent: {},
+    ifAvailable: 'yes',
+    holding: [7],
+    labels: 'x',
+    entries: 7,
+    units: 'all',
+    onLost: true,
+    tll: '30s',
+  }
+  for (const [option, value] of Object.entries(mistakes)) {
+    const told = { code: 'INVALID', facts: { option }, message: expect.stringContaining(option) }
+    await expect(leases.acquire('k', wrong({ [option]: value })), option).rejects.toMatchObject(told)
+    await expect(leases.tryAcquire('k', wrong({ [option]: value })), option).rejects.toMatchObject(told)
+    await expect(
+      leases.request('k', wrong({ [option]: value }), () => {}),
+      option,
+    ).rejects.toMatchObject(told)
+  }
+  await expect(leases.acquire('k', wrong(null))).rejects.toMatchObject({ code: 'INVALID' })
+  expect(await leases.request('k', wrong(undefined), () => 7)).toBe(7)
+  expect((await leases.query()).held).toEqual([])
+})
+
+test('who waits for events or for a seat without a way to stop is told so', async () => {
+  await using leases = silentLessor().leases
+  const election = leases.election('seat')
+  for (const wait of [
+    () => leases.watch('k', wrong(undefined)),
+    () => leases.watch('k', wrong({})),
+    () => election.terms(wrong(undefined)),
+    () => election.observe(wrong({})),
+  ])
+    expect(wait).toThrow(expect.objectContaining({ code: 'INVALID' }))
+  await expect(election.lead(() => {}, wrong(undefined))).rejects.toMatchObject({ code: 'INVALID' })
+})
+
+test('a lease may hang on a session, on a term and on a registration', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  const session = await leases.session()
+  const work = await leases.acquire('work', { parent: session })
+  const inner = await leases.session({ parent: work })
+  await session.end()
+  expect([work.signal.aborted, inner.signal.aborted]).toEqual([true, true])
+  const stop = new AbortController()
+  for await (const term of leases.election('seat').terms(stop.signal)) {
+    const seat = await leases.acquire('seat-work', { parent: term })
+    await term.lease.release()
+    expect(seat.signal.reason).toMatchObject({ facts: { cause: 'parent' } })
+    break
+  }
+  const registered = await leases.registry.register({ service: 'w', address: 'tcp://h:1' })
+  const child = await leases.acquire('child', { parent: registered, ttl: '30s' })
+  await clock.advance(300)
+  await registered.deregister()
+  await clock.settle()
+  expect(child.signal.reason).toMatchObject({ facts: { cause: 'parent' } })
+})
+
+test('options that are made elsewhere are taken by request', async () => {
+  await using leases = silentLessor().leases
+  const options: AcquireOptions = { ttl: '5s', ifAvailable: true }
+  expect(await leases.request('k', options, lease => lease?.held)).toBe(true)
+})
+
+test('HELD says what remains', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  await using _held = await leases.acquire('k', { ttl: '30s', renew: 'manual' })
+  await clock.advance(10_000)
+  const refused = await leases.acquire('k', { ifAvailable: true }).catch(error => error)
+  expect(refused).toMatchObject({ code: 'HELD', facts: { resource: 'k', remaining: expect.any(Number) } })
+  expect(refused.facts.remaining).toBeGreaterThan(15_000)
+  expect(refused.facts.remaining).toBeLessThan(21_000)
+})
+
+test('one signal ends any number of waits, with one listener, and none is left', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  await using _held = await leases.acquire('k')
+  const stop = new AbortController()
+  let listeners = 0
+  const { addEventListener, removeEventListener } = stop.signal
+  Object.assign(stop.signal, {
+    addEventListener: (...args: Parameters<typeof addEventListener>) => {
+      listeners++
+      addEventListener.apply(stop.signal, args)
+    },
+    removeEventListener: (...args: Parameters<typeof removeEventListener>) => {
+      listeners--
+      removeEventListener.apply(stop.signal, args)
+    },
+  })
+  const waits = Array.from({ length: 20 }, () => leases.acquire('k', { signal: stop.signal }))
+  const told = Promise.all(waits.map(wait => expect(wait).rejects.toThrow('enough')))
+  await clock.settle()
+  expect(listeners).toBe(1)
+  stop.abort(new Error('enough'))
+  await told
+  expect(listeners).toBe(0)
+  await using free = await leases.acquire('other', { signal: new AbortController().signal })
+  expect(free.held).toBe(true)
+})
+
+test('request takes its options before or after the callback', async () => {
+  const { clock, leases } = silentLessor()
+  expect(await leases.request('k', lease => lease.ttl, { ttl: '2s' })).toBe(2_000)
+  expect(await leases.request('k', { ttl: '3s' }, lease => lease.ttl)).toBe(3_000)
+  await using _held = await leases.acquire('k')
+  expect(await leases.request('k', lease => lease, { ifAvailable: true })).toBeNull()
+  const asked = expect(leases.request('k', () => {}, { wait: '1s' })).rejects.toMatchObject({ code: 'WAITED' })
+  await clock.advance(1_000)
+  await asked
+})
+
+test('an argument that is misplaced, or one too many, is INVALID and the right order is shown', async () => {
+  await using leases = silentLessor().leases
+  const work = () => {}
+  const order = { code: 'INVALID', message: expect.stringContaining('request(names, options, callback)') }
+  await expect(leases.request('k', wrong({}))).rejects.toMatchObject(order)
+  await expect(leases.request('k', wrong(work), wrong(work))).rejects.toMatchObject(order)
+  await expect(leases.request('k', wrong({}), wrong({}))).rejects.toMatchObject(order)
+  await expect(leases.request('k', work, wrong('2s'))).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(leases.request('k', ...(wrong([{}, work, {}]) as [never]))).rejects.toMatchObject(order)
+  for (const call of ['acquire', 'tryAcquire'] as const) {
+    await expect(leases[call]('k', ...(wrong([{}, { ttl: '2s' }]) as [never]))).rejects.toMatchObject({ code: 'INVALID' })
+    await expect(leases[call]('k', wrong(work))).rejects.toMatchObject({ code: 'INVALID', message: expect.stringContaining('request') })
+  }
+  await expect(leases.pool('p').take(wrong({ wait: '1s' }))).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(leases.election('e').lead(wrong({}), wrong(work))).rejects.toMatchObject({ code: 'INVALID' })
+  expect((await leases.query()).held).toEqual([])
+})
+
+test('options that contradict each other, or that a call has no use for, are INVALID', async () => {
+  await using leases = silentLessor().leases
+  for (const asked of [
+    leases.tryAcquire('k', { wait: '5s' }),
+    leases.acquire('k', { ifAvailable: true, wait: '5s' }),
+    leases.open(wrong({ mode: 'shared' })),
+    leases.open(wrong({ wait: '5s' })),
+  ])
+    await expect(asked).rejects.toMatchObject({ code: 'INVALID' })
+  await using one = (await leases.tryAcquire('k', { wait: false }))!
+  expect(one.held).toBe(true)
+})
+
+test('every call of the library refuses an option that it does not have, and says which was meant', async () => {
+  const { leases } = silentLessor()
+  const bad = wrong({ tll: '1s' })
+  const session = await leases.session()
+  const lease = await leases.acquire('mine')
+  const { signal } = new AbortController()
+  const cache = leases.cache('c/', { load: () => 1 })
+  const calls: Readonly<Record<string, () => unknown>> = {
+    acquire: () => leases.acquire('k', bad),
+    open: () => leases.open(bad),
+    adopt: () => leases.adopt(1, bad),
+    lock: () => leases.lock('k', bad),
+    'lock.run': () => leases.lock('k').run(() => {}, bad),
+    'lock.share': () => leases.lock('k').share(() => {}, bad),
+    'lock.acquire': () => leases.lock('k').acquire(bad),
+    'lock.tryAcquire': () => leases.lock('k').tryAcquire(bad),
+    election: () => leases.election('e', bad),
+    'election.lead': () => leases.election('e').lead(() => {}, wrong({ signal, tll: 1 })),
+    session: () => leases.session(bad),
+    'session.begin': () => session.begin(bad),
+    'session.acquire': () => session.acquire('k', bad),
+    cache: () => leases.cache('c/', wrong({ load: () => 1, tll: '1s' })),
+    'cache.write': () => cache.write('a', 2, bad),
+    pool: () => leases.pool('p', bad),
+    'pool.offer': () => leases.pool('p').offer('one', bad),
+    'pool.take': () => leases.pool('p').take(1, bad),
+    'pool.tryTake': () => leases.pool('p').tryTake(1, bad),
+    'registry.register': () => leases.registry.register(wrong({ service: 's', address: 'http://10.0.0.7:80', tll: '1s' })),
+    'registry.register, of several': () => leases.registry.register([{ service: 's', address: 'http://10.0.0.7:80' }], bad),
+    'registry.discover': () => leases.registry.discover(bad),
+    'discovery.pick': () => leases.registry.discover({ service: 's' }).pick(bad),
+    'discovery.changes': () => leases.registry.discover({ service: 's' }).changes(bad).next(),
+    watch: () => leases.watch('k', wrong({ signal, tll: 1 })),
+    revoke: () => leases.revoke({ lease: lease.id }, bad),
+    transfer: () => lease.transfer('other', bad),
+  }
+  for (const [name, call] of Object.entries(calls)) {
+    const told = await (async () => call())().catch(error => error)
+    expect(told, name).toMatchObject({ code: 'INVALID', message: expect.stringContaining('tll') })
+  }
+  await expect(leases.acquire('k', bad)).rejects.toMatchObject({ message: expect.stringContaining('Did you mean ttl?') })
+  expect(() => new Leases(leases.lessor, wrong({ tll: 1 }))).toThrow(expect.objectContaining({ code: 'INVALID' }))
+  await expect(connect('memory:', wrong({ tll: 1 }))).rejects.toMatchObject({ code: 'INVALID' })
+  expect(lease.held).toBe(true)
+  expect((await leases.query()).held.map(({ resource }) => resource)).toEqual(['mine'])
+  await leases[Symbol.asyncDispose]()
+})

@@ -1,0 +1,486 @@
+import { expect, test, vi } from 'vitest'
+import { LeaseError } from '../../src/errors.ts'
+import { silentLessor } from '../../src/testing/in-memory.ts'
+
+function world(...holders: string[]) {
+  const first = silentLessor({ holder: holders[0]! })
+  const others = holders.slice(1).map(holder => silentLessor({ holder, clock: first.clock, log: first.log }))
+  const all = [first, ...others]
+  return {
+    clock: first.clock,
+    lessors: all.map(({ lessor }) => lessor),
+    leases: all.map(({ leases }) => leases),
+    async [Symbol.asyncDispose]() {
+      for (const { lessor } of all) lessor.answer()
+      await Promise.all(all.map(({ leases }) => leases[Symbol.asyncDispose]()))
+    },
+  }
+}
+
+test('a waiter is granted when the holder lets go, after a renewal of its own', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const held = await a!.acquire('k')
+  const asked = b!.acquire('k', { ttl: 10_000 })
+  await here.clock.advance(60_000) // its place is kept for as long as it lives
+  here.lessors[1]!.proposals.length = 0
+  await held.release()
+  await using lease = await asked
+  expect(lease.token).toBeGreaterThan(held.token)
+  expect(lease.remaining()).toBe(9_900)
+  expect(here.lessors[1]!.proposals).toEqual([{ kind: 'renew', leases: [lease.id] }])
+})
+
+test('a renewal that left before the news of the grant does not count, though it is answered after it', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const held = await a!.acquire('k')
+  const asked = b!.acquire('k', { ttl: 9_000 })
+  await here.clock.settle()
+  const lessor = here.lessors[1]!
+  const kept = vi.spyOn(lessor, 'propose')
+  lessor.stopAnswering()
+  await here.clock.advance(3_100) // a renewal of the waiter has left
+  expect(kept).toHaveBeenCalledTimes(1)
+  await held.release()
+  await here.clock.settle()
+  lessor.answer() // it arrives now, at a lease that was granted meanwhile
+  await using lease = await asked
+  expect(await kept.mock.results[0]!.value).toMatchObject({ ttls: [0] })
+  expect(kept.mock.calls.map(([command]) => command)).toEqual([
+    { kind: 'renew', leases: [lease.id], waiting: true },
+    { kind: 'renew', leases: [lease.id] },
+  ])
+  expect(lease.remaining()).toBe(8_910)
+})
+
+test('an answer from before the grant gives no belief, though it comes after the news of it', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const held = await a!.acquire('k')
+  const asked = b!.acquire('k', { ttl: 9_000 })
+  let handed = false
+  void asked.then(() => (handed = true))
+  await here.clock.settle()
+  const lessor = here.lessors[1]!
+  const propose = lessor.propose.bind(lessor)
+  const late: (() => void)[] = []
+  vi.spyOn(lessor, 'propose').mockImplementation(async (command, options) => {
+    const outcome = await propose(command, options)
+    await new Promise<void>(resolve => late.push(resolve))
+    return outcome
+  })
+  await here.clock.advance(3_100)
+  expect(late.length).toBe(1) // the place in the queue was renewed, and the answer is on its way
+  await held.release()
+  await here.clock.settle()
+  expect(late.length).toBe(2) // the renewal that belief begins with has left
+  late[0]!()
+  await here.clock.settle()
+  const early = handed
+  vi.restoreAllMocks()
+  for (const answer of late) answer()
+  await using lease = await asked
+  expect(early).toBe(false)
+  expect(lease.remaining()).toBe(8_910)
+})
+
+test('a confirming renewal that fails is sent again, and the place is not lost', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const held = await a!.acquire('k')
+  const asked = b!.acquire('k', { ttl: 10_000 })
+  await here.clock.settle()
+  const waiting = (await b!.query()).pending[0]!.lease
+  vi.spyOn(here.lessors[1]!, 'propose').mockRejectedValueOnce(new LeaseError('UNAVAILABLE', 'no route'))
+  await held.release()
+  await here.clock.advance(100)
+  await using lease = await asked
+  expect(lease.id).toBe(waiting)
+})
+
+test('those who wait are served in their order, higher priority first', async () => {
+  await using here = world('a', 'b', 'c', 'd')
+  const [a, b, c, d] = here.leases
+  const held = await a!.acquire('k')
+  const order: string[] = []
+  const wait = async (leases: typeof a, name: string, priority = 0) => {
+    await leases!.request('k', { priority }, async () => void order.push(name))
+  }
+  const asked: Promise<void>[] = []
+  for (const [leases, name, priority] of [
+    [b, 'b', 0],
+    [c, 'c', 0],
+    [d, 'd', 5],
+  ] as const) {
+    asked.push(wait(leases, name, priority))
+    await here.clock.settle()
+  }
+  await held.release()
+  await Promise.all(asked)
+  expect(order).toEqual(['d', 'b', 'c'])
+})
+
+test('shared holders do not exclude each other, an exclusive one waits for all of them', async () => {
+  await using here = world('a', 'b', 'c')
+  const [a, b, c] = here.leases
+  const one = await a!.acquire('doc', { mode: 'shared' })
+  const two = await b!.acquire('doc', { mode: 'shared' })
+  const writing = c!.acquire('doc')
+  await here.clock.settle()
+  await one.release()
+  await here.clock.settle()
+  expect(await a!.tryAcquire('doc', { mode: 'shared' })).toBeUndefined() // the writer comes first
+  await two.release()
+  await using writer = await writing
+  expect(writer.held).toBe(true)
+})
+
+test('units of a resource are handed out up to its capacity', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  await a!.policy('licences', { capacity: 5 })
+  await using three = await a!.acquire('licences', { units: 3 })
+  await expect(b!.acquire('licences', { units: 3, ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
+  await using two = await b!.acquire('licences', { units: { licences: 2 } })
+  expect(two.token).toBeGreaterThan(three.token)
+  await expect(a!.acquire('licences', { units: 6 })).rejects.toMatchObject({ code: 'INVALID' })
+})
+
+test('waiting ends after its time with WAITED, and leaves nothing behind', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  await using _held = await a!.acquire('k')
+  const asked = b!.acquire('k', { wait: '5s' })
+  const told = expect(asked).rejects.toMatchObject({ code: 'WAITED', facts: { resource: 'k', waited: 5_000 } })
+  await here.clock.advance(5_000)
+  await told
+  await here.clock.settle()
+  expect((await a!.query()).pending).toEqual([])
+  expect(b!.seen.leases).toBe(0)
+})
+
+test('not waiting is an answer at once: undefined, HELD, or null for a callback', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  await using _held = await a!.acquire('k')
+  expect(await b!.tryAcquire('k')).toBeUndefined()
+  await expect(b!.acquire('k', { wait: 0 })).rejects.toMatchObject({ code: 'HELD', facts: { holder: 'a', resource: 'k' } })
+  await expect(b!.acquire('k', { wait: false })).rejects.toMatchObject({ code: 'HELD' })
+  expect(await b!.request('k', { ifAvailable: true }, lease => lease)).toBeNull()
+})
+
+test.each(['before it was sent', 'while it is decided', 'while it waits', 'when it was granted', 'when the answer is lost'] as const)(
+  'an abort %s throws its own reason and leaves nothing behind',
+  async when => {
+    await using here = world('a', 'b')
+    const [a, b] = here.leases
+    const stop = new AbortController()
+    const reason = new Error('enough')
+    const held = when === 'while it waits' || when === 'when it was granted' ? await a!.acquire('k') : undefined
+    if (when === 'before it was sent') stop.abort(reason)
+    if (when === 'when the answer is lost') here.lessors[1]!.loseAnswers()
+    const asked = b!.acquire('k', { signal: stop.signal, ttl: 60_000 })
+    const told = expect(asked).rejects.toBe(reason)
+    if (when === 'while it is decided') await Promise.resolve()
+    if (when === 'while it waits') await here.clock.settle()
+    if (when === 'when it was granted') {
+      await here.clock.settle()
+      here.lessors[1]!.stopAnswering() // granted, but it cannot know
+      await held!.release()
+      await here.clock.settle()
+    }
+    if (when === 'when the answer is lost') await here.clock.advance(1_000)
+    stop.abort(reason)
+    await told
+    here.lessors[1]!.answer()
+    await here.clock.advance(1_000)
+    await held?.release()
+    const { value } = await a!.read({ kind: 'leases' })
+    expect(value).toEqual([])
+    expect(b!.seen.leases).toBe(0)
+  },
+)
+
+test('an outcome that nobody knows is asked for again under the same operation, and has one effect', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  const propose = lessor!.propose.bind(lessor)
+  const ops: unknown[] = []
+  vi.spyOn(lessor!, 'propose').mockImplementation(async (command, options) => {
+    const outcome = await propose(command, options)
+    if (command.kind !== 'acquire') return outcome
+    ops.push(options!.op)
+    if (ops.length < 3) throw new LeaseError('UNKNOWN', 'the connection broke')
+    return outcome
+  })
+  const asked = a!.acquire('k')
+  await here.clock.advance(1_000)
+  await using lease = await asked
+  expect(ops).toHaveLength(3)
+  expect(ops[2]).toEqual({ ...(ops[0] as object), again: true })
+  expect((await a!.query()).held.map(grant => grant.lease)).toEqual([lease.id])
+})
+
+test('what is asked meanwhile does not make the lessor forget the answer that is still asked for', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  await using _first = await a!.acquire('first')
+  const propose = lessor!.propose.bind(lessor)
+  let lost = 2
+  vi.spyOn(lessor!, 'propose').mockImplementation(async (command, options) => {
+    const outcome = await propose(command, options)
+    if (command.kind === 'acquire' && command.wants[0]!.resource === 'k' && lost-- > 0)
+      throw new LeaseError('UNKNOWN', 'the connection broke')
+    return outcome
+  })
+  const asked = a!.tryAcquire('k', { ttl: '1m' })
+  await here.clock.settle()
+  for (let i = 0; i < 3; i++) await (await a!.acquire(`other/${i}`)).release()
+  await here.clock.advance(1_000)
+  await using lease = await asked
+  expect(lease?.held).toBe(true)
+  expect((await a!.query()).held.map(grant => grant.resource)).toEqual(['first', 'k'])
+})
+
+test('a lessor that never answers is not waited for in vain, and what it does later is given back', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  lessor!.stopAnswering()
+  const asked = a!.acquire('k', { ttl: 1_000, wait: '1m' })
+  const told = expect(asked).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await here.clock.advance(11_000)
+  await told
+  lessor!.answer()
+  await here.clock.settle()
+  expect((await a!.query()).held).toEqual([])
+})
+
+test.each(['UNKNOWN', 'UNAVAILABLE'] as const)('one who waits until granted waits through an outage: %s', async code => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const [, lessor] = here.lessors
+  const held = await a!.acquire('k', { ttl: '1h' })
+  const asked = b!.acquire('k', { ttl: '5s' })
+  const seat = b!.election('seat').terms(new AbortController().signal).next()
+  await here.clock.settle()
+  const down = vi.spyOn(lessor!, 'propose').mockRejectedValue(new LeaseError(code, 'connection refused'))
+  await here.clock.advance(120_000) // long enough for its place to lapse, and for every patience to end
+  const told = expect(b!.tryAcquire('other')).rejects.toMatchObject({ code })
+  await here.clock.advance(60_000)
+  await told
+  down.mockRestore()
+  await held.release()
+  await here.clock.advance(2_000)
+  await using lease = await asked
+  expect(lease.held).toBe(true)
+  expect((await seat).value!.token).toBeGreaterThan(0)
+})
+
+test('without any answer it is asked again under the same operation, and a late answer to the first counts', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  lessor!.stopAnswering()
+  const asked = a!.acquire('k', { ttl: '1m' })
+  const also = expect(a!.tryAcquire('k')).rejects.toMatchObject({ code: 'UNAVAILABLE' }) // the first has not even been answered
+  await here.clock.advance(200_000)
+  await also
+  const tries = lessor!.proposals.filter(({ kind }) => kind === 'acquire').length
+  expect(tries).toBeGreaterThan(2)
+  lessor!.answer()
+  await here.clock.advance(1_000)
+  await using lease = await asked
+  await here.clock.advance(120_000)
+  expect(lease.held).toBe(true)
+  expect((await a!.query()).held.map(grant => grant.lease)).toEqual([lease.id])
+})
+
+test('one who waited through an outage and was called off leaves nothing behind', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const [lessor] = here.lessors
+  lessor!.stopAnswering()
+  const stop = new AbortController()
+  const told = expect(a!.acquire('k', { ttl: '1m', signal: stop.signal })).rejects.toThrow('enough')
+  await here.clock.advance(100_000)
+  stop.abort(new Error('enough'))
+  await told
+  await here.clock.advance(50_000)
+  lessor!.answer()
+  await here.clock.advance(1_000)
+  expect((await a!.query()).held).toEqual([])
+})
+
+test('a waiter whose own lease died is not granted, and stands in line again', async () => {
+  await using here = world('a', 'b', 'c')
+  const [a, b, c] = here.leases
+  const held = await a!.acquire('k', { ttl: 60_000 })
+  const asked = b!.acquire('k', { ttl: 1_000 })
+  await here.clock.settle()
+  const behind = c!.acquire('k', { ttl: 60_000 })
+  await here.clock.settle()
+  here.lessors[1]!.stopAnswering()
+  await here.clock.advance(3_000)
+  here.lessors[1]!.answer()
+  await here.clock.settle()
+  await held.release()
+  const next = await behind // b had lost its place
+  await next.release()
+  await using lease = await asked
+  expect(lease.held).toBe(true)
+})
+
+test('a waiter that an operator sends away is told so', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  await using _held = await a!.acquire('k')
+  const asked = b!.acquire('k')
+  const told = expect(asked).rejects.toMatchObject({ code: 'GONE', facts: { cause: 'revoked' } })
+  await here.clock.settle()
+  await a!.revoke({ holder: 'b' })
+  await told
+})
+
+test('whoever waits may be told its place', async () => {
+  await using here = world('a', 'b', 'c')
+  const [a, b, c] = here.leases
+  const held = await a!.acquire('k')
+  const second = b!.acquire('k')
+  await here.clock.settle()
+  const places: number[] = []
+  const third = c!.acquire('k', { onWait: ({ position }) => places.push(position) })
+  await here.clock.settle()
+  await held.release()
+  await (await second).release()
+  await (await third).release()
+  expect(places).toEqual([1, 0])
+})
+
+test('a thief waits until the one before has stopped, or was told to', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const lease = await a!.acquire('k', { ttl: 10_000 })
+  const { signal } = lease
+  here.lessors[0]!.stopAnswering() // a hears of nothing
+  const stealing = b!.acquire('k', { steal: true, ttl: 60_000 })
+  let stolen = false
+  void stealing.then(() => (stolen = true))
+  await here.clock.advance(9_890)
+  expect({ stolen, held: lease.held }).toEqual({ stolen: false, held: true })
+  await here.clock.advance(20)
+  expect({ stolen, aborted: signal.aborted }).toEqual({ stolen: false, aborted: true })
+  await here.clock.advance(200)
+  expect(stolen).toBe(true)
+  here.lessors[0]!.answer()
+  await (await stealing).release()
+})
+
+test('a thief need not wait for one that hears of it', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const lease = await a!.acquire('k', { ttl: 60_000 })
+  await here.clock.advance(31_000) // it listens by now
+  await using stolen = await b!.acquire('k', { steal: true })
+  expect(stolen.token).toBeGreaterThan(lease.token)
+  expect((lease.signal.reason as LeaseError).message).toMatch(/stolen by b/)
+})
+
+test('a holder is told politely that another waits, and nothing is taken from it', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const lease = await a!.acquire('k')
+  const { recalled } = lease
+  const asked = b!.acquire('k', { recall: true })
+  await here.clock.settle()
+  expect(recalled.aborted).toBe(true)
+  expect(recalled.reason).toMatchObject({ code: 'HELD', facts: { by: 'b' } })
+  await here.clock.advance(60_000)
+  expect(lease.held).toBe(true)
+  await lease.release()
+  await (await asked).release()
+
+  const late = await a!.acquire('other')
+  await b!.recall('other')
+  const signal = late.recalled
+  expect(signal.aborted).toBe(false)
+  await here.clock.settle()
+  expect(signal.aborted).toBe(true) // though it began to listen only afterwards
+})
+
+test('nested requests of one name are refused instead of waiting for themselves', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const nested = a!.request('k', () => a!.request('k', () => 'never'))
+  await expect(nested).rejects.toMatchObject({ code: 'INVALID', message: expect.stringMatching(/held by the asker itself/) })
+  await expect(a!.request('k', () => a!.request(['j', 'k'], () => 'never'))).rejects.toMatchObject({ code: 'INVALID' })
+  expect(await a!.request('k', () => a!.request('other', () => 'fine'))).toBe('fine')
+  expect(await a!.request('k', { mode: 'shared' }, () => a!.request('k', { mode: 'shared' }, () => 'fine'))).toBe('fine')
+})
+
+test('a waiting cycle is refused to whoever would close it, with the cycle named', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  let go = () => {}
+  const ready = new Promise<void>(resolve => (go = resolve))
+  const first = a!.request('x', async () => {
+    await ready
+    return a!.request('y', () => 'a has both')
+  })
+  const second = b!.request('y', async () => {
+    go()
+    await here.clock.settle()
+    return b!.request('x', () => 'never')
+  })
+  await expect(second).rejects.toMatchObject({ code: 'DEADLOCK', facts: { cycle: expect.arrayContaining(['x']) } })
+  expect(await first).toBe('a has both')
+})
+
+test('a callback that throws releases and rethrows', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const oops = new Error('oops')
+  await expect(a!.request('k', () => Promise.reject(oops))).rejects.toBe(oops)
+  await expect(
+    a!.request('k', () => {
+      throw oops
+    }),
+  ).rejects.toBe(oops)
+  expect((await a!.query()).held).toEqual([])
+})
+
+test('a callback is handed its lease and its result is handed on', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  expect(await a!.request('k', { ttl: '30s', wait: '5m' }, async lease => lease.token > 0)).toBe(true)
+})
+
+test('closing gives everything back and calls off what waits', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const lease = await a!.acquire('k')
+  const asked = b!.acquire('k')
+  const told = expect(asked).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await here.clock.settle()
+  await b![Symbol.asyncDispose]()
+  await told
+  expect((await a!.query()).pending).toEqual([])
+  await a![Symbol.asyncDispose]()
+  expect(lease.held).toBe(false)
+  await expect(a!.acquire('k')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+})
+
+test('what is asked for badly is refused with what is wrong', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  await expect(a!.acquire('k', { ttl: '30' })).rejects.toMatchObject({ code: 'INVALID', message: expect.stringMatching(/30 of what/) })
+  await expect(a!.acquire('k', { ttl: 5 })).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(a!.acquire('/k')).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(a!.acquire('k', { renew: 'sometimes' as 'half' })).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(a!.acquire('k', { steal: true, wait: 0 })).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(a!.acquire('k', { require: ['durable'] })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+  await expect(a!.request('k', undefined as never)).rejects.toMatchObject({ code: 'INVALID' })
+})

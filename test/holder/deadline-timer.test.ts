@@ -1,0 +1,56 @@
+import { spawnSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { Alarm } from '../../src/holder/deadline-timer.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+
+test('an alarm rings at the earliest moment it was set for, is told which that was, and then has to be set anew', async () => {
+  const clock = new ManualClock()
+  const began = clock.now()
+  const rang: number[] = []
+  const alarm = new Alarm(clock, at => rang.push(at - began, clock.now() - began))
+  alarm.set(began + 50)
+  alarm.set(began + 30)
+  alarm.set(began + 40)
+  expect(clock.waiting).toBe(1)
+  await clock.advance(100)
+  expect(rang).toEqual([30, 30])
+  alarm.set(began + 200)
+  await clock.advance(100)
+  expect(rang).toEqual([30, 30, 200, 200])
+})
+
+test('one that rests does not ring, and where timers cannot stand it is called off and says so', async () => {
+  const clock = new ManualClock()
+  let rings = 0
+  let idle = 0
+  const alarm = new Alarm(
+    clock,
+    () => rings++,
+    () => idle++,
+  )
+  alarm.set(clock.now() + 10)
+  alarm.rest()
+  expect([clock.waiting, idle]).toEqual([0, 1])
+  alarm.set(clock.now() + 20)
+  await clock.advance(20)
+  expect([rings, idle]).toEqual([1, 1])
+})
+
+test('one that rests stays set without keeping its process alive, and rings when it was needed again', () => {
+  const clock = fileURLToPath(new URL('../../dist/clock.js', import.meta.url))
+  const alarm = fileURLToPath(new URL('../../dist/holder/deadline-timer.js', import.meta.url))
+  const program = (rest: string) => `
+    const { systemClock } = await import(${JSON.stringify(clock)})
+    const { Alarm } = await import(${JSON.stringify(alarm)})
+    let timers = 0
+    const counting = Object.create(systemClock, { standing: { value: (ms, then) => (timers++, systemClock.standing(ms, then)) } })
+    const alarm = new Alarm(counting, () => console.log('rang'))
+    const now = systemClock.now()
+    for (let i = 0; i < 5; i++) { alarm.set(now + 1_500 + i); alarm.rest() }
+    ${rest}
+    process.on('exit', () => console.log(timers, 'timer', Math.round(systemClock.now() - now) < 1_400 ? 'at once' : 'later'))`
+  const run = (rest: string) => spawnSync(process.execPath, ['--input-type=module', '-e', program(rest)], { encoding: 'utf8' }).stdout
+  expect(run('')).toBe('1 timer at once\n')
+  expect(run('alarm.set(now + 1_501)')).toBe('rang\n1 timer later\n')
+})

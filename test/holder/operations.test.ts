@@ -1,0 +1,97 @@
+/** UNAVAILABLE says that nothing was done and never will be. Once one copy of a request is uncertain, no later failure may say so. */
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { Following } from '../../src/connect/relocating-lessor.ts'
+import { type ErrorCode, LeaseError } from '../../src/errors.ts'
+import type { Lessor } from '../../src/lessor.ts'
+import { silentLessor } from '../../src/testing/in-memory.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import type { Connection } from '../../src/wire/resp/connection.ts'
+import { Ask } from '../../src/wire/resp/request.ts'
+
+afterEach(() => vi.restoreAllMocks())
+
+const unknown = () => new LeaseError('UNKNOWN', 'no answer')
+
+test('an acquire whose answer took longer than its ttl is LOST, and what was granted is given back', async () => {
+  const { clock, leases, lessor } = silentLessor()
+  lessor.loseAnswers()
+  const asked = leases.tryAcquire('k', { ttl: 1_000 })
+  await clock.advance(995)
+  lessor.answer()
+  await expect(asked).rejects.toMatchObject({
+    code: 'LOST',
+    message: expect.stringMatching(/k was granted, but the answer took longer than the ttl of 1 s.*given back/),
+    facts: { resource: 'k', cause: 'late-answer' },
+  })
+  await clock.settle()
+  expect((await leases.query()).held).toEqual([])
+  await leases[Symbol.asyncDispose]()
+})
+
+describe('after a copy that may have been done', () => {
+  test.each(['UNAUTHENTICATED', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE'] as ErrorCode[])('%s of the next copy is UNKNOWN', async code => {
+    const { clock, leases, lessor } = silentLessor()
+    const propose = vi.spyOn(lessor, 'propose').mockRejectedValueOnce(unknown()).mockRejectedValue(new LeaseError(code, 'not now'))
+    const asked = expect(leases.tryAcquire('k', { ttl: 1_000 })).rejects.toMatchObject({ code: 'UNKNOWN', cause: { code } })
+    await clock.advance(20_000)
+    await asked
+    propose.mockRestore()
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('LIMIT of the next copy is asked again, and its answer counts', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    vi.spyOn(lessor, 'propose').mockRejectedValueOnce(unknown()).mockRejectedValueOnce(new LeaseError('LIMIT', 'slowly'))
+    const asked = leases.tryAcquire('k', { ttl: 1_000 })
+    await clock.advance(2_000)
+    expect((await asked)?.held).toBe(true)
+    await leases[Symbol.asyncDispose]()
+  })
+
+  test('a failure of the place that is asked next is UNKNOWN, with an operation id', async () => {
+    const clock = new ManualClock()
+    const { signal } = new AbortController()
+    const base = { profile: {} as Lessor['profile'], signal, read: () => new Promise<never>(() => {}), async *watch() {} }
+    let lose = (_: LeaseError) => {}
+    const server = {
+      ...base,
+      server: undefined,
+      propose: () => new Promise<never>((_, reject) => (lose = reject)),
+      [Symbol.asyncDispose]: async () => lose(unknown()),
+    }
+    const propose = vi.fn(() => Promise.reject(new LeaseError('UNAVAILABLE', 'the file cannot be written')))
+    const home = async () => ({ ...base, propose, [Symbol.asyncDispose]: async () => {} })
+    const following = new Following(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home })
+    const op = { session: 's', seq: 1, acked: 0 }
+    const asked = following.propose({ kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] }, { op })
+    const told = expect(asked).rejects.toMatchObject({ code: 'UNKNOWN' })
+    await clock.advance(12_000)
+    await told
+    expect(propose).toHaveBeenCalledOnce()
+    await following[Symbol.asyncDispose]()
+  })
+})
+
+describe('a question on its way', () => {
+  const command = { kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] } as const
+  const ask = () =>
+    new Ask({ kind: 'propose', id: 1, proposal: { command, key: 0, op: { session: 's', seq: 1, acked: 0 } } }, 0, vi.fn(), vi.fn())
+  const refusals: ErrorCode[] = ['UNAUTHENTICATED', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE']
+
+  test.each(refusals)('%s is the last word on a first copy', code => {
+    const asked = ask()
+    asked.on = {} as Connection
+    const error = new LeaseError(code, 'no')
+    expect(asked.isFinal(error)).toBe(true)
+    expect(asked.finally(error)).toBe(error)
+  })
+
+  test.each(refusals)('%s says nothing about an earlier copy', code => {
+    const asked = ask()
+    asked.on = {} as Connection
+    asked.interrupted()
+    const error = new LeaseError(code, 'no')
+    expect(asked.isFinal(error)).toBe(code === 'UNAUTHENTICATED' || code === 'FORBIDDEN')
+    expect(asked.finally(error).code).toBe('UNKNOWN')
+  })
+})

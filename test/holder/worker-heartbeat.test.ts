@@ -1,0 +1,250 @@
+/** A heartbeat on a thread of its own: real threads, real blocks. */
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { connect } from '../../src/connect/connect.ts'
+import { StandIn } from '../../src/holder/backup-renewer.ts'
+import { Page, Pulse } from '../../src/holder/worker-heartbeat.ts'
+import { Leases } from '../../src/leases.ts'
+import { silentLessor } from '../../src/testing/in-memory.ts'
+
+const index = fileURLToPath(new URL('../../dist/index.js', import.meta.url))
+
+function place() {
+  const path = mkdtempSync(join(tmpdir(), 'leasehold-heartbeat-'))
+  return { url: `file:${join(path, 'leases.db')}`, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
+}
+
+/** A process whose lines are objects. Monotonic time is common to the processes of one machine. */
+function child(url: string, options: object, source: string, env: Record<string, string> = {}) {
+  const program = `import { connect } from ${JSON.stringify(index)}
+const now = () => Number(process.hrtime.bigint()) / 1e6
+const block = ms => { for (const end = now() + ms; now() < end; ) ; }
+const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
+const say = line => process.stdout.write(JSON.stringify(line) + '\\n')
+const leases = await connect(${JSON.stringify(url)}, ${JSON.stringify(options)})
+${source}`
+  const running = spawn(process.execPath, ['--input-type=module', '--eval', program], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ...env },
+  })
+  const lines: Record<string, unknown>[] = []
+  const seen: (() => void)[] = []
+  let rest = ''
+  running.stdout.on('data', chunk => {
+    const parts = (rest + chunk).split('\n')
+    rest = parts.pop()!
+    lines.push(...parts.map(line => JSON.parse(line)))
+    for (const wake of seen.splice(0)) wake()
+  })
+  const ended = new Promise<number | null>(resolve => running.on('close', resolve))
+  void ended.then(() => {
+    for (const wake of seen.splice(0)) wake()
+  })
+  return {
+    ended,
+    async line(place: number): Promise<Record<string, unknown>> {
+      while (lines[place] === undefined && running.exitCode === null) await new Promise<void>(resolve => seen.push(resolve))
+      return lines[place]!
+    },
+  }
+}
+
+const RIVAL = `say({ asking: true }); const lease = await leases.acquire('k', { ttl: '20s' }); say({ got: now(), token: lease.token }); await lease.release()`
+
+test('a loop that is blocked for longer than the ttl, but not for longer than maxStall, keeps its lease', { timeout: 60_000 }, async () => {
+  using here = place()
+  const holder = child(
+    here.url,
+    { holder: 'blocked', heartbeat: 'worker', maxStall: '30s' },
+    `const lease = await leases.acquire('k', { ttl: '4s' })
+     say({ held: true })
+     await pause(500)
+     block(6_000)
+     say({ held: lease.held, aborted: lease.signal.aborted, remaining: lease.remaining() > 0 })
+     await pause(500)
+     say({ held: lease.held, aborted: lease.signal.aborted, until: now(), token: lease.token, losses: leases.losses })
+     await leases[Symbol.asyncDispose]()`,
+  )
+  await holder.line(0)
+  const rival = child(here.url, { holder: 'rival' }, RIVAL)
+  expect(await holder.line(1)).toEqual({ held: true, aborted: false, remaining: true })
+  const last = await holder.line(2)
+  expect(last).toMatchObject({ held: true, aborted: false, losses: [] })
+  const next = await rival.line(1)
+  expect(next.got as number).toBeGreaterThan(last.until as number)
+  expect(next.token as number).toBeGreaterThan(last.token as number)
+  expect([await holder.ended, await rival.ended]).toEqual([0, 0])
+})
+
+test('a loop that is blocked for longer than maxStall loses its lease, another gets it, and the first line after the block knows', {
+  timeout: 60_000,
+}, async () => {
+  using here = place()
+  const holder = child(
+    here.url,
+    { holder: 'blocked', heartbeat: 'worker', maxStall: '1500ms' },
+    `const lease = await leases.acquire('k', { ttl: '4s' })
+     say({ held: true })
+     await pause(2_500)
+     const from = now()
+     block(14_000)
+     let error
+     try { lease.assertHeld() } catch (thrown) { error = thrown }
+     say({ held: lease.held, aborted: lease.signal.aborted, code: error.code, cause: error.facts.cause, from, woke: now(), token: lease.token })
+     await leases[Symbol.asyncDispose]()`,
+  )
+  await holder.line(0)
+  const rival = child(here.url, { holder: 'rival' }, RIVAL)
+  const woken = await holder.line(1)
+  expect(woken).toMatchObject({ held: false, aborted: true, code: 'LOST', cause: 'stall' })
+  const next = await rival.line(1)
+  // Renewed for about maxStall, then for a ttl no more.
+  expect(next.got as number).toBeGreaterThan((woken.from as number) + 1_000)
+  expect(next.got as number).toBeLessThan(woken.woke as number)
+  expect(next.token as number).toBeGreaterThan(woken.token as number)
+  expect([await holder.ended, await rival.ended]).toEqual([0, 0])
+})
+
+test('the thread keeps no process alive once everything is released', { timeout: 60_000 }, async () => {
+  using here = place()
+  const { ended } = child(here.url, { heartbeat: 'worker' }, `await leases.request('k', { ttl: '1s' }, () => {})`)
+  expect(await ended).toBe(0)
+})
+
+test.each(['throw new Error("fell")', 'process.exit(3)'])(
+  'a thread that fails (%s) is told of, and its process goes on without it',
+  { timeout: 60_000 },
+  async falls => {
+    using here = place()
+    const sign = fileURLToPath(`${here.url}.fall`)
+    const preload = `import { existsSync } from 'node:fs'
+      import { isMainThread, workerData } from 'node:worker_threads'
+      if (!isMainThread && workerData?.pulse) setInterval(() => { if (existsSync(${JSON.stringify(sign)})) { ${falls} } }, 20)`
+    const { line, ended } = child(
+      here.url,
+      { heartbeat: 'worker' },
+      `const { writeFileSync } = await import('node:fs')
+       const failed = new Promise(resolve => process.on('warning', ({ name, message }) => name === 'LeaseholdWarning' && resolve(message)))
+       const lease = await leases.acquire('k', { ttl: '20s' })
+       writeFileSync(${JSON.stringify(sign)}, '')
+       const message = await failed
+       await pause(100)
+       say({ message, held: lease.held })
+       await leases[Symbol.asyncDispose]()`,
+      { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(preload)}` },
+    )
+    expect(await line(0)).toEqual({
+      message: expect.stringContaining('the thread for the heartbeat failed; only this loop renews now'),
+      held: true,
+    })
+    expect(await ended).toBe(0)
+  },
+)
+
+test('what cannot be opened twice is refused', async () => {
+  await expect(connect('memory:', { heartbeat: 'worker' })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+  const { lessor } = silentLessor()
+  expect(() => new Leases(lessor, { heartbeat: 'worker' })).toThrow(expect.objectContaining({ code: 'UNSUPPORTED' }))
+  await lessor[Symbol.asyncDispose]()
+})
+
+describe('who stands in', () => {
+  async function standingIn({ maxStall = 10_000 }: { maxStall?: number } = {}) {
+    const here = silentLessor()
+    const { clock, lessor } = here
+    const pulse = new Pulse()
+    const page = new Page()
+    const standIn = new StandIn({ lessor, clock, pulse, margin: 0.01, maxStall })
+    standIn.addPage(page.memory)
+    standIn.mindTerm(1_000)
+    const granted = await lessor.propose({ kind: 'acquire', holder: 'h', ttl: 1_000, wants: [{ resource: 'k' }] })
+    if (granted.kind !== 'granted') throw new Error(granted.kind)
+    page.take(3, { id: granted.lease, term: 1_000 })
+    page.believes(3, clock.now() + 990, 1_000)
+    pulse.beat(clock.now())
+    const renewals = () => lessor.proposals.filter(({ kind }) => kind === 'renew').length
+    return { ...here, pulse, page, lease: granted.lease, renewals, [Symbol.dispose]: () => standIn.close() }
+  }
+
+  test('leaves alone what is renewed in time', async () => {
+    using stand = await standingIn()
+    for (let i = 0; i < 20; i++) {
+      stand.page.believes(3, stand.clock.now() + 990, 1_000)
+      await stand.clock.advance(500)
+    }
+    expect(stand.renewals()).toBe(0)
+    expect(stand.page.stood(3, stand.lease)).toBeUndefined()
+  })
+
+  test('counts from before the request left, and forgives no margin', async () => {
+    using stand = await standingIn()
+    await stand.clock.advance(550)
+    stand.lessor.loseAnswers()
+    await stand.clock.advance(100)
+    expect(stand.renewals()).toBe(1)
+    const most = stand.clock.now() + 990
+    await stand.clock.advance(60)
+    stand.lessor.answer()
+    await stand.clock.settle()
+    expect(stand.page.stood(3, stand.lease)!.now).toBeLessThanOrEqual(most)
+  })
+
+  test('stops when the main loop has shown no sign of life for maxStall, and begins again when it does', async () => {
+    using stand = await standingIn({ maxStall: 3_000 })
+    await stand.clock.advance(2_900)
+    const before = stand.renewals()
+    expect(before).toBeGreaterThan(2)
+    await stand.clock.advance(200)
+    const until = stand.renewals()
+    stand.pulse.beat(stand.clock.now())
+    await stand.clock.advance(600)
+    expect(stand.renewals()).toBeGreaterThan(until)
+    await stand.clock.advance(10_000)
+    expect(stand.page.stood(3, stand.lease)!.now).toBeLessThan(stand.clock.now())
+    expect((await stand.lessor.read({ kind: 'lease', lease: stand.lease })).value).toBeUndefined()
+  })
+
+  test('stops when the work of a lease is said to have made no progress', async () => {
+    using stand = await standingIn()
+    stand.page.works(3, stand.clock.now() + 1_500)
+    await stand.clock.advance(4_000)
+    expect((await stand.lessor.read({ kind: 'lease', lease: stand.lease })).value).toBeUndefined()
+  })
+
+  test('never brings back what its own clock has ended', async () => {
+    using stand = await standingIn()
+    stand.lessor.stopAnswering()
+    await stand.clock.advance(995)
+    const asked = stand.renewals()
+    await stand.clock.advance(500)
+    expect(stand.renewals()).toBe(asked)
+  })
+
+  test('what was achieved for a lease says nothing about the next one in its slot', async () => {
+    using stand = await standingIn()
+    await stand.clock.advance(700)
+    expect(stand.page.stood(3, stand.lease)).toBeDefined()
+    stand.page.free(3)
+    stand.page.take(3, { id: stand.lease + 1, term: 1_000 })
+    expect(stand.page.stood(3, stand.lease + 1)).toBeUndefined()
+  })
+})
+
+test('a lease that was waited for longer than its maxStall is renewed all the same', async () => {
+  const { clock, leases } = silentLessor()
+  const first = await leases.acquire('k', { ttl: 1_000 })
+  const waiting = leases.acquire('k', { ttl: 1_000, maxStall: 2_000 })
+  await clock.advance(5_000)
+  await first.release()
+  await clock.settle()
+  const lease = await waiting
+  await clock.advance(1_500)
+  expect(lease.held).toBe(true)
+  await clock.advance(3_000)
+  expect(lease.held).toBe(false)
+  await leases[Symbol.asyncDispose]()
+})

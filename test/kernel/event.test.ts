@@ -1,0 +1,106 @@
+/** What watchers are told: whoever hears nothing else must still know, name by name, who holds, who waits and what is registered. */
+import { expect, test } from 'vitest'
+import { applyBatch } from '../../src/kernel/codec/batch.ts'
+import type { Event } from '../../src/kernel/event.ts'
+import { FROZEN, found, type Lease, RULES, type State, SUSPECT } from '../../src/kernel/state.ts'
+import { Stream } from '../support/kernel/stream.ts'
+import { World } from '../support/kernel/world.ts'
+
+const SEEDS = 60
+const LENGTH = 150
+
+/** A mirror that looks at each event under its own name only, as a watch with that prefix would. */
+class Mirror {
+  readonly #holds = new Map<string, string>()
+  readonly #waits = new Set<string>()
+  readonly #entries = new Map<string, string>()
+
+  hear({ type, lease, resource, token, key, value }: Event): void {
+    const name = `${resource ?? key} ${lease}`
+    if (resource !== undefined)
+      switch (type) {
+        case 'queued':
+          return this.#change(!this.#waits.has(name), type, name, () => this.#waits.add(name))
+        case 'withdrawn':
+          return this.#change(this.#waits.delete(name), type, name)
+        case 'granted':
+          this.#waits.delete(name)
+          return this.#change(!this.#holds.has(name), type, name, () => this.#holds.set(name, `#${token}`))
+        case 'released':
+        case 'lapsed':
+        case 'revoked':
+        case 'transferred':
+          return this.#change([`#${token}`, `#${token} suspect`].includes(this.#holds.get(name) ?? ''), type, name, () =>
+            this.#holds.delete(name),
+          )
+        case 'frozen':
+          return this.#change(!this.#holds.has(name), type, name, () => this.#holds.set(name, `#${token} frozen`))
+        case 'thawed':
+          return this.#change(this.#holds.get(name) === `#${token} frozen`, type, name, () => this.#holds.delete(name))
+        case 'suspected':
+          return this.#change(this.#holds.get(name) === `#${token}`, type, name, () => this.#holds.set(name, `#${token} suspect`))
+        case 'recovered':
+          return this.#change(this.#holds.get(name) === `#${token} suspect`, type, name, () => this.#holds.set(name, `#${token}`))
+        case 'recalled':
+          return this.#change([`#${token}`, `#${token} suspect`].includes(this.#holds.get(name) ?? ''), type, name)
+      }
+    if (key === undefined) return
+    const there = this.#entries.get(key)
+    const suspect = `${lease} suspect`
+    if (type === 'put') this.#entries.set(key, `${there?.startsWith(suspect) ? suspect : lease} = ${value}`)
+    if (type === 'suspected') this.#entries.set(key, there!.replace(`${lease}`, suspect))
+    if (type === 'recovered') this.#entries.set(key, there!.replace(suspect, `${lease}`))
+    if (type === 'deleted') this.#change(this.#entries.delete(key), type, key)
+  }
+
+  #change(sound: boolean, type: string, name: string, change = () => {}): void {
+    if (!sound) throw new Error(`${type} ${name} was told, and it had not been so before`)
+    change()
+  }
+
+  get all(): readonly string[] {
+    return [
+      ...[...this.#holds].map(([name, how]) => `${name} ${how}`),
+      ...[...this.#waits].map(name => `${name} waits`),
+      ...[...this.#entries].map(([key, what]) => `${key} ${what}`),
+    ].sort()
+  }
+}
+
+function truth(state: State): readonly string[] {
+  const how = ({ status }: Lease) => (status === FROZEN ? ' frozen' : status === SUSPECT ? ' suspect' : '')
+  const all: string[] = []
+  for (const { name, grants, queue } of state.resources.values()) {
+    for (const { lease, token } of grants) all.push(`${name} ${lease.id} #${token}${how(lease)}`)
+    for (const { id } of queue) all.push(`${name} ${id} waits`)
+  }
+  for (const { key, value, lease } of state.entries.values()) all.push(`${key} ${lease.id}${how(lease)} = ${value}`)
+  return all.sort()
+}
+
+test(`whoever follows one name alone knows who holds it, with which token, who waits for it and what is registered there (${SEEDS} seeds)`, () => {
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    const state = found()
+    const stream = new Stream(seed)
+    const mirror = new Mirror()
+    for (let i = 1; i <= LENGTH; i++) {
+      const events: Event[] = []
+      const { index: applied, trailA, trailB } = state
+      const header = { proposer: 5, seq: i, applied, trail: [trailA, trailB] as const, wall: 1_000, rules: RULES }
+      applyBatch(state, applied + 1, { ...header, proposals: [stream.next(state)] }, { events, timer() {} })
+      for (const event of events) mirror.hear(event)
+      expect(mirror.all, `seed ${seed}, command ${i}`).toEqual(truth(state))
+    }
+  }
+})
+
+test('one who waited for any of several is told to have left the queues in which it got nothing, after its grant', () => {
+  const world = new World()
+  const [one] = [world.acquire('a', 'p/1'), world.acquire('a', 'p/2')]
+  const { lease } = world.queue('b', ['p/1', 'p/2'], { any: 1 })
+  world.release(one.lease)
+  expect(world.revisionEvents.filter(event => event.lease === lease).map(({ type, resource, cause }) => [type, resource, cause])).toEqual([
+    ['granted', 'p/1', undefined],
+    ['withdrawn', 'p/2', 'granted elsewhere'],
+  ])
+})

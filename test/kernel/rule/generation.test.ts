@@ -1,0 +1,120 @@
+import { describe, expect, test } from 'vitest'
+import { agedOf, QUIET, RULES, SLOTS } from '../../../src/kernel/state.ts'
+import { World } from '../../support/kernel/world.ts'
+
+const generation = { kind: 'generation', lease: 100, token: 200, revision: 300, quiet: 5_000 } as const
+
+describe('after a log lost entries', () => {
+  test('ids, tokens and revisions go on above all that any survivor saw', () => {
+    const world = new World()
+    world.do({ ...generation, quiet: 0 })
+    const { lease, tokens, revision } = world.acquire('a', 'x')
+    expect(lease).toBeGreaterThan(100)
+    expect(tokens[0]).toBeGreaterThan(200)
+    expect(revision).toBeGreaterThan(300)
+  })
+
+  test('counters never go back', () => {
+    const world = new World()
+    for (let i = 0; i < 5; i++) world.release(world.acquire('a', 'x').lease)
+    const { nextLease, nextToken, revision } = world.state
+    world.do({ ...generation, lease: 0, token: 0, revision: 0 })
+    expect(world.state).toMatchObject({ nextLease, nextToken, revision: revision + 1 })
+  })
+
+  test('nothing is granted while it is quiet; those who wait are served when that is over', () => {
+    const world = new World()
+    world.do(generation)
+    world.refused(world.ask('a', 'x'), 'UNAVAILABLE', /later/)
+    const first = world.queue('a', 'x')
+    world.queue('b', 'x')
+    expect(world.ask('c', [])).toMatchObject({ kind: 'granted' })
+    const { epoch } = world.state.quiet!
+    expect(world.do({ kind: 'due', timer: QUIET, epoch: epoch - 1 })).toMatchObject({ kind: 'nothing' })
+    world.do({ kind: 'due', timer: QUIET, epoch })
+    expect(world.holders('x')).toEqual(['a'])
+    expect(world.lease(first.lease)!.status).toBe(1)
+    expect(world.do({ kind: 'due', timer: QUIET, epoch })).toMatchObject({ kind: 'nothing' })
+  })
+
+  test('it is quiet for the longest term ever granted, however short the quiet that was asked for', () => {
+    const world = new World()
+    const { lease } = world.acquire('a', 'x', { ttl: 3_600_000 })
+    world.do({ ...generation, quiet: 0 })
+    expect(world.state.quiet!.duration).toBe(30_000)
+    world.renew(lease)
+    world.do({ ...generation, quiet: 0 })
+    expect(world.state.quiet!.duration).toBe(3_600_000)
+  })
+
+  test('a second loss does not cut the quiet short', () => {
+    const world = new World()
+    world.do({ ...generation, quiet: 60_000 })
+    world.do({ ...generation, quiet: 1 })
+    expect(world.state.quiet).toMatchObject({ duration: 60_000, epoch: 2 })
+  })
+
+  test('every term begins again: the renewal that it began with may be among what was lost', () => {
+    const world = new World()
+    const [held, frozen] = [world.acquire('a', 'x'), world.acquire('a', 'y')]
+    world.do({ kind: 'revoke', target: { lease: frozen.lease } })
+    world.do({ kind: 'aged', marks: [held, frozen].map(({ lease }) => ({ timer: lease * SLOTS, epoch: 1, ms: 9_000 })) })
+    world.do(generation)
+    for (const { lease } of [held, frozen]) {
+      expect(world.lease(lease)).toMatchObject({ epoch: 2, aged: 0, term: 10_000 })
+      expect(world.do({ kind: 'due', timer: lease * SLOTS, epoch: 1 })).toMatchObject({ kind: 'nothing' })
+    }
+  })
+
+  test('a log that never granted anything needs no quiet', () => {
+    const world = new World()
+    world.do({ ...generation, quiet: 0 })
+    expect(world.state.quiet).toBeUndefined()
+  })
+
+  test('quiet ages by marks, each bit of time once', () => {
+    const world = new World()
+    world.do(generation)
+    const age = () => agedOf(world.state, world.state.quiet!)
+    const mark = (ms: number) => world.do({ kind: 'aged', marks: [{ timer: QUIET, epoch: 1, ms }] })
+    mark(1_000)
+    expect(age()).toBe(1_000)
+    mark(500)
+    expect(age()).toBe(1_000)
+    world.do({ kind: 'run', owned: true })
+    world.do({ kind: 'aged-together', run: 1, ms: 700 })
+    expect(age()).toBe(1_700)
+    mark(2_000)
+    expect(age()).toBeLessThanOrEqual(2_000)
+    world.do({ kind: 'aged-together', run: 1, ms: 1_100 })
+    expect(age()).toBeLessThanOrEqual(2_100)
+  })
+
+  test.each([
+    ['lease', 2 ** 53 - 1],
+    ['token', 2 ** 52],
+    ['revision', -1],
+    ['quiet', 2 ** 53 - 1],
+    ['quiet', Number.NaN],
+    ['lease', 1.5],
+  ])('a %s of %d is refused: nothing could come above it', (field, value) => {
+    const world = new World()
+    world.refused(world.do({ ...generation, [field]: value }), 'INVALID')
+  })
+
+  test('only an administrator may begin one', () => {
+    const world = new World()
+    const key = world.key('k', 'acquire:', 'policy:')
+    world.refused(world.do(generation, { key }), 'FORBIDDEN')
+  })
+})
+
+test('the rules version is raised one by one, by an administrator', () => {
+  const world = new World()
+  const key = world.key('k', 'acquire:')
+  world.refused(world.do({ kind: 'upgrade', rules: RULES + 1 }, { key }), 'FORBIDDEN')
+  for (const rules of [0, RULES, RULES + 2, Number.NaN])
+    world.refused(world.do({ kind: 'upgrade', rules }), 'INVALID', new RegExp(`version ${RULES}`))
+  expect(world.do({ kind: 'upgrade', rules: RULES + 1 })).toMatchObject({ kind: 'done' })
+  expect(world.state.rules).toBe(RULES + 1)
+})

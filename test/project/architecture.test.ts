@@ -1,0 +1,351 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join, posix, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+
+/**
+ * The house and its doors. A name ending in `/` is a folder and all below it, others are single files; a room may always import
+ * itself. `type:` in front allows `import type` only. `'*'` is everything.
+ */
+const rooms: readonly Room[] = [
+  { room: 'kernel/', may: [], packages: 'none' },
+  { room: 'errors.ts', may: ['type:kernel/'] },
+  { room: 'duration.ts', may: ['errors.ts'] },
+  { room: 'options.ts', may: ['errors.ts'] },
+  { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
+  { room: 'web-clock.ts', may: ['type:clock.ts'] },
+
+  // What a file must be that decides who may do what, the same for stores, fences and secrets.
+  { room: 'private-file.ts', may: ['errors.ts', 'type:clock.ts'] },
+
+  { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
+  {
+    room: 'store/',
+    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    packages: 'drivers too',
+  },
+
+  { room: 'lessor.ts', may: ['kernel/', 'type:store.ts', 'errors.ts'] },
+  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+
+  {
+    room: 'holder/',
+    may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+  },
+  { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
+  {
+    room: 'leases.ts',
+    may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'],
+  },
+  // What a registration is, and who is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
+  // library. Names are checked by the kernel's own rule.
+  { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
+  // A guard in a file is shared by processes: its lock is the one that the file store has.
+  {
+    room: 'recipe/fence.ts',
+    may: ['private-file.ts', 'store/file/engine.ts', 'store/file/file-lock.ts', 'store/file/errors.ts', 'errors.ts', 'clock.ts'],
+  },
+  {
+    room: 'recipe/',
+    may: ['type:kernel/', 'registry/', 'lessor.ts', 'lease.ts', 'leases.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+  },
+
+  { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  {
+    room: 'server/',
+    may: ['dashboard/', 'registry/', 'kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
+  },
+  { room: 'dashboard/', may: ['wire/http/client.ts'] },
+
+  // The simulator runs servers, too; what is published for others' tests brings none along.
+  { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
+  { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
+  { room: 'otel.ts', may: ['type:holder/'] },
+  { room: 'connect/relocating-lessor.ts', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
+  {
+    room: 'connect/heartbeat-thread.ts',
+    may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'connect/heartbeat-worker.ts'],
+  },
+  { room: 'connect/', may: ['*'] },
+  { room: 'index.ts', may: ['*'] },
+  { room: 'demo.ts', may: ['*'] },
+  { room: 'cli/', may: ['*'] },
+]
+
+/** An engine's driver is known to its store alone. */
+const drivers = ['redis', 'ioredis', 'pg', 'postgres', '@photostructure/sqlite', 'node:sqlite']
+
+/** Time, timers and chance come in through clock.ts. Whoever else must touch them gives the reason here. */
+const timekeepers: readonly { readonly room: string; readonly reason: string }[] = [
+  { room: 'clock.ts', reason: 'it is the door' },
+  { room: 'web-clock.ts', reason: 'it is the door in a browser, where clock.ts cannot be loaded' },
+  { room: 'dashboard/', reason: 'it runs in a browser, draws what it was told and decides nothing' },
+]
+
+const timeOrChance: readonly Ban[] = [
+  { pattern: /\bDate\s*\.\s*now\b|\bnew\s+Date\b|\bDate\s*\(|=\s*Date\b/, what: 'reads the wall clock' },
+  { pattern: /\bperformance\s*\.\s*(now|timeOrigin)\b|=\s*performance\b/, what: 'reads the monotonic clock' },
+  { pattern: /\bhrtime\b/, what: 'reads the monotonic clock' },
+  { pattern: /\b(os|process)\s*\.\s*uptime\b|\bimport\b[^'"]*\buptime\b[^'"]*\bfrom\b/, what: 'reads the uptime' },
+  { pattern: /(?<!\bclock\.)\b(set(Timeout|Interval|Immediate))\b/, what: 'sets a timer' },
+  { pattern: /\bAbortSignal\s*\.\s*timeout\b/, what: 'sets a timer' },
+  { pattern: /\bMath\s*\.\s*random\b/, what: 'draws a random number' },
+  { pattern: /\b(random(Bytes|UUID|Int|Fill(Sync)?)|getRandomValues)\b/, what: 'draws a random number' },
+]
+
+/** Two replicas, on two versions of Node, must come to the same bytes. */
+const notInKernel: readonly Ban[] = [
+  { pattern: /\bMath\s*\.\s*(?!(max|min|floor|ceil|trunc|abs|sign|imul|clz32)\b)\w+/, what: 'a floating-point function' },
+  { pattern: /\b(async|await)\b/, what: 'a rule that waits is two things' },
+  { pattern: /\b(localeCompare|Intl)\b|\.toLocale\w*/, what: 'depends on the locale' },
+  { pattern: /\.\s*(normalize|toLowerCase|toUpperCase)\s*\(/, what: 'depends on the Unicode tables of this Node' },
+  { pattern: /\bJSON\b/, what: 'JSON is no canonical encoding' },
+  { pattern: /\b(WeakRef|FinalizationRegistry)\b/, what: 'depends on the garbage collector' },
+  { pattern: /\b(process|globalThis)\s*\./, what: 'looks at the world outside' },
+]
+
+describe('the source', () => {
+  test('imports only in the directions of the design, reads time and chance in clock.ts alone, and keeps the kernel pure', () => {
+    expect(violations(sources())).toEqual([])
+  })
+})
+
+describe('the checker sees', () => {
+  const seen: readonly (readonly [what: string, path: string, source: string, complaint: RegExp | undefined])[] = [
+    ['a kernel that imports a store', 'kernel/apply.ts', `import { Store } from '../store.ts'`, /kernel\/ may not import store\.ts/],
+    ['a kernel that imports even a type', 'kernel/apply.ts', `import type { Store } from '../store.ts'`, /may not import store\.ts/],
+    ['a kernel that imports from Node', 'kernel/hash.ts', `import { createHash } from 'node:crypto'`, /may not import node:crypto/],
+    ['a kernel that imports itself', 'kernel/apply.ts', `import { State } from './state.ts'`, undefined],
+    ['a re-export', 'lessor.ts', `export { Replica } from './replica/replica.ts'`, /lessor\.ts may not import replica\/replica\.ts/],
+    ['a lazy import', 'recipe/lock.ts', `const x = () => import('../replica/replica.ts')`, /may not import replica/],
+    ['an import over several lines', 'replica/a.ts', `import {\n  a,\n  b,\n} from '../store/file.ts'`, /may not import store\/file\.ts/],
+    ['an import for its side effect', 'wire/a.ts', `import '../server/serve.ts'`, /may not import server/],
+    [
+      'a worker started by its address',
+      'replica/a.ts',
+      `new Worker(new URL('../store/worker.ts', import.meta.url))`,
+      /may not import store/,
+    ],
+    ['a recipe that uses the kernel', 'recipe/lock.ts', `import { apply } from '../kernel/apply.ts'`, /only as a type/],
+    ['a recipe that names a type of the kernel', 'recipe/lock.ts', `import type { Command } from '../kernel/command.ts'`, undefined],
+    ['a recipe that knows a store', 'recipe/lock.ts', `import { File } from '../store/file.ts'`, /may not import store/],
+    ['a dashboard that knows the kernel', 'dashboard/page.tsx', `import type { State } from '../kernel/state.ts'`, /may not import kernel/],
+    ['testing that needs the server', 'testing/a.ts', `import { serve } from '../server/serve.ts'`, /may not import server/],
+    ['testing that uses a store', 'testing/a.ts', `import { Memory } from '../store/memory.ts'`, undefined],
+    ['a driver above the store', 'replica/a.ts', `import { createClient } from 'redis'`, /drivers belong to store\//],
+    ['a driver in its store', 'store/redis.ts', `const { createClient } = await import('redis')`, undefined],
+    ['a room nobody knows', 'helpers/a.ts', '', /which room is this\?/],
+    ['a loose file nobody knows', 'utils.ts', '', /which room is this\?/],
+    ['an import written inside a comment', 'kernel/a.ts', `// import { Store } from '../store.ts'`, undefined],
+    ['an import written inside a string', 'kernel/a.ts', 'const usage = `import { connect } from "../open.ts"`', undefined],
+
+    ...[
+      ...[
+        'Date.now()',
+        'new Date()',
+        'performance.now()',
+        'performance.timeOrigin',
+        'process.hrtime.bigint()',
+        'os.uptime()',
+        'process.uptime()',
+      ],
+      ...['Math.random()', 'crypto.randomUUID()', 'randomBytes(8)', 'crypto.getRandomValues(bytes)', 'randomInt(5)'],
+      ...['setTimeout(f, 1)', 'setInterval(f, 1)', 'setImmediate(f)', 'globalThis.setTimeout(f)', 'AbortSignal.timeout(5)'],
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the source of a template
+      ...['const { now } = Date', 'const { now } = performance', '`${Date.now()}`'],
+    ].map(source => [source, 'store/sqlite-worker.ts', source, /outside clock\.ts/] as const),
+    ['timers by import', 'replica/a.ts', `import { scheduler } from 'node:timers/promises'`, /outside clock\.ts/],
+    ['uptime by import', 'replica/a.ts', `import { hostname, uptime } from 'node:os'`, /outside clock\.ts/],
+    ['time in the simulator', '../sim/main.ts', 'const began = performance.now()', /outside clock\.ts/],
+    ['time in clock.ts', 'clock.ts', 'export const now = () => performance.now()', undefined],
+    ['time in a comment', 'replica/a.ts', '/* unlike Date.now() */ // nor performance.now()', undefined],
+    ['time in a message', 'replica/a.ts', `throw new Error("do not call Date.now() or it's over")`, undefined],
+    ['time after a regular expression with quotes', 'replica/a.ts', `const quoted = /['"\`/]/.test(s)\nDate.now()`, /outside clock\.ts/],
+    ['time after a division', 'replica/a.ts', 'const half = (a + b) / 2\nDate.now() / 2', /outside clock\.ts/],
+    ['the clock it was handed', 'replica/a.ts', 'this.clock.setTimeout(f, 5); clock.uptime()', undefined],
+
+    ...['Math.pow(2, 3)', 'Math.sqrt(2)', 'Math.log(2)', 'Math.sin(1)', 'Math.exp(1)', 'Math.round(x)', 'Math.PI'].map(
+      source => [source, 'kernel/a.ts', source, /floating-point/] as const,
+    ),
+    ['whole numbers', 'kernel/a.ts', 'Math.max(Math.min(a, b), Math.floor(c), Math.trunc(d), Math.imul(e, f))', undefined],
+    ['await', 'kernel/a.ts', 'await store.append(entry)', /waits/],
+    ['async', 'kernel/a.ts', 'export async function apply() {}', /waits/],
+    ['the locale', 'kernel/a.ts', 'names.sort((a, b) => a.localeCompare(b))', /locale/],
+    ['the Unicode tables', 'kernel/a.ts', 'name.normalize()', /Unicode/],
+    ['JSON', 'kernel/a.ts', 'JSON.stringify(state)', /JSON/],
+    ['the world', 'kernel/a.ts', 'process.env.DEBUG', /outside/],
+    ['JSON elsewhere', 'wire/http.ts', 'JSON.stringify(await answer)', undefined],
+  ]
+
+  test.each(seen)('%s', (_, path, source, complaint) => {
+    const found = violations(new Map([[path, source]])).join('\n')
+    if (complaint) expect(found).toMatch(complaint)
+    else expect(found).toBe('')
+  })
+
+  test('the line', () => {
+    expect(violations(new Map([['kernel/a.ts', '/* two\nlines */\nlet x = `\n`\nJSON.parse(x)']]))).toEqual([
+      expect.stringMatching(/^src\/kernel\/a\.ts:5 /),
+    ])
+  })
+})
+
+// ---------------------------------------------------------------------------------------------------------------------------
+
+interface Room {
+  readonly room: string
+  readonly may: readonly string[]
+  readonly never?: readonly string[]
+  /** What it may import from npm and Node: nothing, anything but drivers (when not said), or drivers too. */
+  readonly packages?: 'none' | 'drivers too'
+}
+
+interface Ban {
+  readonly pattern: RegExp
+  readonly what: string
+}
+
+interface Import {
+  readonly specifier: string
+  readonly typeOnly: boolean
+  readonly index: number
+}
+
+/** One sentence for each place where a file (path below src/ → source) breaks a rule. */
+function violations(files: ReadonlyMap<string, string>): string[] {
+  const found: string[] = []
+  for (const [path, source] of files) {
+    const { code, withStrings } = blank(source)
+    const complain = (index: number, sentence: string) => found.push(`src/${path}:${source.slice(0, index).split('\n').length} ${sentence}`)
+    const home = rooms.find(({ room }) => isIn(path, room))
+    if (!home) {
+      complain(0, 'which room is this? No rule knows it (test/project/architecture.test.ts)')
+      continue
+    }
+    const imports = importsOf(code, withStrings)
+    for (const found of imports) {
+      const complaint = judgeImport(home, path, found)
+      if (complaint) complain(found.index, complaint)
+    }
+    if (!timekeepers.some(({ room }) => isIn(path, room))) {
+      for (const { index, what } of matches(code, timeOrChance)) complain(index, `${what} outside clock.ts`)
+      for (const { index, specifier } of imports) if (/^(node:)?timers\b/.test(specifier)) complain(index, 'sets a timer outside clock.ts')
+    }
+    if (home.room === 'kernel/') for (const { index, text, what } of matches(code, notInKernel)) complain(index, `${text}: ${what}`)
+  }
+  return found
+}
+
+function judgeImport(home: Room, path: string, { specifier, typeOnly }: Import): string | undefined {
+  if (!specifier.startsWith('.')) {
+    if (home.packages === 'none') return `${home.room} may not import ${specifier}, nor anything else from outside itself`
+    if (drivers.includes(specifier) && home.packages !== 'drivers too') return `imports ${specifier}, but drivers belong to store/`
+    return undefined
+  }
+  const target = posix.join(posix.dirname(path), specifier).replace(/^\.\.\/src\//, '')
+  if (isIn(target, home.room)) return undefined
+  const refusal = `${home.room} may not import ${target}`
+  if (home.never?.some(room => isIn(target, room))) return refusal
+  if (home.may.some(room => room === '*' || isIn(target, room))) return undefined
+  if (!home.may.some(room => room.startsWith('type:') && isIn(target, room.slice(5)))) return refusal
+  return typeOnly ? undefined : `${home.room} may import ${target} only as a type`
+}
+
+function isIn(path: string, room: string): boolean {
+  return room.endsWith('/') ? path.startsWith(room) : path === room
+}
+
+function* matches(code: string, bans: readonly Ban[]): Generator<{ index: number; text: string; what: string }> {
+  for (const { pattern, what } of bans) {
+    for (const match of code.matchAll(new RegExp(pattern, 'g'))) yield { index: match.index, text: match[0], what }
+  }
+}
+
+/** Imports and re-exports, lazy ones, and workers started by `new URL('./file', …)`. */
+function importsOf(code: string, withStrings: string): Import[] {
+  const forms = [
+    /\b(?:import|export)\b(?<type>\s+type\b)?[^'"`;=]*?\bfrom\s*['"](?<specifier>[^'"]+)['"]/g,
+    /\bimport\s*\(?\s*['"](?<specifier>[^'"]+)['"]/g,
+    /\bnew\s+URL\s*\(\s*['"](?<specifier>\.[^'"]+)['"]/g,
+  ]
+  return forms.flatMap(form =>
+    [...withStrings.matchAll(form)]
+      .filter(match => code.startsWith(match[0].slice(0, 3), match.index)) // else it stands in a string
+      .map(match => ({ specifier: match.groups!.specifier!, typeOnly: match.groups!.type !== undefined, index: match.index })),
+  )
+}
+
+/**
+ * The source with comments blanked out, and with strings and regular expressions blanked out too; every character keeps its
+ * place. What stands in a template's `${}` is code.
+ */
+function blank(source: string): { code: string; withStrings: string } {
+  const code = source.split('')
+  const withStrings = source.split('')
+  const erase = (from: number, to: number, ...texts: string[][]) => {
+    for (let i = from; i < to; i++) if (source[i] !== '\n') for (const text of texts) text[i] = ' '
+  }
+  const endOf = (pattern: RegExp, from: number) => {
+    pattern.lastIndex = from
+    return pattern.test(source) ? pattern.lastIndex : source.length
+  }
+  const templates: number[] = [] // how many braces are open in each `${` we are in
+  let last = '' // the last word or sign before: tells a regular expression from a division
+  let i = 0
+  const templateText = (from: number) => {
+    const end = endOf(/(?:\\[\s\S]|\$(?!\{)|[^\\`$])*(?:`|\$\{)/y, from)
+    erase(from, end, code)
+    if (source[end - 1] === '{') templates.push(0)
+    return end
+  }
+  while (i < source.length) {
+    const char = source[i]!
+    if (source.startsWith('//', i)) {
+      const end = endOf(/[^\n]*/y, i)
+      erase(i, end, code, withStrings)
+      i = end
+    } else if (source.startsWith('/*', i)) {
+      const end = endOf(/[\s\S]*?\*\//y, i)
+      erase(i, end, code, withStrings)
+      i = end
+    } else if (char === "'" || char === '"') {
+      const end = endOf(char === "'" ? /'(?:\\[\s\S]|[^\\'\n])*'?/y : /"(?:\\[\s\S]|[^\\"\n])*"?/y, i)
+      erase(i + 1, end - 1, code)
+      i = end
+      last = 'string'
+    } else if (char === '`') {
+      i = templateText(i + 1)
+      last = source[i - 1] === '{' ? '{' : 'string'
+    } else if (char === '/' && /^(?:|[^\w)\]}]|return|case|typeof|in|of|yield|await)$/.test(last)) {
+      const end = endOf(/\/(?:\\.|\[(?:\\.|[^\\\]\n])*\]|[^\\/[\n])+\/\w*/y, i)
+      erase(i + 1, end - 1, code)
+      i = end
+      last = 'string'
+    } else if (char === '}' && templates.at(-1) === 0) {
+      templates.pop()
+      i = templateText(i + 1)
+      last = source[i - 1] === '{' ? '{' : 'string'
+    } else {
+      if (templates.length > 0 && char === '{') templates[templates.length - 1]!++
+      if (templates.length > 0 && char === '}') templates[templates.length - 1]!--
+      const end = /\w/.test(char) ? endOf(/\w+/y, i) : i + 1
+      if (!/\s/.test(char)) last = source.slice(i, end)
+      i = end
+    }
+  }
+  return { code: code.join(''), withStrings: withStrings.join('') }
+}
+
+/** By their paths from `src/`: those of the simulator begin with `../sim/`. */
+function sources(): Map<string, string> {
+  const src = fileURLToPath(new URL('../../src', import.meta.url))
+  const files = [src, join(src, '../sim')].flatMap(folder =>
+    readdirSync(folder, { recursive: true, withFileTypes: true }).filter(entry => entry.isFile() && /\.tsx?$/.test(entry.name)),
+  )
+  return new Map(
+    files.map(({ parentPath, name }) => {
+      const file = join(parentPath, name)
+      return [relative(src, file), readFileSync(file, 'utf8')]
+    }),
+  )
+}

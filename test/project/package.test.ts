@@ -1,0 +1,94 @@
+import { execFile } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { expect, test } from 'vitest'
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+
+interface Manifest {
+  readonly engines: { readonly node: string }
+  readonly exports: Record<string, string | Record<string, string>>
+  readonly bin: Record<string, string>
+  readonly dependencies?: Record<string, string>
+  readonly optionalDependencies?: Record<string, string>
+  readonly devDependencies: Record<string, string>
+  readonly peerDependencies?: Record<string, string>
+  readonly peerDependenciesMeta?: Record<string, { readonly optional?: boolean }>
+}
+
+interface Locked {
+  readonly version?: string
+  readonly resolved?: string
+  readonly dev?: boolean
+  readonly peer?: boolean
+  readonly hasInstallScript?: boolean
+  readonly engines?: { readonly node?: string }
+}
+
+const manifest = JSON.parse(readFileSync(`${root}/package.json`, 'utf8')) as Manifest
+const lock = (JSON.parse(readFileSync(`${root}/package-lock.json`, 'utf8')) as { packages: Record<string, Locked> }).packages
+
+/** What a user's `npm install leasehold` brings along. */
+const runtime = Object.entries(lock).filter(([path, { dev, peer }]) => path !== '' && !dev && !peer)
+
+test('what is published is the build and the papers: no tests, no sources, no scripts', async () => {
+  const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
+  const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
+  const paths = files.map(file => file.path)
+  const allowed = /^(package\.json|LICENSE|[A-Z]+\.md|docs\/[a-z-]+\.md|dist\/[^.][^:]*\.(js|js\.map|d\.ts|css|html|svg|json))$/
+  expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
+  expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
+  // Whoever reads them where they were installed can follow them.
+  const linked = readFileSync(`${root}/README.md`, 'utf8').matchAll(/\]\((?!https?:)([^)#]+)/g)
+  expect([...linked].map(([, path]) => path!).filter(path => !paths.includes(path))).toEqual([])
+})
+
+test('every door leads into the build', () => {
+  const targets = Object.values(manifest.exports).flatMap(door => (typeof door === 'string' ? [door] : Object.values(door)))
+  expect(targets.filter(target => !target.startsWith('./dist/') && target !== './package.json')).toEqual([])
+  expect(Object.values(manifest.bin).filter(target => !target.startsWith('dist/'))).toEqual([])
+})
+
+test('the engines we name are enough for everything we depend on', () => {
+  const floor = manifest.engines.node
+    .match(/^>=(\d+)\.(\d+)$/)!
+    .slice(1)
+    .map(Number) as [number, number]
+  const tooNew = Object.entries(lock).filter(([path, { engines }]) => path !== '' && engines?.node && !admits(engines.node, floor))
+  expect(tooNew.map(([path, { engines }]) => `${path} wants ${engines?.node}`)).toEqual([])
+})
+
+test('nothing a user installs needs an install script', async () => {
+  const scripted = runtime.filter(([, { hasInstallScript }]) => hasInstallScript).map(([path]) => path)
+  // Known to have one and to work without it: our own install runs none (scripts/build.mjs), so loading it here is the proof.
+  expect(scripted.filter(path => path !== 'node_modules/@photostructure/sqlite')).toEqual([])
+  const { DatabaseSync } = await import('@photostructure/sqlite')
+  const database = new DatabaseSync(':memory:')
+  expect(database.prepare('select 1 as one').get()).toEqual({ one: 1 })
+  database.close()
+  expect(existsSync(`${root}/node_modules/@photostructure/sqlite/build`)).toBe(false)
+})
+
+test('drivers are brought by those who need them', () => {
+  const peers = Object.keys(manifest.peerDependencies ?? {})
+  expect(peers.filter(peer => manifest.peerDependenciesMeta?.[peer]?.optional !== true)).toEqual([])
+})
+
+test('tools are pinned, and the lockfile names no place to load from', () => {
+  expect(Object.entries(manifest.devDependencies).filter(([, version]) => !/^\d+\.\d+\.\d+$/.test(version))).toEqual([])
+  expect(Object.entries(lock).filter(([, { resolved }]) => resolved !== undefined)).toEqual([])
+})
+
+/** Whether `range` (the forms found in the wild: `>=a`, `^a`, `a || b`, `>= a < b`, `*`) admits the version `floor`. */
+function admits(range: string, floor: readonly [number, number]): boolean {
+  return range.split('||').some(alternative =>
+    [...alternative.matchAll(/(>=|<=|>|<|\^|~)?\s*v?(\d+)(?:\.(\d+))?(?:\.\d+)?/g)].every(([, sign, major, minor]) => {
+      const [a, b] = [Number(major), Number(minor ?? 0)]
+      const order = floor[0] - a || floor[1] - b
+      if (sign === '>=' || sign === '>') return order >= 0
+      if (sign === '<' || sign === '<=') return order < 0
+      return floor[0] === a && order >= 0
+    }),
+  )
+}

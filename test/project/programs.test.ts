@@ -1,0 +1,82 @@
+/** Every program that a test calls is looked for before: a missing one skips its tests loudly, and fails none. */
+import { readdirSync, readFileSync } from 'node:fs'
+import { basename } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { find, programs } from '../support/engine.ts'
+
+const folder = fileURLToPath(new URL('..', import.meta.url))
+
+/** On every machine that builds this: a shell, the essential packages of Debian, and npm, which runs the tests. */
+const EVERYWHERE = new Set(['sh', 'bash', 'touch', 'cat', 'cp', 'chmod', 'npm', 'setpriv', 'apt-get'])
+
+/** A call whose first argument is the name of a program. */
+const CALL =
+  /(?:\b(?:spawn|spawnSync|execFile|execFileSync|execFile\))\(\s*'([a-z][\w.-]*)',|\b(?:run|finished)\(\s*'([a-z][\w.-]*)',\s*\[)/g
+
+interface Call {
+  readonly file: string
+  readonly program: string
+  /** The exported function around it, in a file that is no test. */
+  readonly within: string | undefined
+}
+
+const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(
+  file => /\.(ts|mjs)$/.test(file) && file !== 'project/programs.test.ts',
+)
+const sources = new Map(files.map(file => [file, readFileSync(`${folder}/${file}`, 'utf8')]))
+
+function calls(): Call[] {
+  return [...sources].flatMap(([file, source]) =>
+    [...source.matchAll(CALL)].map(({ 1: spawned, 2: program = spawned, index }) => {
+      const before = [...source.slice(0, index).matchAll(/^export (?:async )?function (\w+)/gm)].at(-1)?.[1]
+      return { file, program: program!, within: file.endsWith('.test.ts') ? undefined : before }
+    }),
+  )
+}
+
+/** Named where tests are described, looked up by `find`, or tried before it is needed. */
+function looksFor(source: string, program: string): boolean {
+  const name = program.replace(/\W/g, '\\$&')
+  return [
+    new RegExp(`programs(\\.${name}\\b|\\['${name}'\\])`),
+    new RegExp(`program: '${name}'`),
+    new RegExp(`find\\('${name}'\\)`),
+    new RegExp(`whereAvailable\\('${name}'`),
+    new RegExp(`spawnSync\\('${name}', \\['--version'\\]`),
+    ...(program === 'umount' ? [/whereAvailable\('mount'/] : []),
+  ].some(pattern => pattern.test(source))
+}
+
+test('a test that calls a program looks for that program, not for another of its package', () => {
+  const missing = calls()
+    .filter(({ program }) => !EVERYWHERE.has(program))
+    .flatMap(({ file, program, within }) => {
+      const callers = within === undefined ? [file] : importers(file, within)
+      return callers.filter(caller => !looksFor(sources.get(caller)!, program)).map(caller => `${caller} calls ${program}`)
+    })
+  expect(missing).toEqual([])
+})
+
+test('the walk sees calls: it would find one that is not looked for', () => {
+  const seen = new Set(calls().map(({ program }) => program))
+  for (const program of ['etcdctl', 'redis-cli', 'redis-benchmark', 'openssl', 'dig', 'strace', 'mount', 'script'])
+    expect(seen).toContain(program)
+  expect(looksFor("describeEngine('etcd', 'x', () => {})", 'etcdctl')).toBe(false)
+  expect(looksFor('describeWith([programs.etcdctl])', 'etcdctl')).toBe(true)
+})
+
+test('what a snippet of README.md calls is looked for as well', () => {
+  for (const [, program] of sources.get('project/readme.test.ts')!.matchAll(/snippet\('([a-z-]+)'\)/g))
+    if (program !== 'npm' && find(program!) !== undefined) expect(Object.keys(programs)).toContain(program)
+})
+
+/** Tests that use a function of a file that is no test. */
+function importers(file: string, name: string): string[] {
+  return [...sources].flatMap(([other, source]) =>
+    other.endsWith('.test.ts') &&
+    new RegExp(`import \\{[^}]*\\b${name}\\b[^}]*\\} from '[\\w./-]*/${basename(file).replace('.', '\\.')}'`).test(source)
+      ? [other]
+      : [],
+  )
+}

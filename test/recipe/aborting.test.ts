@@ -1,0 +1,122 @@
+/** An abort, or a loss, in the same turn as the grant: the listener that comes a moment later must not miss it. */
+import { expect, test, vi } from 'vitest'
+import { whenAborted } from '../../src/clock.ts'
+import { LeaseError } from '../../src/errors.ts'
+import type { Outcome } from '../../src/kernel/outcome.ts'
+import { Replica } from '../../src/replica/replica.ts'
+import { pauseUnless } from '../../src/replica/retry.ts'
+import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
+import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+
+/** Calls `then` so many microtasks after the first `acquire` was answered with a grant. */
+function afterGrant(lessor: SilentLessor, microtasks: number, then: () => void): void {
+  const propose = lessor.propose.bind(lessor)
+  let first = true
+  vi.spyOn(lessor, 'propose').mockImplementation((command, options) => {
+    const answer = propose(command, options)
+    if (command.kind !== 'acquire' || !first) return answer
+    first = false
+    return answer.then(async (outcome: Outcome) => {
+      const later = async () => {
+        for (let i = 0; i < microtasks; i++) await null
+        then()
+      }
+      void later()
+      return outcome
+    })
+  })
+}
+
+/** Enough to reach from the answer to long after the listener. */
+const TURNS = Array.from({ length: 24 }, (_, i) => i)
+
+test.each(TURNS)('an election that is called off %i microtasks after the seat was granted ends, and leaves the seat', async microtasks => {
+  const { clock, leases, lessor } = silentLessor()
+  const calledOff = new AbortController()
+  afterGrant(lessor, microtasks, () => calledOff.abort())
+  const election = leases.election('boss', { ttl: 1_000 })
+  let begunLate = false
+  let led = false
+  const leading = election.lead(
+    async term => {
+      begunLate ||= term.signal.aborted
+      // Work that ends when it is told to.
+      await new Promise<void>(resolve => whenAborted(term.signal, resolve))
+    },
+    { signal: calledOff.signal },
+  )
+  void leading.then(() => (led = true))
+  await clock.advance(10)
+  expect({ led, begunLate, term: election.term }).toEqual({ led: true, begunLate: false, term: undefined })
+  expect((await leases.query()).held).toEqual([])
+  await leases[Symbol.asyncDispose]()
+})
+
+test.each(TURNS)('terms that are called off %i microtasks after the seat was granted end', async microtasks => {
+  const { clock, leases, lessor } = silentLessor()
+  const calledOff = new AbortController()
+  afterGrant(lessor, microtasks, () => calledOff.abort())
+  let over = false
+  const observing = (async () => {
+    for await (const term of leases.election('boss', { ttl: 1_000 }).terms(calledOff.signal))
+      await new Promise<void>(resolve => whenAborted(term.signal, resolve))
+    over = true
+  })()
+  await clock.advance(10)
+  await observing
+  expect(over).toBe(true)
+  await leases[Symbol.asyncDispose]()
+})
+
+test('an offer that was lost before it was returned takes its capacity with it', async () => {
+  const { clock, leases, lessor } = silentLessor()
+  const pool = leases.pool('gpu')
+  const read = lessor.read.bind(lessor)
+  let looks = 0
+  vi.spyOn(lessor, 'read').mockImplementation((query, options) => {
+    // The offer is seen by now, and is lost while its capacity is looked at again.
+    if (query.kind === 'resource' && ++looks === 2) clock.stall(2_000)
+    return read(query as never, options) as never
+  })
+  const offer = await pool.offer('one', { units: 4, ttl: 1_000 })
+  expect(offer.held).toBe(false)
+  await clock.advance(5_000)
+  expect((await leases.read({ kind: 'policies' }, { consistent: true })).value).toEqual([])
+  await leases[Symbol.asyncDispose]()
+})
+
+test('a replica whose store has ended while it was opened stops', async () => {
+  const clock = new ManualClock()
+  const ended = new LeaseError('UNAVAILABLE', 'the engine is gone')
+  const store = Object.assign(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { ended: AbortSignal.abort(ended) })
+  const opening = Replica.open(store, { clock }).then(
+    async replica => {
+      await clock.settle()
+      return replica.signal.reason
+    },
+    error => error,
+  )
+  await clock.advance(100)
+  expect(await opening).toBe(ended)
+})
+
+test('a pause that an aborted signal ends is over at once, and leaves no timer', async () => {
+  const clock = new ManualClock()
+  await pauseUnless(clock, 10_000, AbortSignal.abort())
+  expect(clock.waiting).toBe(0)
+})
+
+test('whenAborted calls at once when the signal has fired, once when it fires, and not after it was taken off', () => {
+  const told = vi.fn()
+  whenAborted(AbortSignal.abort(), told)
+  expect(told).toHaveBeenCalledOnce()
+  const one = new AbortController()
+  whenAborted(one.signal, told)
+  one.abort()
+  expect(told).toHaveBeenCalledTimes(2)
+  const other = new AbortController()
+  whenAborted(other.signal, told)()
+  other.abort()
+  expect(told).toHaveBeenCalledTimes(2)
+})

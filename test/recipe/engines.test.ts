@@ -1,0 +1,171 @@
+/** Every recipe, wherever leases live: its work, the death of who has it, and a place that is killed and comes back in the middle of it. */
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { connect } from '../../src/connect/connect.ts'
+import type { Leases } from '../../src/leases.ts'
+import { describeEngine, engine } from '../support/engine.ts'
+import { ServerProcess } from '../support/server-process.ts'
+
+const address = 'http://10.0.0.7:8080'
+const patience = { timeout: 20_000, interval: 50 }
+
+interface Where extends AsyncDisposable {
+  url(name: string): string
+  /** Killed and started again, with what it had acknowledged. */
+  crash(): Promise<void>
+}
+
+const stores = ['redis', 'postgres', 'etcd'] as const
+for (const kind of stores)
+  describeEngine(kind, 'recipes', () =>
+    everyRecipe(async () => {
+      const there = await engine(kind)
+      return {
+        url(name) {
+          const url = new URL(there.url)
+          url.searchParams.set('name', name)
+          return url.href
+        },
+        async crash() {
+          await there.kill9()
+          await there.restart()
+        },
+        [Symbol.asyncDispose]: () => there[Symbol.asyncDispose](),
+      }
+    }),
+  )
+
+describe.each(['leasehold', 'http'])('recipes over %s://', scheme =>
+  everyRecipe(async () => {
+    const there = await ServerProcess.start()
+    return {
+      url: () => there.url.replace('leasehold', scheme),
+      async crash() {
+        await there.kill()
+        await there.start()
+      },
+      [Symbol.asyncDispose]: () => there[Symbol.asyncDispose](),
+    }
+  }),
+)
+
+function everyRecipe(begin: () => Promise<Where>): void {
+  let where: Where
+  beforeAll(async () => {
+    where = await begin()
+  }, 60_000)
+  afterAll(() => where?.[Symbol.asyncDispose]())
+
+  test('what a process had that was killed is had by whoever waits for it', async () => {
+    const url = where.url('killed')
+    await using owner = await connect(url, { holder: 'owner' })
+    await using next = await connect(url, { holder: 'next' })
+    await using _offer = await owner.pool('gpu').offer('one')
+    const [victim, { token }] = await victimOf(url)
+    const ending = new AbortController()
+    try {
+      const leaders: number[] = []
+      const observing = (async () => {
+        for await (const leader of owner.election('seat').observe(ending.signal)) if (leader !== undefined) leaders.push(leader.token)
+      })()
+      const services = owner.registry.discover({ service: 's' })
+      expect(await services.list()).toHaveLength(1)
+      const cache = next.cache<string>('config', { load: () => 'old', save: () => {} })
+      const waited = Promise.all([
+        next.acquire('lock'),
+        next.pool('gpu').take(1, { wait: true }),
+        next.acquire('desk'),
+        next.election('seat').terms(ending.signal).next(),
+        cache.write('a', 'new'),
+      ])
+      waited.catch(() => {})
+      await vi.waitFor(async () => expect(await askedBy(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu/one', 'lock']), patience)
+      victim.kill('SIGKILL')
+      const [lock, , , { value: term }] = await waited
+      expect(lock.token).toBeGreaterThan(token)
+      expect(term?.token).toBeGreaterThan(token)
+      await vi.waitFor(async () => {
+        expect(await services.list()).toEqual([])
+        expect((await owner.read({ kind: 'entries', prefix: 'there' }, { consistent: true })).value).toEqual([])
+        expect(leaders).toEqual([token, term?.token])
+      }, patience)
+      ending.abort()
+      await observing
+    } finally {
+      victim.kill('SIGKILL')
+    }
+  })
+
+  test('a place that is killed and comes back has taken nothing from anyone, and everyone goes on', async () => {
+    const url = where.url('crashed')
+    await using a = await connect(url, { holder: 'a' })
+    await using b = await connect(url, { holder: 'b' })
+    await using c = await connect(url, { holder: 'c' })
+    const ending = new AbortController()
+    const told: string[] = []
+    const leaders: number[] = []
+    const observing = (async () => {
+      for await (const leader of c.election('seat').observe(ending.signal)) if (leader !== undefined) leaders.push(leader.token)
+    })()
+    const lead = (leases: Leases) => leases.election('seat', { ttl: '20s' }).terms(ending.signal)
+    const [terms, others] = [lead(a), lead(b)]
+    const { value: first } = await terms.next()
+    const elected = others.next()
+    await using _offer = await a.pool('gpu').offer('one')
+    const taken = await a.pool('gpu').take()
+    const takers = [b, c].map(async (leases, i) => {
+      await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(i), patience)
+      const lease = await leases.pool('gpu').take(1, { wait: true })
+      told.push(leases.holder)
+      await lease.release()
+    })
+    await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(2), patience)
+    const session = await a.session({ ttl: '1m' })
+    void session.ended.then(() => told.push('session'))
+    const me = await a.registry.register({ service: 's', instance: 'a', address, ttl: '20s' })
+    const services = b.registry.discover({ service: 's' })
+    expect(await services.list()).toHaveLength(1)
+    const source = new Map([['k', 'old']])
+    const cacheOf = (leases: Leases) =>
+      leases.cache<string>('config', { load: key => source.get(key)!, save: (key, value) => void source.set(key, value), ttl: '20s' })
+    const [mine, theirs] = [cacheOf(a), cacheOf(b)]
+    expect([await mine.get('k'), await theirs.get('k')]).toEqual(['old', 'old'])
+
+    await where.crash()
+
+    await mine.write('k', 'new')
+    expect(await theirs.get('k')).toBe('new')
+    expect([first?.lease.held, taken.held, session.active, me.registered]).toEqual([true, true, true, true])
+    expect(await services.list()).toMatchObject([{ instance: 'a' }])
+    await taken.release()
+    await Promise.all(takers)
+    expect(told).toEqual(['b', 'c'])
+    first?.resign()
+    void terms.next() // its work has ended
+    const { value: second } = await elected
+    expect(second?.token).toBeGreaterThan(first?.token ?? 0)
+    await vi.waitFor(() => expect(leaders).toEqual([first?.token, second?.token]), patience)
+    await session.end()
+    await vi.waitFor(() => expect(told).toEqual(['b', 'c', 'session']))
+    ending.abort()
+    await observing
+  })
+}
+
+/** What it has or waits for. */
+async function askedBy(leases: Leases, name: string): Promise<string[]> {
+  const { held, pending } = await leases.query()
+  const all = [...held, ...pending].filter(({ holder, resource }) => holder === name && !resource.startsWith('config'))
+  return all.map(({ resource }) => resource).sort()
+}
+
+async function victimOf(url: string): Promise<[ChildProcess, { readonly token: number }]> {
+  const child = fork(fileURLToPath(new URL('../support/recipe-child.mjs', import.meta.url)), [url])
+  const [said] = (await Promise.race([once(child, 'message'), once(child, 'exit').then(() => [undefined])])) as [
+    { token: number } | undefined,
+  ]
+  if (said === undefined) throw new Error('the child did not start')
+  return [child, said]
+}

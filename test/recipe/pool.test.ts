@@ -1,0 +1,414 @@
+import { expect, test } from 'vitest'
+import { connect } from '../../src/connect/connect.ts'
+import type { Command } from '../../src/kernel/command.ts'
+import type { Lease } from '../../src/lease.ts'
+import { hashOf } from '../../src/server/key-secret.ts'
+import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
+import { everywhere } from '../support/recipe-places.ts'
+import { place } from '../support/resp-place.ts'
+
+everywhere('any so many of those that match are taken, all at once, and given back together', async ({ open }) => {
+  await using owner = await open('owner')
+  await using user = await open('user')
+  const gpus = owner.pool('gpu')
+  for (const [name, model] of [
+    ['0', 'A100'],
+    ['1', 'A100'],
+    ['2', 'A100'],
+    ['3', 'H100'],
+  ] as const)
+    await gpus.offer(name, { labels: { model, zone: 'b' } })
+  const a100 = user.pool('gpu', { match: { model: 'A100' } })
+  expect((await a100.members()).map(({ member }) => member)).toEqual(['0', '1', '2'])
+  const two = await a100.take(2, { wait: '5s', expect: '20m' })
+  expect(two.resources).toHaveLength(2)
+  expect(two.resources.every(name => ['gpu/0', 'gpu/1', 'gpu/2'].includes(name))).toBe(true)
+  expect(await a100.tryTake(2)).toBeUndefined()
+  await using one = await a100.take(1, { wait: 0 })
+  expect(two.resources).not.toContain(one.resources[0])
+  await using other = await user.pool('gpu').take(1, { match: { model: 'H100' } })
+  expect(other.resources).toEqual(['gpu/3'])
+  const waiting = a100.take(2, { wait: '10s' })
+  await two.release()
+  await using again = await waiting
+  expect([...again.resources].sort()).toEqual([...two.resources].sort())
+  await expect(a100.take(4)).rejects.toMatchObject({ code: 'NOT_FOUND', facts: { members: 3, count: 4 } })
+})
+
+everywhere('a member with units is shared out by weight', async ({ open }) => {
+  await using owner = await open('owner')
+  await using user = await open('user')
+  await owner.pool('machine').offer('big', { units: 8 })
+  const machines = user.pool('machine')
+  await using five = await machines.take(1, { units: 5 })
+  await using three = await machines.take(1, { units: 3, wait: 0 })
+  expect(await machines.tryTake(1, { units: 1 })).toBeUndefined()
+  await three.release()
+  expect(await machines.tryTake(1, { units: 4 })).toBeUndefined()
+  expect(await machines.tryTake(1)).toBeUndefined() // all of it
+  await five.release()
+  await using all = await machines.take()
+  expect(all.held).toBe(true)
+  await expect(machines.take(1, { units: 9 })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+})
+
+everywhere('who waits is granted a member that another process offers meanwhile', async ({ open }) => {
+  await using owner = await open('owner')
+  await using user = await open('user')
+  await owner.pool('p').offer('a')
+  await using _taken = await owner.pool('p').take()
+  const waiting = user.pool('p').take(1, { wait: '20s' })
+  await expect.poll(async () => (await owner.query('p')).pending.length).toBe(1)
+  await owner.pool('p').offer('b')
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/b'])
+  expect((await owner.query('p')).pending).toEqual([])
+})
+
+everywhere('a member that is offered again with fewer units is refused to nobody who can use it', async ({ open }) => {
+  await using owner = await open('owner')
+  await using user = await open('user')
+  await using other = await open('other')
+  const pool = owner.pool('p')
+  const offer = await pool.offer('a', { units: 4 })
+  const all = await pool.take()
+  // One wants four units whatever comes, the other all that the member has.
+  const four = new AbortController()
+  const fixed = user.pool('p').take(1, { units: 4, wait: true, signal: four.signal })
+  await expect.poll(async () => (await owner.query('p')).pending.length).toBe(1)
+  const whole = other.pool('p').take(1, { wait: '20s' })
+  await expect.poll(async () => (await owner.query('p')).pending.length).toBe(2)
+  await offer.release()
+  await using _again = await pool.offer('a', { units: 2 })
+  await all.release()
+  await using taken = await whole
+  expect(taken.resources).toEqual(['p/a'])
+  await taken.release()
+  // A newcomer is not kept waiting behind the one that wants more than there is.
+  await using one = await other.pool('p').take(1, { units: 1, wait: 0 })
+  expect(one.held).toBe(true)
+  four.abort(new Error('enough'))
+  await expect(fixed).rejects.toThrow('enough')
+})
+
+test('those who wait are served in their order: whoever wants more is not overtaken', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  for (const name of ['a', 'b']) await pool.offer(name)
+  const first = await pool.take(1)
+  const order: string[] = []
+  const both = pool.take(2).then(async lease => {
+    order.push('both')
+    await lease.release()
+  })
+  await clock.settle()
+  const single = pool.take(1).then(async lease => {
+    order.push('single')
+    await lease.release()
+  })
+  await clock.settle()
+  expect(order).toEqual([])
+  await first.release()
+  await Promise.all([both, single])
+  expect(order).toEqual(['both', 'single'])
+})
+
+test('a member whose owner has died is offered no more', async () => {
+  const { leases, clock, lessor, log } = silentLessor({ holder: 'owner' })
+  const user = silentLessor({ holder: 'user', clock, log })
+  await leases.pool('p').offer('a', { ttl: 1_000 })
+  expect(await user.leases.pool('p').members()).toHaveLength(1)
+  lessor.stopAnswering()
+  await clock.advance(1_100)
+  expect(await user.leases.pool('p').members()).toEqual([])
+  lessor.answer()
+})
+
+test('a member that is offered while one waits is taken, at once and once', async () => {
+  const { leases, clock, log } = silentLessor({ holder: 'owner' })
+  const user = silentLessor({ holder: 'user', clock, log }).leases
+  const pool = leases.pool('p')
+  await pool.offer('a')
+  await using taken = await pool.take()
+  const waiting = user.pool('p').take()
+  await clock.settle()
+  await pool.offer('rack/b')
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/rack/b'])
+  expect(lease.held).toBe(true)
+  const { held, pending } = await user.query('p')
+  expect(held.map(({ resource, holder }) => [resource, holder])).toEqual([
+    ['p/a', 'owner'],
+    ['p/rack/b', 'user'],
+  ])
+  expect(pending).toEqual([])
+  expect(taken.held).toBe(true)
+})
+
+test('one that comes to match while others wait goes to who asked first, of those whom it matches', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  for (const name of ['a', 'b']) await pool.offer(name, { labels: { model: 'A100' } })
+  const other = await pool.offer('c', { labels: { model: 'H100' } })
+  await using _first = await pool.take(2, { match: { model: 'A100' } })
+  await using _second = await pool.take(1, { match: { model: 'H100' } })
+  const order: string[] = []
+  const wait = async (name: string, model: string) => {
+    const lease = await pool.take(1, { match: { model } })
+    order.push(`${name} ${lease.resources[0]}`)
+    return lease
+  }
+  const early = wait('early', 'A100')
+  await clock.settle()
+  const late = wait('late', 'A100')
+  await clock.settle()
+  void wait('another', 'H100')
+  await clock.settle()
+  await pool.offer('d', { labels: { model: 'A100' } })
+  await clock.settle()
+  expect(order).toEqual(['early p/d'])
+  await pool.relabel(other, 'c', { model: 'A100' })
+  await clock.settle()
+  await (await early).release()
+  expect((await late).resources).toEqual(['p/d'])
+  await expect(pool.relabel(other, 'nobody', {})).rejects.toMatchObject({ code: 'NOT_FOUND' })
+})
+
+test('members that are offered one by one make up what one waits for; units that do not fit are not among them', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  for (const name of ['a', 'b']) await pool.offer(name, { units: 4 })
+  const full = await pool.take(2)
+  const waiting = pool.take(2, { units: 3 })
+  await clock.settle()
+  await pool.offer('small', { units: 2 })
+  await pool.offer('c', { units: 4 })
+  await clock.settle()
+  expect((await leases.query('p/small')).pending).toEqual([])
+  expect((await leases.query('p/c')).pending).toHaveLength(1)
+  await pool.offer('d', { units: 3 })
+  await using lease = await waiting
+  expect([...lease.resources].sort()).toEqual(['p/c', 'p/d'])
+  await full.release()
+})
+
+test('a wait that is called off leaves nothing behind, also among the members that came later', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  await pool.offer('a')
+  const holder = await pool.take()
+  const before = clock.waiting
+  const stop = new AbortController()
+  const waiting = pool.take(1, { signal: stop.signal })
+  await clock.settle()
+  await using other = await leases.acquire('p/b')
+  await pool.offer('b')
+  await clock.settle()
+  expect((await leases.query('p/b')).pending).toHaveLength(1)
+  stop.abort(new Error('enough'))
+  await expect(waiting).rejects.toThrow('enough')
+  await clock.settle()
+  expect((await leases.query('p')).pending).toEqual([])
+  await other.release()
+  await clock.settle()
+  expect((await leases.query('p')).held).toHaveLength(1)
+  await pool.offer('c')
+  await clock.settle()
+  expect((await leases.query('p')).held).toHaveLength(1)
+  expect(clock.waiting).toBeLessThanOrEqual(before + 2)
+  await holder.release()
+})
+
+test('who lost its place asks again for all that it had come to wait for', async () => {
+  const { leases, clock, log } = silentLessor({ holder: 'owner' })
+  const user = silentLessor({ holder: 'user', clock, log })
+  const pool = leases.pool('p')
+  await pool.offer('a')
+  await using _a = await leases.acquire('p/a')
+  const c = await leases.acquire('p/c')
+  const waiting = user.leases.pool('p').take(1, { ttl: 1_000 })
+  await clock.settle()
+  await pool.offer('c')
+  await clock.settle()
+  const [place] = (await leases.query('p/c')).pending
+  expect(place).toMatchObject({ holder: 'user' })
+  user.lessor.stopAnswering()
+  await clock.advance(1_500)
+  expect((await leases.query('p')).pending).toEqual([])
+  user.lessor.answer()
+  await clock.advance(2_000)
+  const [anew] = (await leases.query('p/c')).pending
+  expect(anew).toMatchObject({ holder: 'user' })
+  expect(anew!.lease).toBeGreaterThan(place!.lease)
+  await c.release()
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/c'])
+})
+
+test('one who says how long it waits also waits for members', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  const pool = leases.pool('late')
+  const told = expect(pool.take(1, { wait: '2s' })).rejects.toMatchObject({ code: 'WAITED' })
+  await clock.advance(2_100)
+  await told
+  const asked = pool.take(2, { wait: '1m' })
+  await clock.settle()
+  await using _one = await pool.offer('one')
+  await clock.advance(1_000)
+  await using _two = await pool.offer('two')
+  await clock.settle()
+  await using both = await asked
+  expect([...both.resources].sort()).toEqual(['late/one', 'late/two'])
+  const stop = new AbortController()
+  const left = expect(pool.take(3, { wait: true, signal: stop.signal })).rejects.toThrow('enough')
+  await clock.settle()
+  stop.abort(new Error('enough'))
+  await left
+})
+
+test('what an offer needs of the policy goes with it, and an operator’s rules stay', async () => {
+  const { clock, leases } = silentLessor()
+  await using _ = leases
+  const pool = leases.pool('m')
+  const rules = async () =>
+    (await leases.read({ kind: 'policies' })).value.map(({ prefix, rules }) => [prefix, rules.capacity, rules.ttlMax])
+  const plain = await pool.offer('a', { units: 4 })
+  await leases.policy('m/b', { ttlMax: 60_000 })
+  const ruled = await pool.offer('b', { units: 8 })
+  expect(await rules()).toEqual([
+    ['m/a', 4, undefined],
+    ['m/b', 8, 60_000],
+  ])
+  await plain.release()
+  await ruled.release()
+  await clock.advance(1_000)
+  expect(await rules()).toEqual([['m/b', undefined, 60_000]])
+  const kept = await pool.offer('c', { units: 2 })
+  await leases.policy('m/c', { capacity: 2, ttlMax: 5_000 })
+  await kept.release()
+  await clock.advance(1_000)
+  expect(await rules()).toContainEqual(['m/c', 2, 5_000])
+})
+
+test('a member is for one alone again when it is offered so, though its last owner shared it out and died', async () => {
+  const { clock, log, lessor, leases: dying } = silentLessor({ holder: 'dying' })
+  await using next = silentLessor({ clock, log, holder: 'next' }).leases
+  await dying.pool('gpu').offer('0', { units: 4, ttl: '1s' })
+  lessor.end(new Error('killed'))
+  await clock.advance(5_000)
+  await next.pool('gpu').offer('0')
+  await using first = await next.pool('gpu').take(1, { wait: 0 })
+  expect(await next.pool('gpu').tryTake()).toBeUndefined()
+  expect(first.held).toBe(true)
+})
+
+test('what was offered while one had lost its place is among what it waits for when it is back', async () => {
+  const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
+  await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
+  await owner.pool('p').offer('a', { ttl: '1h' })
+  await using _taken = await owner.pool('p').take(1, { ttl: '1h' })
+  const waiting = leases.pool('p').take(1, { ttl: '2s', wait: '1h' })
+  await clock.advance(100)
+  lessor.stopAnswering()
+  await clock.advance(10_000)
+  expect((await owner.query('p')).pending).toEqual([])
+  await owner.pool('p').offer('b', { ttl: '1h' })
+  await clock.advance(1_000)
+  lessor.answer()
+  await clock.advance(10_000)
+  expect((await owner.query('p')).pending).toEqual([])
+  await using lease = await waiting
+  expect(lease.resources).toEqual(['p/b'])
+  await leases[Symbol.asyncDispose]()
+})
+
+test('what somebody else has written among the members is none, and keeps nobody from taking', async () => {
+  await using leases = silentLessor().leases
+  await leases.pool('p').offer('a')
+  await leases.open({ entries: { 'pool/p/note': 'hello', 'pool/p/null': 'null', 'pool/p/no': '{"labels":{},"units":0}' } })
+  expect((await leases.pool('p').members()).map(({ member }) => member)).toEqual(['a'])
+  await using lease = await leases.pool('p').take()
+  expect(lease.resources).toEqual(['p/a'])
+})
+
+/** What is asked of this lessor by a command of that kind waits until `first` is done, once. */
+function before(lessor: SilentLessor, kind: Command['kind'], first: () => Promise<unknown>): void {
+  const propose = lessor.propose.bind(lessor)
+  lessor.propose = async (command, options) => {
+    if (command.kind === kind) {
+      lessor.propose = propose
+      await first()
+    }
+    return propose(command, options)
+  }
+}
+
+test('a member that is withdrawn just as one takes is passed over', async () => {
+  const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
+  await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
+  const shared = await owner.pool('p').offer('a', { units: 4 })
+  await using _other = await owner.pool('p').offer('b')
+  before(lessor, 'acquire', async () => {
+    await shared.release()
+    await clock.advance(2_000)
+  })
+  const lease = await leases.pool('p').take(1, { wait: 0 })
+  expect(lease.resources).toEqual(['p/b'])
+  await expect(leases.pool('p').take(1, { ttl: '900h' })).rejects.toMatchObject({ code: 'INVALID' })
+  await leases[Symbol.asyncDispose]()
+})
+
+test('who takes a member over from one that withdraws it finds its capacity, whichever is first', async () => {
+  const { clock, log, lessor, leases: old } = silentLessor({ holder: 'old' })
+  const { lessor: way, leases: young } = silentLessor({ clock, log, holder: 'young' })
+  const capacity = async () => (await young.read({ kind: 'resource', resource: 'p/a' }, { consistent: true })).value.capacity
+  const first = await old.pool('p').offer('a', { units: 4 })
+  before(way, 'acquire', async () => {
+    await first.release()
+    await clock.advance(2_000)
+  })
+  const second = await young.pool('p').offer('a', { units: 4 })
+  expect(await capacity()).toBe(4)
+  await second.release()
+  await clock.advance(2_000)
+  expect(await capacity()).toBe(1)
+
+  const third = await old.pool('p').offer('a', { units: 4 })
+  let fourth: Lease | undefined
+  before(lessor, 'policy', async () => {
+    fourth = await young.pool('p').offer('a', { units: 4 })
+  })
+  await third.release()
+  await clock.advance(2_000)
+  expect(fourth?.held).toBe(true)
+  expect(await capacity()).toBe(4)
+  await Promise.all([old, young].map(each => each[Symbol.asyncDispose]()))
+})
+
+test('a member of its own is offered with a key that may not read', async () => {
+  await using here = await place()
+  const allow = [{ verb: 'register', prefix: 'pool/p' }] as const
+  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashOf('owner'), allow })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await using owner = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'owner' })
+  await using offer = await owner.pool('p').offer('a')
+  expect(offer.held).toBe(true)
+  await expect(owner.pool('p').offer('b', { units: 4 })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+})
+
+test('a pool has more members than one can ask for at once: all of them are taken, free ones first', async () => {
+  const { leases } = silentLessor()
+  const pool = leases.pool('gpu')
+  const offers = await Promise.all(Array.from({ length: 300 }, (_, i) => pool.offer(`${i}`)))
+  const taken: Lease[] = []
+  for (let i = 0; i < 300; i++) taken.push(await pool.take(1, { wait: 0 }))
+  expect(new Set(taken.flatMap(({ resources }) => resources)).size).toBe(300)
+  await expect(pool.take(1, { wait: 0 })).rejects.toMatchObject({ code: 'HELD' })
+  const waiting = pool.take(2, { wait: '10s' })
+  for (const lease of taken) await lease.release()
+  const got = await waiting
+  expect(got.resources).toHaveLength(2)
+  // Those that nobody keeps are collected, and withdrawn.
+  for (const lease of [got, ...offers]) await lease.release()
+})

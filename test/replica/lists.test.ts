@@ -1,0 +1,299 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { Command, Scope } from '../../src/kernel/command.ts'
+import { RecentEvents } from '../../src/kernel/event.ts'
+import { among, common } from '../../src/kernel/prefixes.ts'
+import type { LeaseView, Lessor, Query, View } from '../../src/lessor.ts'
+import { Lists } from '../../src/replica/lists.ts'
+import { Replica } from '../../src/replica/replica.ts'
+import { anyone } from '../../src/server/access-control.ts'
+import { Desk, MOST_LISTED } from '../../src/server/guarded-lessor.ts'
+import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { HttpLessor } from '../../src/wire/http/client.ts'
+import { RemoteLessor } from '../../src/wire/resp/client.ts'
+import { placeOf } from '../../src/wire/resp/dial.ts'
+import { world as served } from '../support/http-world.ts'
+import { World } from '../support/kernel/world.ts'
+
+/** Lists of a kernel's state; between two strides `meanwhile` happens. Counts turns of the loop, and views: each asks what remains. */
+function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly stride?: number; readonly meanwhile?: () => void } = {}) {
+  const seen = { turns: 0, remaining: 0, lists: undefined as unknown as Lists }
+  class Between extends ManualClock {
+    override soon(then: () => void): void {
+      seen.turns++
+      meanwhile()
+      super.soon(then)
+    }
+  }
+  const recent = new RecentEvents(world.state.revision)
+  let told = world.events.length
+  seen.lists = new Lists({
+    ...{ clock: new Between(), state: () => world.state, stride },
+    remaining: () => ++seen.remaining,
+    named(after, tell) {
+      for (; told < world.events.length; told++) recent.push([world.events[told]!])
+      const each = ({ lease }: { readonly lease: number }) => {
+        tell(lease)
+        return false
+      }
+      return recent.after(after, each) !== undefined
+    },
+  })
+  return seen
+}
+
+function many(count: number): World {
+  const world = new World({ strict: false })
+  for (let i = 0; i < count; i++) world.acquire(`h${i % 7}`, `${i % 2 === 0 ? 'even' : 'odd'}/${i}`)
+  return world
+}
+
+const ids = ({ value }: View) => (value as readonly LeaseView[]).map(({ lease }) => lease)
+
+describe('a list', () => {
+  test('makes views of what it shows, and of nothing else', async () => {
+    const seen = lists(many(1_000), { stride: 5_000 })
+    const { value, more } = await seen.lists.read({ kind: 'leases', limit: 1 })
+    expect([(value as unknown[]).length, more, seen.remaining]).toEqual([1, true, 2]) // the lease and its one grant
+    await seen.lists.read({ kind: 'resources', prefix: 'odd', limit: 3 })
+    expect(seen.remaining).toBe(2 + 3)
+    await seen.lists.read({ kind: 'leases', within: ['odd/1', 'even/2'] })
+    expect(seen.remaining).toBe(5 + 4)
+    expect(await seen.lists.read({ kind: 'leases', limit: 1_000 })).not.toHaveProperty('more')
+  })
+
+  test('looks at nothing for one who may see nothing, and goes no further than its limit', async () => {
+    const seen = lists(many(1_000), { stride: 100 })
+    expect(await seen.lists.read({ kind: 'leases', within: [], own: { key: 9, claims: [''] } })).toMatchObject({ value: [] })
+    expect(await seen.lists.read({ kind: 'leases', prefix: 'odd', within: ['even'] })).toMatchObject({ value: [] })
+    expect(await seen.lists.read({ kind: 'resources', prefix: '', within: [] })).toMatchObject({ value: [] })
+    expect(await seen.lists.read({ kind: 'entries', prefix: '', within: [] })).toMatchObject({ value: [] })
+    expect((await seen.lists.read({ kind: 'leases', limit: 4 })).value).toHaveLength(4)
+    expect((await seen.lists.read({ kind: 'resources', prefix: '', limit: 4 })).value).toHaveLength(4)
+    expect([seen.turns, seen.remaining]).toEqual([0, 8 + 4])
+  })
+
+  test('that takes long lets everyone else have a turn between its strides, and several of them take one after the other', async () => {
+    const seen = lists(many(1_000), { stride: 100 })
+    const [leases, resources] = await Promise.all([
+      seen.lists.read({ kind: 'leases', holder: 'h3' }),
+      seen.lists.read({ kind: 'resources', prefix: 'none' }),
+    ])
+    expect([(leases.value as unknown[]).length, (resources.value as unknown[]).length]).toEqual([143, 0])
+    expect(seen.turns).toBe(20)
+  })
+
+  test('ends with the one who asked for it, and those behind it go on', async () => {
+    const stop = new AbortController()
+    const seen = lists(many(100), { meanwhile: () => stop.abort(new Error('gone')) })
+    const gone = seen.lists.read({ kind: 'leases', holder: 'nobody' }, stop.signal) as Promise<View>
+    const next = seen.lists.read({ kind: 'leases', prefix: 'odd' }) as Promise<View>
+    await expect(gone).rejects.toThrow('gone')
+    expect((await next).value).toHaveLength(50)
+  })
+
+  test('is one state, whatever changed while names were looked at', async () => {
+    const name = fc.constantFrom('a/1', 'a/2', 'b/1', 'b/2/x', 'c', 'd/9')
+    const change = fc.record({ kind: fc.constantFrom('acquire', 'put', 'delete', 'release', 'release one'), name, at: fc.nat(30) })
+    const query = fc.record(
+      {
+        prefix: fc.constantFrom('a', 'b/', 'b/2', 'c', ''),
+        holder: fc.constantFrom('h0', 'h1'),
+        within: fc.array(fc.constantFrom('a', 'b/2', 'c', 'd/9', ''), { maxLength: 3 }),
+        own: fc.record({ key: fc.constantFrom(1, 2), claims: fc.constantFrom(['a'], [], ['']) }),
+      },
+      { requiredKeys: [] },
+    )
+    await fc.assert(
+      fc.asyncProperty(fc.array(change, { minLength: 4, maxLength: 20 }), query, fc.boolean(), async (changes, asked, leases) => {
+        const world = new World({ strict: false })
+        world.policy('', { capacity: 5 })
+        world.key('one', 'admin:')
+        world.key('two', 'admin:')
+        let next = 0
+        const happen = () => {
+          for (let n = 0; n < 2 && next < changes.length; n++) {
+            const { kind, name, at } = changes[next++]!
+            const all = [...world.state.leases.values()]
+            const lease = all[at % Math.max(1, all.length)]
+            if (kind === 'acquire' || lease === undefined) world.ask(`h${at % 2}`, name, { wait: true, key: 1 + (at % 2) })
+            else if (kind === 'put') world.do({ kind: 'put', lease: lease.id, key: `${name}/e${at}`, value: '' })
+            else if (kind === 'delete') world.do({ kind: 'delete', key: `${name}/e${at}` })
+            else if (kind === 'release') world.do({ kind: 'release', lease: lease.id })
+            else if (lease.grants[0] !== undefined) world.release(lease.id, lease.grants[0].resource.name)
+          }
+        }
+        for (let i = 0; i < 12; i++) world.ask(`h${i % 2}`, ['a/1', 'b/1', 'c'][i % 3]!, { wait: true, key: 1 + (i % 2) })
+        const query = (leases ? { kind: 'leases', ...asked } : { kind: 'resources', ...asked, prefix: asked.prefix ?? '' }) as Query
+        const listed = await lists(world, { stride: 2, meanwhile: happen }).lists.read(query as never)
+        const whole = await lists(world, { stride: 1_000 }).lists.read(query as never)
+        const plain = (view: View) => JSON.parse(JSON.stringify(view, (field, value) => (field === 'remaining' ? 0 : value)))
+        expect(plain(listed)).toEqual(plain(whole))
+      }),
+      { numRuns: 300 },
+    )
+  })
+})
+
+describe('prefixes', () => {
+  test('several of them are asked at once as one would be, few or many', () => {
+    const names = ['', 'a', 'a/b', 'ab', 'b/c/d', 'b/c', 'x/y']
+    const filler = Array.from({ length: 20 }, (_, i) => `filler/${i}`)
+    for (const prefixes of [[], ['a'], ['a/'], ['b/c'], ['a/b', 'b'], ['']]) {
+      const few = names.filter(among(prefixes))
+      expect(names.filter(among([...prefixes, ...filler]))).toEqual(few)
+    }
+    expect(names.filter(among(['a/', 'b/c']))).toEqual(['a', 'a/b', 'b/c/d', 'b/c'])
+  })
+
+  test('what two sets have in common is under both, and none of it twice', () => {
+    expect(common([''], ['a/', 'a/b', 'c'])).toEqual(['a', 'c'])
+    expect(common(['a/b', 'x'], ['a', 'y'])).toEqual(['a/b'])
+    expect(common(['a'], ['a/b', 'a/c', 'ab'])).toEqual(['a/b', 'a/c'])
+    expect(common(['a'], [])).toEqual([])
+    expect(common([''], [''])).toEqual([''])
+  })
+})
+
+/** How many views each list brought here from the lessor. */
+function counting(lessor: Lessor, brought: number[]): Lessor {
+  return new Proxy(lessor, {
+    get(target, name) {
+      if (name !== 'read') {
+        const value = Reflect.get(target, name, target)
+        return typeof value === 'function' ? value.bind(target) : value
+      }
+      return async (query: Query, options: object) => {
+        const view = await target.read(query as never, options)
+        if (Array.isArray(view.value) && query.kind !== 'keys') brought.push(view.value.length)
+        return view
+      }
+    },
+  })
+}
+
+describe('at a server', () => {
+  test('a list with a limit, or for a key that may read little, brings no more than is shown', async () => {
+    const brought: number[] = []
+    const clock = new ManualClock()
+    await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+    await using here = await served({ lessor: counting(lessor, brought) })
+    for (let i = 0; i < 50; i++)
+      await lessor.propose({
+        ...({ kind: 'acquire', holder: 'ann', ttl: 30_000, wants: [{ resource: `jobs/${i}` }] } as const),
+        entries: [{ key: `jobs/${i}/e`, value: '' }],
+      })
+    await lessor.propose({
+      kind: 'acquire',
+      holder: 'bob',
+      ttl: 30_000,
+      wants: [{ resource: 'few/1' }],
+      entries: [{ key: 'few/e', value: '' }],
+    })
+    const lists = ['leases', 'resources', 'entries']
+    for (const list of lists) {
+      const { json } = await here.ask('GET', `/v1/${list}?limit=1`)
+      expect([json[list].length, json.more]).toEqual([1, true])
+    }
+    expect(brought).toEqual([1, 1, 1])
+    const few = { authorization: `Bearer ${await here.key('few', [{ verb: 'read', prefix: 'few' }])}` }
+    const none = { authorization: `Bearer ${await here.key('none', [])}` }
+    brought.length = 0
+    for (const list of lists) {
+      const { json } = await here.ask('GET', `/v1/${list}`, undefined, few)
+      expect([json[list].length, json.more]).toEqual([1, undefined])
+    }
+    expect(brought).toEqual([1, 1, 1])
+    brought.length = 0
+    expect((await here.ask('GET', '/v1/leases?limit=1', undefined, none)).json).toMatchObject({ leases: [] })
+    for (const list of ['resources', 'entries']) expect((await here.ask('GET', `/v1/${list}`, undefined, none)).status).toBe(403)
+    expect(brought).toEqual([0])
+  })
+
+  test('a long list is written piece by piece, and is the same list', async () => {
+    await using here = await served()
+    for (let i = 0; i < 1_201; i++)
+      await here.lessor.propose({
+        ...({ kind: 'acquire', holder: 'ann', ttl: 30_000, wants: [{ resource: `a/${i}` }] } as const),
+        entries: [{ key: `a/${i}/e`, value: '"],{' }],
+      })
+    for (const name of ['leases', 'resources', 'entries']) {
+      const { json, headers } = await here.ask('GET', `/v1/${name}?limit=1200`)
+      expect([json[name].length, json.more, String(json.revision)]).toEqual([1_200, true, headers['leasehold-revision']])
+      expect(headers['content-length']).toBeUndefined()
+      const whole = (await here.ask('GET', `/v1/${name}`)).json
+      expect([whole[name].length, whole.more]).toEqual([1_201, undefined])
+    }
+    await using ours = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+    await using http = await HttpLessor.open(here.url)
+    for (const query of [{ kind: 'leases' }, { kind: 'resources', prefix: '' }, { kind: 'entries', prefix: '' }] as const) {
+      const view = await here.lessor.read(query)
+      expect(view.value).toHaveLength(1_201)
+      expect(await ours.read(query)).toEqual(view)
+      expect(await http.read(query)).toEqual(view)
+    }
+  })
+
+  test('a list has an end: more than it holds is a part for whoever asked for one, and refused to others', async () => {
+    const clock = new ManualClock()
+    await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+    const limits: unknown[] = []
+    const crowded = new Proxy(lessor, {
+      get(target, name) {
+        const value = Reflect.get(target, name, target)
+        if (name !== 'read') return typeof value === 'function' ? value.bind(target) : value
+        return async (query: Query & { readonly limit?: number }, options: object) => {
+          const view = await target.read(query as never, options)
+          if (query.kind !== 'leases' && query.kind !== 'resources') return view
+          limits.push(query.limit)
+          return { ...view, more: true }
+        }
+      },
+    })
+    await using desk = await Desk.open({ lessor: crowded, clock })
+    for (const query of [{ kind: 'leases' }, { kind: 'resources', prefix: '' }] as const) {
+      await expect(desk.read(anyone(), query)).rejects.toMatchObject({ code: 'LIMIT', facts: { limit: MOST_LISTED } })
+      expect((await desk.read(anyone(), { ...query, limit: 1e9 })).more).toBe(true)
+    }
+    expect(limits).toEqual(Array(4).fill(MOST_LISTED))
+  })
+
+  test('nobody sees more by saying whose eyes a list is for, and one may ask to see less', async () => {
+    const clock = new ManualClock()
+    await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+    await using desk = await Desk.open({ lessor, clock })
+    const allow: Scope[] = [
+      { verb: 'read', prefix: 'jobs' },
+      { verb: 'acquire', prefix: 'mine' },
+    ]
+    const key = async (name: string, hash: string) =>
+      ((await lessor.propose({ kind: 'key', name, hash: hash.repeat(64), allow })) as { id: number }).id
+    const caller = { key: await key('a', 'a'), name: 'a' }
+    const other = { key: await key('b', 'b'), name: 'b' }
+    await desk.gate.learn()
+    const acquire = (...names: string[]): Command => ({
+      kind: 'acquire',
+      holder: 'h',
+      ttl: 30_000,
+      wants: names.map(resource => ({ resource })),
+    })
+    const id = async (proposed: Promise<object>) => ((await proposed) as { lease: number }).lease
+    const secret = await id(lessor.propose(acquire('secret/1')))
+    const jobs = await id(lessor.propose(acquire('jobs/1')))
+    await id(lessor.propose(acquire('jobs/2', 'secret/2')))
+    const mine = await id(desk.propose(caller, acquire('mine/1')))
+    const theirs = await id(desk.propose(other, acquire('mine/2')))
+    const unclaimed = await id(lessor.propose(acquire('mine/3')))
+    const given = (await lessor.propose({ kind: 'transfer', lease: unclaimed, to: 'whoever', stopped: true })) as { id: number }
+    const seen = async (query: object) => ids(await desk.read(caller, { kind: 'leases', ...query } as never))
+    expect(await seen({})).toEqual([jobs, mine, given.id])
+    expect(await seen({ within: [''] })).toEqual([jobs])
+    expect(await seen({ within: ['secret', 'jobs/1'] })).toEqual([jobs])
+    expect(await seen({ own: { key: other.key, claims: [''] } })).toEqual([jobs, mine, given.id])
+    expect(await seen({ within: [], own: { key: other.key, claims: [''] } })).toEqual([mine, given.id])
+    expect(ids(await lessor.read({ kind: 'leases' }))).toContain(secret)
+    expect(ids(await desk.read(other, { kind: 'leases' }))).toEqual([jobs, theirs, given.id])
+    expect((await desk.read(caller, { kind: 'resources', prefix: '', within: ['secret', 'jobs/1'] })).value).toHaveLength(1)
+  })
+})

@@ -1,0 +1,269 @@
+import { describe, expect, test } from 'vitest'
+import { openHere, storeOf } from '../../src/connect/connect.ts'
+import { LeaseError } from '../../src/errors.ts'
+import { readBackup } from '../../src/replica/backup.ts'
+import { carry } from '../../src/replica/move-leases.ts'
+import type { Replica } from '../../src/replica/replica.ts'
+import { restore } from '../../src/replica/restore.ts'
+import { MemoryStore } from '../../src/store/memory.ts'
+import type { Store } from '../../src/store.ts'
+import { describeEngine, engine } from '../support/engine.ts'
+import { acquire, fate, granted, Line, leases, Rig, renew } from '../support/replica/rig.ts'
+
+const place = 'there'
+
+/** Two logs, and a lease of ann's in the first. */
+async function house() {
+  const [from, to] = [new Rig(), new Rig()]
+  const old = await from.open()
+  const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
+  const { clock } = to
+  const open = async (): Promise<Store> => new MemoryStore({ log: to.log, clock })
+  return { to, old, ann, clock, open, carry: () => carry(old, { place, open, clock }) }
+}
+
+async function held(replica: Replica): Promise<readonly string[]> {
+  await replica.read({ kind: 'summary' }, { consistent: true })
+  return leases(replica)
+}
+
+describe('whoever has the new log open while leases are carried into it', () => {
+  test('serves what arrives, as those who come later do', async () => {
+    const { to, carry, ann, clock } = await house()
+    await using server = await to.open() // started first, as one does
+    await using other = await to.open()
+    const { lease } = granted(await other.propose(acquire('eve', 'x')))
+    await other.propose({ kind: 'release', lease })
+    await carry()
+    await using later = await to.open()
+    for (const replica of [server, other, later]) {
+      expect(await held(replica)).toEqual(['ann'])
+      expect(await replica.propose(acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
+    }
+    expect(await renew(server, ann.lease)).toEqual([60_000])
+    const next = granted(await other.propose(acquire('bob', 'free')))
+    expect(next.tokens[0]).toBeGreaterThan(ann.tokens[0]!)
+    await clock.settle()
+    for (const replica of [server, other, later]) await replica.read({ kind: 'summary' }, { consistent: true })
+    expect(new Set([server.hash(), other.hash(), later.hash()]).size).toBe(1)
+    // Its terms run there as they do where it was read anew.
+    await clock.advance(61_000)
+    expect(await held(server)).toEqual([])
+  })
+
+  test('is told to begin anew when it watches', async () => {
+    const { to, carry, clock } = await house()
+    await using server = await to.open()
+    const stop = new AbortController()
+    const seen: string[] = []
+    const watching = (async () => {
+      for await (const events of server.watch('', { after: 0, signal: stop.signal })) seen.push(...events.map(({ type }) => type))
+    })()
+    await clock.settle()
+    await carry()
+    await clock.settle()
+    expect(seen).toContain('resync')
+    granted(await server.propose(acquire('bob', 'free')))
+    await clock.settle()
+    stop.abort()
+    await watching
+    expect(seen.slice(-2)).toEqual(['moved', 'granted'])
+  })
+
+  test('is answered by what arrived where its request was under way', async () => {
+    const { to, carry, clock } = await house()
+    const line = new Line()
+    await using server = await to.open({ line })
+    await clock.settle()
+    line.ways.append.push(20, 0)
+    const asked = [fate(server.propose(acquire('bob', 'job'))), fate(server.propose(acquire('bob', 'free')))]
+    await clock.settle()
+    await carry()
+    await clock.advance(100)
+    expect(asked.map(({ value }) => value)).toMatchObject([{ kind: 'refused', code: 'HELD' }, { kind: 'granted' }])
+    await using later = await to.open()
+    for (const replica of [server, later]) expect(await held(replica)).toEqual(['ann', 'bob'])
+  })
+
+  test.each(['before they are written', 'after they were written', 'before, and it comes in when they are there'])(
+    'may write to it itself: %s',
+    async when => {
+      const { to, old, clock } = await house()
+      const line = new Line()
+      await using server = await to.open({ line })
+      await using other = await to.open()
+      const write = async () => {
+        if (when.endsWith('there')) line.ways.append.push(20, 0)
+        await server.read({ kind: 'summary' }, { consistent: true })
+        const written = server.propose({ kind: 'move', stay: true }) // refused in every case, but by the log
+        if (!when.endsWith('there')) expect(await written).toMatchObject({ kind: 'refused' })
+      }
+      const open = async () => {
+        const store = new MemoryStore({ log: to.log, clock })
+        return broken(store, {
+          async snapshot(at, bytes) {
+            if (when.startsWith('before')) await write()
+            const kept = await store.snapshot(at, bytes)
+            await using later = await to.open() // it has read what is carried in before it is in force
+            if (when.startsWith('after')) await write()
+            await expect(later.read({ kind: 'leases' }, { consistent: true })).rejects.toMatchObject({ facts: { moving: true } })
+            return kept
+          },
+        })
+      }
+      await carry(old, { place, open, clock })
+      await clock.advance(100)
+      await using later = await to.open()
+      for (const replica of [server, other, later]) expect(await held(replica)).toEqual(['ann'])
+      expect(new Set([server.hash(), other.hash(), later.hash()]).size).toBe(1)
+      granted(await server.propose(acquire('bob', 'free')))
+      await clock.settle()
+      for (const { signal } of [server, other, later]) expect(signal.aborted).toBe(false)
+    },
+  )
+
+  test('serves a backup that is restored into it, too', async () => {
+    const { to, old, open, clock } = await house()
+    await using server = await to.open()
+    await restore(await open(), await readBackup(old.backup()), { clock })
+    expect(await held(server)).toEqual(['ann'])
+    expect(await server.propose(acquire('bob', 'job', { wait: true }))).toMatchObject({ kind: 'queued' })
+    await using later = await to.open()
+    expect(await held(later)).toEqual(['ann', 'bob'])
+  })
+
+  test('keeps what it has when they cannot be written there', async () => {
+    const { to, old, clock } = await house()
+    await using server = await to.open()
+    const open = async () => broken(new MemoryStore({ log: to.log, clock }), { snapshot: async () => 'older' })
+    await expect(carry(old, { place, open, clock })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    granted(await server.propose(acquire('bob', 'job')))
+    granted(await old.propose(acquire('eve', 'free')))
+  })
+})
+
+describe('leases are granted in one place at most', () => {
+  test('when the move is called off while they are copied', async () => {
+    const { to, old, clock } = await house()
+    const open = async () => {
+      const store = new MemoryStore({ log: to.log, clock })
+      return broken(store, {
+        async snapshot(at, bytes) {
+          const kept = await store.snapshot(at, bytes)
+          await old.propose({ kind: 'move', stay: true })
+          granted(await old.propose(acquire('eve', 'free')))
+          return kept
+        },
+      })
+    }
+    await expect(carry(old, { place, open, clock })).rejects.toMatchObject({
+      code: 'INVALID',
+      message: expect.stringMatching(/called off/),
+    })
+    expect(await old.propose(acquire('bob', 'job'))).toMatchObject({ code: 'HELD' })
+    await using there = await to.open()
+    expect(await there.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+    await expect(there.read({ kind: 'leases' })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+  })
+
+  test('when the new store cannot be closed after they were written there', async () => {
+    const { to, old, clock } = await house()
+    const open = async () =>
+      broken(new MemoryStore({ log: to.log, clock }), { [Symbol.asyncDispose]: () => Promise.reject(new Error('no answer')) })
+    await expect(carry(old, { place, open, clock })).rejects.toThrow('no answer')
+    granted(await old.propose(acquire('bob', 'free')))
+    await using there = await to.open()
+    expect(await there.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+  })
+
+  test('when it is broken off after they have left: the same again completes it, and a third time there is nothing to do', async () => {
+    const { to, old, clock, carry: carryOn, open } = await house()
+    const once = async (alone: boolean) => (alone ? open() : Promise.reject(new Error('killed')))
+    await expect(carry(old, { place, open: once, clock })).rejects.toThrow('killed')
+    expect(await old.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
+    await using there = await to.open()
+    expect(await there.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+    expect(await carryOn()).toBeUndefined()
+    granted(await there.propose(acquire('bob', 'free')))
+    expect(await there.propose(acquire('bob', 'job'))).toMatchObject({ code: 'HELD' })
+    await expect(carryOn()).rejects.toMatchObject({ code: 'INVALID', facts: { moved: place } })
+    await expect(carry(old, { place: 'elsewhere', open, clock })).rejects.toMatchObject({ code: 'INVALID', facts: { moved: place } })
+    expect(await old.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
+  })
+
+  test('when another carries them already: that is not called off', async () => {
+    const { old, carry } = await house()
+    await old.propose({ kind: 'move' })
+    await expect(carry()).rejects.toMatchObject({ code: 'INVALID', facts: { moving: true } })
+    expect(await old.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+  })
+})
+
+test('a backup of a log whose leases have left, and such a log, are not restored', async () => {
+  const { old, carry, clock } = await house()
+  await carry()
+  const rig = new Rig()
+  const backup = await readBackup(old.backup())
+  await expect(restore(new MemoryStore({ log: rig.log, clock }), backup, { clock })).rejects.toMatchObject({ facts: { moved: place } })
+})
+
+describeEngine('redis', 'a server on an engine', () => {
+  test('that was started before the leases came serves them', { timeout: 60_000 }, async () => {
+    await using redis = await engine('redis')
+    const url = `${redis.url}?name=new`
+    await using server = (await openHere(url)) as Replica
+    await using old = (await openHere(`${redis.url}?name=old`)) as Replica
+    const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
+    await carry(old, { place: url, open: () => storeOf(url) })
+    expect(await server.propose(acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
+    expect(await renew(server, ann.lease)).toEqual([60_000])
+    await using later = (await openHere(url)) as Replica
+    expect(await held(later)).toEqual(['ann'])
+    granted(await later.propose(acquire('bob', 'free')))
+    expect(await held(server)).toEqual(['ann', 'bob'])
+  })
+})
+
+/** A store of which some calls go otherwise. */
+function broken(store: Store, other: Partial<Store>): Store {
+  return new Proxy(store, {
+    get(target, name) {
+      const value = (name in other ? other : target)[name as keyof Store] as unknown
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+}
+
+describe('a place that cannot be used', () => {
+  test('is found out before the old log is told anything', async () => {
+    const { old, clock } = await house()
+    const { revision } = await old.read({ kind: 'summary' })
+    const missing = new LeaseError('UNSUPPORTED', 'the driver is missing')
+    const open = async (): Promise<Store> => Object.assign(new MemoryStore({ clock }), { open: () => Promise.reject(missing) })
+    await expect(carry(old, { place, open, clock })).rejects.toBe(missing)
+    expect((await old.read({ kind: 'summary' })).revision).toBe(revision)
+  })
+
+  test('is said not to be nothing when the move had begun and was called off', async () => {
+    const { to, old, clock } = await house()
+    let opened = 0
+    const open = async (): Promise<Store> => {
+      const store = new MemoryStore({ log: to.log, clock })
+      if (++opened === 1) return store
+      return Object.assign(store, { snapshot: () => Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')) })
+    }
+    const failed = await carry(old, { place, open, clock }).catch(error => error)
+    expect(failed).toMatchObject({ code: 'UNAVAILABLE', facts: { move: 'called-off' } })
+    expect(failed.message).toMatch(/stay where they are.*the disk is full/)
+    expect((await old.read({ kind: 'summary' })).value.moved).toBeUndefined()
+  })
+})
+
+test('a restore that fails after it has begun says so', async () => {
+  const { to, old, clock } = await house()
+  const backup = await readBackup(old.backup())
+  const store = broken(new MemoryStore({ log: to.log, clock, own: { name: 'restore' } }), {
+    snapshot: () => Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')),
+  })
+  await expect(restore(store, backup, { clock })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { restore: 'begun' } })
+})

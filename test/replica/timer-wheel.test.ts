@@ -1,0 +1,101 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { type Alarm, type Bucket, Wheel } from '../../src/replica/timer-wheel.ts'
+
+class Item implements Alarm {
+  bucket: Bucket | undefined = undefined
+  place = 0
+  /** As whoever uses the wheel keeps it: when it is really due. */
+  due = 0
+}
+
+type Step =
+  | { readonly kind: 'set'; readonly item: number; readonly in: number }
+  | { readonly kind: 'remove'; readonly item: number }
+  | { readonly kind: 'pass'; readonly ms: number }
+
+const item = fc.nat({ max: 19 })
+const step: fc.Arbitrary<Step> = fc.oneof(
+  fc.record({ kind: fc.constant('set' as const), item, in: fc.double({ min: -50, max: 5_000, noNaN: true }) }),
+  fc.record({ kind: fc.constant('remove' as const), item }),
+  fc.record({ kind: fc.constant('pass' as const), ms: fc.double({ min: 0, max: 700, noNaN: true }) }),
+)
+
+describe('a wheel', () => {
+  test('gives what a list would give: nothing early, nothing later than its grain, everything once', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 200 }), fc.constantFrom(1, 10, 64), (steps, grain) => {
+        const wheel = new Wheel<Item>(grain)
+        const items = Array.from({ length: 20 }, () => new Item())
+        const naive = new Map<Item, number>()
+        let now = 1_000
+        const look = () => {
+          for (const taken of wheel.take(now)) {
+            expect(taken.bucket).toBe(undefined)
+            expect(naive.has(taken)).toBe(true)
+            // It lay in an earlier bucket than it should by now: the user looks and sets it again.
+            if (taken.due > now) wheel.set(taken, taken.due)
+            else naive.delete(taken)
+          }
+          for (const [left, due] of naive) {
+            expect(left.bucket).not.toBe(undefined)
+            expect(due).toBeGreaterThan(now - grain)
+          }
+        }
+        for (const one of steps) {
+          if (one.kind === 'set') {
+            const alarm = items[one.item]!
+            alarm.due = now + one.in
+            wheel.set(alarm, alarm.due)
+            naive.set(alarm, alarm.due)
+          } else if (one.kind === 'remove') {
+            wheel.remove(items[one.item]!)
+            naive.delete(items[one.item]!)
+          } else {
+            // As a timer that is armed for `next`, and once more at the end.
+            const end = now + one.ms
+            for (let next = wheel.next(); next !== undefined && next <= end; next = wheel.next()) {
+              now = Math.max(now, next)
+              look()
+            }
+            now = end
+            look()
+          }
+          expect(wheel.size).toBe(naive.size)
+          const next = wheel.next()
+          expect(next === undefined).toBe(naive.size === 0)
+          if (next !== undefined) expect(next).toBeLessThan(Math.min(...naive.values()) + grain)
+        }
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  test('never gives an alarm before its time, and comes up at most a grain after it', () => {
+    const wheel = new Wheel<Item>(10)
+    for (let i = 0; i < 1_000; i++) {
+      const alarm = new Item()
+      const due = 5_000 + i * 3.7
+      wheel.set(alarm, due)
+      const at = wheel.next()!
+      expect(at).toBeGreaterThanOrEqual(due)
+      expect(at).toBeLessThan(due + 10)
+      expect(wheel.take(due - 0.001)).toEqual([])
+      expect(wheel.take(at)).toEqual([alarm])
+    }
+    expect(wheel.next()).toBe(undefined)
+    expect(wheel.size).toBe(0)
+  })
+
+  test('moving a deadline back leaves the alarm where it lies: a renewal costs nothing', () => {
+    const wheel = new Wheel<Item>(10)
+    const alarm = new Item()
+    wheel.set(alarm, 1_000)
+    const { bucket } = alarm
+    wheel.set(alarm, 50_000)
+    expect(alarm.bucket).toBe(bucket)
+    wheel.set(alarm, 500)
+    expect(wheel.next()).toBe(500)
+    expect(wheel.size).toBe(1)
+  })
+})

@@ -1,0 +1,122 @@
+/** What is written down of those who act on what is not theirs, and by which name. */
+import { expect, test } from 'vitest'
+import { open } from '../../src/connect/connect.ts'
+import type { Verb } from '../../src/kernel/command.ts'
+import { auditTo } from '../../src/server/log.ts'
+import { type World, world } from '../support/http-world.ts'
+import { Raw } from '../support/resp-place.ts'
+
+const bearer = (secret: string) => ({ Authorization: `Bearer ${secret}` })
+
+/** A server with an administrator and one who only holds, whose lease of `jobs/a` is given. */
+async function guarded() {
+  const lines: Record<string, unknown>[] = []
+  const log = { debug() {}, info: (facts: object) => void lines.push(facts as Record<string, unknown>), warn() {}, error() {} }
+  const here = await world({ audit: auditTo(log) })
+  const admin = await here.key('admin', [{ verb: 'admin', prefix: '' }])
+  const verbs: Verb[] = ['acquire', 'renew', 'release', 'read']
+  const worker = await here.key('worker', [...verbs.map(verb => ({ verb, prefix: '' })), { verb: 'break', prefix: 'jobs' }])
+  const lease = await held(here, worker, 'jobs/a')
+  lines.length = 0
+  return { here, lines, admin, worker, lease }
+}
+
+async function held(here: World, secret: string, resource: string): Promise<number> {
+  const body = { resources: [resource], holder: 'bob', ttl: '60s' }
+  return (await here.ask('POST', '/v1/leases', body, bearer(secret))).json.lease
+}
+
+test('an administrator that renews, releases or transfers the lease of another is written down, with whose it was', async () => {
+  const { here, lines, admin, lease } = await guarded()
+  await using _ = here
+  await here.ask('POST', `/v1/leases/${lease}/renew`, {}, bearer(admin))
+  await here.ask('POST', '/v1/transfer', { lease, to: 'eve' }, bearer(admin))
+  await here.ask('DELETE', `/v1/leases/${lease}`, undefined, bearer(admin))
+  expect(lines.map(({ did, on, of, by }) => ({ did, on, of, by }))).toEqual([
+    { did: 'renew', on: { leases: [lease] }, of: ['bob'], by: { key: 1, name: 'admin' } },
+    expect.objectContaining({ did: 'transfer' }),
+    { did: 'release', on: { lease }, of: ['bob'], by: { key: 1, name: 'admin' } },
+  ])
+})
+
+test('nobody is written down for what they do with their own, nor for what never was', async () => {
+  const { here, lines, admin, worker, lease } = await guarded()
+  await using _ = here
+  const own = await held(here, admin, 'jobs/own')
+  for (let i = 0; i < 3; i++) await here.ask('POST', '/v1/leases/renew', { leases: [own, 999] }, bearer(admin))
+  await here.ask('DELETE', `/v1/leases/${own}`, undefined, bearer(admin))
+  await here.ask('DELETE', '/v1/leases/998', undefined, bearer(admin))
+  await here.ask('POST', `/v1/leases/${lease}/renew`, {}, bearer(worker))
+  await here.ask('DELETE', `/v1/leases/${lease}`, undefined, bearer(worker))
+  expect(lines).toEqual([])
+})
+
+test('stealing is, whether it waits or not, without what is attached; and so is a move, without its password', async () => {
+  const { here, lines, admin } = await guarded()
+  await using _ = here
+  const entries = [{ key: 'notes/n', value: 'private' }]
+  const steal = (how: string) => ({ resources: ['jobs/a'], holder: 'thief', ttl: '60s', wait: '1s', steal: how, entries })
+  expect((await here.ask('POST', '/v1/leases', steal('force'), bearer(admin))).status).toBe(201)
+  expect(lines).toMatchObject([{ did: 'steal', on: { resources: ['jobs/a'], holder: 'thief', how: 'force' }, outcome: 'granted' }])
+  expect(JSON.stringify(lines)).not.toContain('private')
+  lines.length = 0
+  const proposals = [{ command: { kind: 'move' } }, { command: { kind: 'move', to: 'postgres://me:secret@db/x' } }]
+  await here.ask('POST', '/v1/propose', { proposals }, bearer(admin))
+  expect(lines).toMatchObject([{ did: 'move' }, { did: 'move', on: { to: 'postgres://…@db/x' } }])
+})
+
+test('a backup is, on either wire, when it begins', async () => {
+  const { here, lines, admin, worker } = await guarded()
+  await using _ = here
+  expect((await here.ask('GET', '/v1/backup', undefined, bearer(worker))).status).toBe(403)
+  expect(lines).toEqual([])
+  expect((await here.ask('GET', '/v1/backup', undefined, bearer(admin))).status).toBe(200)
+  await using far = await open(`leasehold://${admin}@127.0.0.1:${here.port}`)
+  for await (const _ of far.backup!()) break
+  expect(lines).toMatchObject([
+    { did: 'backup', by: { name: 'admin' } },
+    { did: 'backup', by: { name: 'admin' } },
+  ])
+})
+
+test('what has not the form of a command is refused, and nothing else comes of it', async () => {
+  const { here, lines, admin } = await guarded()
+  await using _ = here
+  const proposals = [
+    { command: { kind: 'acquire', steal: 'force' } },
+    { command: { kind: 'key', name: 'x' } },
+    { command: { kind: 'release' } },
+  ]
+  const { status, json } = await here.ask('POST', '/v1/propose', { proposals }, bearer(admin))
+  expect(status).toBe(200)
+  expect(json.answers.map(({ outcome }: { outcome: { code: string } }) => outcome.code)).toEqual(['INVALID', 'INVALID', 'INVALID'])
+  expect(lines).toEqual([])
+})
+
+test('by is the name of the key; what a caller calls itself stands behind it', async () => {
+  const { here, admin, worker, lease } = await guarded()
+  await using _ = here
+  await here.ask('POST', '/v1/break', { resource: 'jobs/a', by: 'root' }, bearer(worker))
+  const second = await held(here, worker, 'jobs/b')
+  using raw = new Raw(here.port)
+  await raw.ask('AUTH', admin)
+  expect(await raw.ask('LEASE.REVOKE', second, 'BY', 'root')).not.toBeInstanceOf(Error)
+  const third = await held(here, worker, 'jobs/c')
+  const proposals = [{ command: { kind: 'revoke', target: { lease: third } } }]
+  await here.ask('POST', '/v1/propose', { proposals }, bearer(admin))
+  const past = async (name: string) => (await here.lessor.read({ kind: 'history', resource: name })).value.map(({ by }) => by)
+  await here.ask('DELETE', `/v1/leases/${lease}`, undefined, bearer(worker))
+  for (const one of [second, third]) await here.ask('DELETE', `/v1/leases/${one}`, undefined, bearer(worker))
+  expect([await past('jobs/a'), await past('jobs/b'), await past('jobs/c')]).toEqual([['worker (root)'], ['admin (root)'], ['admin']])
+})
+
+test('a long name leaves what is said behind it less room, and never half a character', async () => {
+  const { here } = await guarded()
+  await using _ = here
+  const name = 'k'.repeat(500)
+  const long = await here.key(name, [{ verb: 'break', prefix: '' }])
+  const broken = await here.ask('POST', '/v1/break', { resource: 'jobs/a', after: '10s', by: 'ü'.repeat(100) }, bearer(long))
+  expect(broken.status).toBe(200)
+  const { status } = await here.ask('POST', '/v1/break', { resource: 'jobs/a', by: 'x'.repeat(513) }, bearer(long))
+  expect(status, 'as before').toBe(400)
+})

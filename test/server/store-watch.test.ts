@@ -1,0 +1,94 @@
+/** What an operator sees of a store that goes away and comes back: the figure, and one line each in the log. */
+import { expect, test, vi } from 'vitest'
+import { replicaOn, storeOf } from '../../src/connect/connect.ts'
+import { Following } from '../../src/connect/relocating-lessor.ts'
+import { LeaseError } from '../../src/errors.ts'
+import { Replica } from '../../src/replica/replica.ts'
+import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { serve } from '../../src/server/serve.ts'
+import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { describeEngine, engine } from '../support/engine.ts'
+
+function logged() {
+  const lines: { readonly level: string; readonly facts: Record<string, unknown>; readonly message: string }[] = []
+  const at =
+    (level: string) =>
+    (facts: object, message = '') => {
+      if ('store' in facts) lines.push({ level, facts: facts as Record<string, unknown>, message })
+    }
+  return { lines, log: { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') } }
+}
+
+const up = async (address: string) => {
+  const text = await (await fetch(`http://${address}/metrics`)).text()
+  return Number(/^leasehold_store_up (\d)$/m.exec(text)?.[1])
+}
+
+describeEngine('postgres', 'a server whose store goes away', () => {
+  test('says so in its figures and once in its log, and that it is back', { timeout: 60_000 }, async () => {
+    await using postgres = await engine('postgres')
+    const store = await storeOf(postgres.url)
+    const replica = await replicaOn(store, postgres.url, { owned: false })
+    await using lessor = new Following(replica, { open: () => Promise.reject(new Error('nothing moves')) })
+    const { lines, log } = logged()
+    await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpDoor(), trouble: () => replica.trouble })
+    const [address] = server.addresses as [string]
+    expect(await up(address)).toBe(1)
+    await postgres.stop()
+    await expect.poll(() => up(address), { timeout: 10_000 }).toBe(0)
+    await fetch(`http://${address}/v1/leases`, { method: 'POST', body: '{"resources":["a"],"holder":"h"}' })
+    for (let i = 0; i < 3; i++) expect(await up(address)).toBe(0)
+    expect(lines).toMatchObject([{ level: 'error', message: 'the store is not available', facts: { store: 'down' } }])
+    expect(lines[0]!.facts.reason).toMatch(/ECONNREFUSED|terminat|not answered/)
+    await postgres.restart()
+    await expect.poll(() => up(address), { timeout: 20_000 }).toBe(1)
+    expect(lines.map(({ message }) => message)).toEqual(['the store is not available', 'the store answers again'])
+  })
+})
+
+test('a store that reads and fails to sync what it writes is not up until an append succeeds, and is told without being asked', async () => {
+  const clock = new ManualClock()
+  const store = new MemoryStore({ log: new MemoryLog({ clock }), clock, own: { name: 'server' } })
+  await using replica = await Replica.open(store, { clock, owned: true })
+  const { lines, log } = logged()
+  await using server = await serve({ lessor: replica, log, clock, listen: '127.0.0.1:0', http: httpDoor(), trouble: () => replica.trouble })
+  const [address] = server.addresses as [string]
+  const failing = vi
+    .spyOn(store, 'append')
+    .mockRejectedValue(new LeaseError('UNKNOWN', 'the disk failed (EIO)', { facts: { reason: 'io' } }))
+  const acquiring = replica.propose({ kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource: 'a' }] })
+  await clock.advance(8_000)
+  expect(lines).toMatchObject([{ level: 'error', facts: { store: 'down', reason: 'the disk failed (EIO)' } }])
+  expect(await up(address)).toBe(0)
+  await clock.advance(8_000)
+  expect(failing.mock.calls.length).toBeGreaterThan(4)
+  failing.mockRestore()
+  await clock.advance(8_000)
+  expect((await acquiring).kind).toBe('granted')
+  expect(await up(address)).toBe(1)
+  expect(lines.map(({ level }) => level)).toEqual(['error', 'info'])
+})
+
+test('a store that comes and goes makes one line in ten seconds, which says how often', async () => {
+  const clock = new ManualClock()
+  await using replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+  const { lines, log } = logged()
+  await using server = await serve({ lessor: replica, log, clock, listen: '127.0.0.1:0', http: httpDoor() })
+  const [address] = server.addresses as [string]
+  let gone = false
+  const read = replica.read.bind(replica)
+  vi.spyOn(replica, 'read').mockImplementation(((query, options) => {
+    if (gone && options?.consistent === true) return Promise.reject(new LeaseError('UNAVAILABLE', 'connection refused'))
+    return read(query, options)
+  }) as typeof replica.read)
+  for (let i = 0; i < 20; i++) {
+    gone = i % 2 === 0
+    expect(await up(address)).toBe(gone ? 0 : 1)
+  }
+  expect(lines.map(({ level }) => level)).toEqual(['error', 'info'])
+  gone = true
+  expect(await up(address)).toBe(0)
+  await clock.advance(10_000)
+  expect(lines).toMatchObject([{}, {}, { level: 'error', facts: { outages: 11 } }])
+})

@@ -1,0 +1,36 @@
+/** Keys of their own on both sides of a transfer, over a server: the recipient has it from then on, and the giver has not. */
+import { expect, test } from 'vitest'
+import { open } from '../../src/connect/connect.ts'
+import { Leases } from '../../src/leases.ts'
+import { hashOf } from '../../src/server/key-secret.ts'
+import { place } from '../support/resp-place.ts'
+
+test('a lease that is given to a name answers to the key of who adopts it', async () => {
+  await using here = await place()
+  const allow = (['acquire', 'renew', 'release'] as const).map(verb => ({ verb, prefix: 'jobs' }))
+  for (const name of ['giver', 'recipient', 'rival']) await here.lessor.propose({ kind: 'key', name, hash: hashOf(name), allow })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  const connect = async (name: string) =>
+    new Leases(await open(`leasehold://127.0.0.1:${here.port}`, { apiKey: name }), { holder: name, ttl: 5_000 })
+  await using giver = await connect('giver')
+  await using recipient = await connect('recipient')
+  await using rival = await connect('rival')
+  const lease = await giver.acquire('jobs/nightly')
+  const number = await lease.transfer('recipient')
+  await expect(rival.adopt(number)).rejects.toMatchObject({ code: 'INVALID' })
+  const adopted = await recipient.adopt(number)
+  expect(adopted.token).toBeGreaterThan(lease.token)
+  await adopted.renew()
+  expect(adopted.held).toBe(true)
+  for (const other of [giver, rival]) {
+    expect(await other.lessor.propose({ kind: 'renew', leases: [number] })).toMatchObject({ ttls: [-1] })
+    expect(await other.lessor.propose({ kind: 'release', lease: number })).toMatchObject({ kind: 'refused', code: 'GONE' })
+  }
+  expect(adopted.held).toBe(true)
+  await adopted.release()
+  const { value } = await here.lessor.read({ kind: 'history', resource: 'jobs/nightly' }, { consistent: true })
+  expect(value.map(({ holder, cause }) => [holder, cause])).toEqual([
+    ['giver', 'transferred'],
+    ['recipient', 'released'],
+  ])
+})

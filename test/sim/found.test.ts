@@ -1,0 +1,66 @@
+/** What the simulator found, told again without it. */
+import { expect, test } from 'vitest'
+import { turn } from '../../src/clock.ts'
+import type { LeaseError } from '../../src/errors.ts'
+import type { Acquire } from '../../src/kernel/command.ts'
+import { Replica } from '../../src/replica/replica.ts'
+import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
+import type { Appended, Position, Read } from '../../src/store.ts'
+
+/** A store whose questions wait at a gate, each kind at its own. */
+class GatedStore extends MemoryStore {
+  readonly #gates = { append: open(), read: open() }
+  waiting = 0
+
+  shut(gate: 'append' | 'read'): () => void {
+    let release = () => {}
+    this.#gates[gate] = new Promise(resolve => {
+      release = resolve
+    })
+    return release
+  }
+
+  override async append(entry: Uint8Array, after: Position): Promise<Appended> {
+    this.waiting++
+    await this.#gates.append
+    return super.append(entry, after)
+  }
+
+  override async read(after: Position, options?: { readonly wait?: AbortSignal }): Promise<Read> {
+    const read = await super.read(after, options)
+    await this.#gates.read
+    return read
+  }
+}
+
+async function open(): Promise<void> {}
+
+function acquire(resource: string): Acquire {
+  return { kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource }] }
+}
+
+test('an append that was under way while the log lost its tail is not applied on top of what was lost', async () => {
+  const log = new MemoryLog()
+  const store = new GatedStore({ log })
+  await using mine = await Replica.open(store)
+  await using other = await Replica.open(new MemoryStore({ log }))
+  await other.propose(acquire('founding'))
+  while (mine.index < 1) await turn()
+
+  const send = store.shut('append')
+  const asked = mine.propose(acquire('mine'))
+  const answer = asked.catch(error => error as LeaseError)
+  while (store.waiting === 0) await turn()
+  await other.propose(acquire('lost')) // seen here while our own entry, which follows the first, is still on its way
+  while (mine.index < 2) await turn()
+
+  const hear = store.shut('read')
+  log.loseTail(1)
+  await using late = await Replica.open(new MemoryStore({ log }))
+  await late.propose(acquire('instead'))
+  send()
+  const told = await answer
+  hear()
+  expect(told).toMatchObject({ code: 'UNKNOWN' })
+  expect(mine.signal.reason).toMatchObject({ code: 'DIVERGED' })
+})

@@ -1,0 +1,135 @@
+/** The simulator itself: a seed is a world, the same one every time, and what it prints can be relied on. */
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { BUGS } from '../../sim/planted.ts'
+import { PLACES } from '../../sim/planted-places.ts'
+import { plant } from '../../sim/planted-search.ts'
+import { MIX, PROFILES, runSeed } from '../../sim/run.ts'
+
+const MINUTE = 60_000
+const built = fileURLToPath(new URL('../../.sim', import.meta.url))
+
+function simulate(build: string, ...args: string[]): { readonly status: number | null; readonly lines: string[]; readonly stderr: string } {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [join(build, 'sim/main.js'), ...args], { encoding: 'utf8' })
+  return { status, lines: stdout.trimEnd().split('\n'), stderr }
+}
+
+// Another version of the rules is made of the build, and runs there.
+const here = PROFILES.filter(profile => profile !== 'rolling')
+
+test.each(here)('a seed is long and bad enough, and the same world twice: %s', { timeout: MINUTE }, async profile => {
+  const first = await runSeed(7, { profile })
+  expect(first.violation).toBeUndefined()
+  expect(first.commands).toBeGreaterThanOrEqual(2_000)
+  expect(first.faults).toBeGreaterThanOrEqual(20)
+  expect(await runSeed(7, { profile })).toEqual(first)
+})
+
+test('two builds, one of which knows the next rules, share a log until those are raised; the same world twice', { timeout: MINUTE }, () => {
+  const [first, second] = [1, 2].map(() => simulate(built, '--seed', '7', '--profile', 'rolling', '--trace'))
+  expect(first!.lines.at(-1)).toBe('1 passed, 0 failed')
+  const [, commands, faults] = /rolling, (\d+) commands, (\d+) faults/.exec(first!.lines[0]!)!
+  expect(Number(commands)).toBeGreaterThanOrEqual(2_000)
+  expect(Number(faults)).toBeGreaterThanOrEqual(20)
+  expect(first!.stderr).toContain('the rules are raised')
+  expect(second).toEqual(first)
+})
+
+test('another seed is another world', { timeout: MINUTE }, async () => {
+  const [a, b] = [await runSeed(1, { commands: 200 }), await runSeed(1 + MIX.length, { commands: 200 })]
+  expect(a.profile).toBe(b.profile)
+  expect(a.digest).not.toBe(b.digest)
+})
+
+test('a seed is the same world in another process', { timeout: MINUTE }, async () => {
+  const { commands, faults, digest } = await runSeed(8, { profile: 'embedded' })
+  const { status, lines } = simulate(built, '--seed', '8', '--profile', 'embedded')
+  expect(lines[0]).toBe(`seed 8 (embedded, ${commands} commands, ${faults} faults, digest ${digest.toString(16)}): held`)
+  expect(lines.at(-1)).toBe('1 passed, 0 failed')
+  expect(status).toBe(0)
+})
+
+test('the last line of --json is one object with the sums', { timeout: MINUTE }, () => {
+  const { status, lines } = simulate(built, '--json', '--seeds', '2', '--from', '5')
+  const sums = JSON.parse(lines.at(-1)!)
+  expect(Object.keys(sums).filter(name => name !== 'found')).toEqual(['seeds', 'commands', 'faults', 'simulatedHours', 'violations'])
+  expect(sums).toMatchObject({ seeds: 2, violations: 0, found: [] })
+  expect(sums.commands).toBeGreaterThanOrEqual(4_000)
+  expect(sums.faults).toBeGreaterThanOrEqual(40)
+  expect(sums.simulatedHours).toBeGreaterThan(0)
+  expect(status).toBe(0)
+})
+
+test.each([
+  ['--seeds', 'many'],
+  ['--seeds', '0'],
+  ['--seed', '1.5'],
+  ['--profile', 'sunny'],
+])('a mistyped option is no success: %s %s', (option, value) => {
+  const { status, stderr } = simulate(built, option, value)
+  expect(status).toBe(2)
+  expect(stderr).toContain(option)
+})
+
+describe('with a mistake planted', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
+  const broken = join(folder, 'build')
+  beforeAll(() => plant(BUGS.find(({ name }) => name === 'a revoked holder that still believes is not waited for')!, folder, built))
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+  test('a seed that fails is named, and fails again byte for byte', { timeout: MINUTE }, () => {
+    const { status, lines } = simulate(broken, '--json', '--first', '--seeds', '12')
+    expect(status).toBe(1)
+    const { found, violations } = JSON.parse(lines.at(-1)!)
+    expect(violations).toBe(1)
+    expect(found[0].invariant).toBe('S1')
+    const again = [1, 2].map(() => simulate(broken, '--seed', String(found[0].seed), '--json'))
+    expect(again[0]).toEqual(again[1])
+    expect(JSON.parse(again[0]!.lines.at(-1)!).found).toEqual(found)
+    const told = simulate(broken, '--seed', String(found[0].seed))
+    expect(told.status).toBe(1)
+    expect(told.lines.join('\n')).toContain(`again: npm run sim -- --seed ${found[0].seed}`)
+    expect(told.lines.at(-1)).toBe('0 passed, 1 failed')
+  })
+})
+
+test('a world whose time is over before enough was done in it is not taken for one that held', { timeout: MINUTE }, async () => {
+  const { violation, short } = await runSeed(8, { profile: 'embedded', within: 3 })
+  expect([violation, short]).toEqual([undefined, true])
+  expect((await runSeed(8, { profile: 'embedded', commands: 20, faults: 1 })).short).toBe(undefined)
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
+  try {
+    plant({ name: '', file: 'sim/run.js', find: 'within = 600', put: 'within = 3', expected: [] }, folder, built)
+    const { status, lines } = simulate(join(folder, 'build'), '--seeds', '5', '--profile', 'embedded')
+    expect(lines.filter(line => line.includes('TOO LITTLE'))).toHaveLength(5)
+    expect(lines).toContain('5 of 5 seeds')
+    expect(lines.at(-1)).toBe('0 passed, 5 failed')
+    expect(status).toBe(1)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+test('a mistake that cannot be planted any more is itself a failure', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
+  try {
+    const gone = { name: '', file: 'src/kernel/rule/end.js', find: 'no such text', put: '', expected: [] }
+    expect(() => plant(gone, folder, built)).toThrow('0 times')
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+test('the names of mistakes tell them apart', () => {
+  expect(new Set(BUGS.map(({ name }) => name)).size).toBe(BUGS.length)
+  expect(BUGS.length).toBeGreaterThanOrEqual(25)
+})
+
+test('every place of a planted mistake belongs to one', () => {
+  const names = new Set(BUGS.map(({ name }) => name))
+  expect(Object.keys(PLACES).filter(name => !names.has(name))).toEqual([])
+})

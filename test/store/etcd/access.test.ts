@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { type AddressInfo, connect as connectPlain } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createServer } from 'node:tls'
+import { promisify } from 'node:util'
+import { describe, expect, test } from 'vitest'
+import { connect } from '../../../src/connect/connect.ts'
+import { LeaseError } from '../../../src/errors.ts'
+import { EtcdStore } from '../../../src/store/etcd/etcd.ts'
+import { etcdOptions } from '../../../src/store/etcd/url.ts'
+import { type Position, START } from '../../../src/store.ts'
+import { describePrograms, describePromises, engine, programs } from '../../support/engine.ts'
+import { asked } from '../../support/etcd.ts'
+
+const describeTls = (name: string, define: () => void) => describePrograms('etcd', [programs.openssl], name, define, { retry: 0 })
+
+describe('an etcd URL', () => {
+  test('names hosts, a log, a user and certificates', () => {
+    expect(etcdOptions('etcd://127.0.0.1:2379')).toEqual({ endpoints: ['127.0.0.1:2379'] })
+    expect(etcdOptions('etcd://a,b:1,[::1]:2/?name=team/locks')).toEqual({ endpoints: ['a:2379', 'b:1', '[::1]:2'], name: 'team/locks' })
+    expect(etcdOptions('etcd://ann:p%40ss:word@a')).toEqual({ endpoints: ['a:2379'], user: { name: 'ann', password: 'p@ss:word' } })
+    expect(etcdOptions('etcds://a')).toEqual({ endpoints: ['a:2379'], tls: {} })
+    expect(etcdOptions('etcd://a?tls=true')).toEqual({ endpoints: ['a:2379'], tls: {} })
+    expect(etcdOptions('etcd://a?tls=false')).toEqual({ endpoints: ['a:2379'] })
+    expect(etcdOptions('etcd://a?ca=/ca.pem&cert=/c.pem&key=/k.pem').tls).toEqual({ ca: '/ca.pem', cert: '/c.pem', key: '/k.pem' })
+  })
+
+  test('that says something else is INVALID, and its password is not repeated', async () => {
+    for (const url of [
+      ...[
+        'etcd:',
+        'etcd://',
+        'etcd://:pass-word@',
+        'etcd://a:b',
+        'etcd://a:99:1',
+        'etcd://a?nmae=x',
+        'etcd://a?cert=/c.pem',
+        'etcd://a/path',
+      ],
+      ...['etcd://u:%zz-pass-word@a', 'etcd://u:pass-word@a?what=1', 'etcd://u:pass-word@a?name=a:b', 'etcd://a?name='],
+    ]) {
+      const error = await rejected(connect(url))
+      expect(error.code, url).toBe('INVALID')
+      expect(error.message).not.toContain('pass-word')
+    }
+  })
+})
+
+describePromises('etcd', 'an etcd with users', () => {
+  test('a store that was opened with a user before authentication was switched on goes on after it was, and after it was switched off', async () => {
+    await using etcd = await engine('etcd')
+    await using store = await opened(`etcd://root:root@127.0.0.1:${etcd.port}/`)
+    let after = await append(store, START)
+    const waiting = store.read(after, { wait: new AbortController().signal })
+    for (const [path, body] of [
+      ['/auth/user/add', { name: 'root', password: 'root' }],
+      ['/auth/role/add', { name: 'root' }],
+      ['/auth/user/grant', { user: 'root', role: 'root' }],
+      ['/auth/enable', {}],
+    ] as const)
+      await asked(etcd.port, path, body)
+    after = await append(store, after)
+    expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ position: after }] })
+    const { token } = await asked<{ token: string }>(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' })
+    const headers = { authorization: token }
+    const off = await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/disable`, { method: 'POST', headers, body: '{}' })
+    expect(off.status).toBe(200)
+    after = await append(store, after)
+    await asked(etcd.port, '/auth/enable')
+    after = await append(store, after)
+    expect(after.index).toBe(4)
+  }, 60_000)
+
+  test('asks for the right user and password, renews what it was given, and keeps to what it may', async () => {
+    await using etcd = await engine('etcd')
+    const at = (user: string, rest = '') => `etcd://${user}127.0.0.1:${etcd.port}/${rest}`
+    // A user where none is needed is no mistake.
+    await (await opened(at('ann:secret@')))[Symbol.asyncDispose]()
+    for (const [path, body] of [
+      ['/auth/user/add', { name: 'root', password: 'root' }],
+      ['/auth/user/grant', { user: 'root', role: 'root' }],
+      ['/auth/user/add', { name: 'ann', password: 'secret' }],
+      ['/auth/role/add', { name: 'leases' }],
+      ['/auth/role/grant', { name: 'leases', perm: { permType: 'READWRITE', key: base64('leasehold:'), range_end: base64('leasehold;') } }],
+      ['/auth/user/grant', { user: 'ann', role: 'leases' }],
+      ['/auth/enable', {}],
+    ] as const) {
+      if (path === '/auth/user/grant' && body.role === 'root') await asked(etcd.port, '/auth/role/add', { name: 'root' })
+      await asked(etcd.port, path, body)
+    }
+    expect(await rejected(opened(at('')))).toMatchObject({ code: 'UNAUTHENTICATED', message: expect.stringContaining('USER:PASSWORD@') })
+    expect(await rejected(opened(at('ann:wrong@')))).toMatchObject({
+      code: 'UNAUTHENTICATED',
+      message: expect.stringContaining('password'),
+    })
+    expect(await rejected(opened(at('ann:secret@', '?name=other')))).toMatchObject({
+      code: 'FORBIDDEN',
+      message: expect.stringContaining('grant-permission'),
+    })
+    await using store = await opened(at('ann:secret@'))
+    let after = await append(store, START)
+    await etcd.restart() // and it has forgotten whom it gave which token
+    after = await append(store, after)
+    await asked(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' }).then(async answer => {
+      const { token } = answer as { token: string }
+      // Any change of users makes what was known of them old.
+      const response = await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/user/add`, {
+        method: 'POST',
+        headers: { authorization: token },
+        body: JSON.stringify({ name: 'bob', password: 'b' }),
+      })
+      expect(response.status).toBe(200)
+    })
+    after = await append(store, after)
+    expect(after.index).toBe(3)
+  }, 60_000)
+})
+
+describeTls('an etcd behind TLS', () => {
+  test('is believed only with a certificate of the named authority, and is shown ours', async () => {
+    await using folder = await temporary()
+    const { path } = folder
+    await authority(path, 'ours')
+    await authority(path, 'theirs')
+    for (const who of ['server', 'client']) await certificate(path, 'ours', who)
+    await certificate(path, 'theirs', 'stranger')
+    await using etcd = await engine('etcd')
+    const pem = (name: string) => readFile(join(path, name))
+    const server = createServer(
+      {
+        ...{ ca: await pem('ours.pem'), cert: await pem('server.pem'), key: await pem('server.key') },
+        ...{ requestCert: true, rejectUnauthorized: true },
+      },
+      near => {
+        const far = connectPlain({ host: '127.0.0.1', port: etcd.port })
+        for (const socket of [near, far]) socket.on('error', () => {})
+        near.pipe(far).pipe(near)
+        near.on('close', () => far.destroy())
+      },
+    ).on('tlsClientError', () => {})
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    const at = (ca: string, who: string) =>
+      `etcds://127.0.0.1:${port}/?ca=${join(path, `${ca}.pem`)}&cert=${join(path, `${who}.pem`)}&key=${join(path, `${who}.key`)}`
+    try {
+      for (const [ca, who] of [
+        ['theirs', 'client'],
+        ['ours', 'stranger'],
+      ] as const)
+        expect((await rejected(opened(at(ca, who), { patience: 500 }))).code, `${ca} ${who}`).toBe('UNAVAILABLE')
+      expect((await rejected(opened(`etcd://127.0.0.1:${port}`, { patience: 500 }))).code).toBe('UNAVAILABLE')
+      expect(await rejected(opened(at('nowhere', 'client')))).toMatchObject({
+        code: 'INVALID',
+        message: expect.stringContaining('nowhere.pem'),
+      })
+      await using store = await opened(at('ours', 'client'))
+      await using reader = await opened(at('ours', 'client'))
+      const waiting = reader.read(START, { wait: new AbortController().signal })
+      const { index } = await append(store, START)
+      expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ position: { index } }] })
+    } finally {
+      server.close()
+    }
+  }, 60_000)
+})
+
+async function opened(url: string, options: { readonly patience?: number } = {}): Promise<EtcdStore> {
+  const store = new EtcdStore({ ...etcdOptions(url), ...options })
+  await store.open()
+  return store
+}
+
+async function append(store: EtcdStore, after: Position): Promise<Position> {
+  const answer = await store.append(Uint8Array.of(1), after)
+  assert.ok(answer.kind === 'appended', answer.kind)
+  return answer.position
+}
+
+async function rejected(call: Promise<unknown>): Promise<LeaseError> {
+  const found = await call.then(
+    () => undefined,
+    (error: unknown) => error,
+  )
+  assert.ok(found instanceof LeaseError, String(found))
+  return found
+}
+
+async function temporary(): Promise<AsyncDisposable & { readonly path: string }> {
+  const path = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true }) }
+}
+
+const openssl = (folder: string, ...args: string[]) => promisify(execFile)('openssl', args, { cwd: folder })
+const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
+
+async function authority(folder: string, name: string): Promise<void> {
+  await openssl(folder, 'req', '-x509', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.pem`, '-subj', `/CN=${name}`, '-days', '2')
+}
+
+async function certificate(folder: string, by: string, name: string): Promise<void> {
+  await writeFile(join(folder, `${name}.cnf`), 'subjectAltName=IP:127.0.0.1\n')
+  await openssl(folder, 'req', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`)
+  const signed = ['-CA', `${by}.pem`, '-CAkey', `${by}.key`, '-CAcreateserial', '-days', '2', '-extfile', `${name}.cnf`]
+  await openssl(folder, 'x509', '-req', '-in', `${name}.csr`, '-out', `${name}.pem`, ...signed)
+}
+
+function base64(text: string): string {
+  return Buffer.from(text).toString('base64')
+}

@@ -1,0 +1,35 @@
+import { afterAll, beforeAll, test } from 'vitest'
+import { EtcdStore } from '../../../src/store/etcd/etcd.ts'
+import { type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
+import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { LogInEtcd, Lossy } from '../../support/etcd.ts'
+
+let logs = 0
+
+describePromises('etcd', 'a store in etcd', () => {
+  let etcd: Engine
+  beforeAll(async () => {
+    etcd = await engine('etcd')
+  }, 60_000)
+  afterAll(() => etcd?.[Symbol.asyncDispose]())
+
+  async function fixture(): Promise<StoreFixture> {
+    const { endpoints, name } = { endpoints: [`127.0.0.1:${etcd.port}`], name: `test/${++logs}` }
+    return {
+      store: () => new EtcdStore({ endpoints, name }),
+      loseTail: count => new LogInEtcd(etcd, name).loseTail(count),
+      async linked() {
+        const link = await Lossy.to(etcd.port)
+        const store = new EtcdStore({ endpoints: [`127.0.0.1:${link.port}`], name, patience: 300 })
+        return {
+          store,
+          fail: failure => link.fail(failure),
+          [Symbol.asyncDispose]: () => link[Symbol.asyncDispose](),
+        }
+      },
+      [Symbol.asyncDispose]: async () => {},
+    }
+  }
+
+  for (const { name, run } of storeSuite(fixture)) test(name, run, 30_000)
+})

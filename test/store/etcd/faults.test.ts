@@ -1,0 +1,474 @@
+import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { LeaseError } from '../../../src/errors.ts'
+import { EtcdStore, type EtcdStoreOptions } from '../../../src/store/etcd/etcd.ts'
+import { type Appended, type Entry, type Position, START, type Store } from '../../../src/store.ts'
+import { Cable } from '../../../src/testing/cuttable-connection.ts'
+import { describePrograms, describePromises, type Engine, engine, programs } from '../../support/engine.ts'
+import { asked, backup, compact, LogInEtcd, leader, Scissors } from '../../support/etcd.ts'
+
+let logs = 0
+
+const describeRestored = (name: string, define: () => void) => describePrograms('etcd', [programs.etcdctl], name, define, { retry: 0 })
+
+describePromises('etcd', 'a store in etcd when things go wrong', () => {
+  let etcd: Engine
+  beforeAll(async () => {
+    etcd = await engine('etcd')
+  }, 60_000)
+  afterAll(() => etcd?.[Symbol.asyncDispose]())
+
+  const fresh = () => `faults/${++logs}`
+  const direct = (name: string, options: Partial<EtcdStoreOptions> = {}) => store(name, [etcd.port], options)
+
+  test('an answer that is cut off on its way leaves the entry there once, and its caller knows where', async () => {
+    await using cable = await Cable.to(etcd.port)
+    const name = fresh()
+    await using one = await store(name, [cable.port])
+    let after = await append(one, 'a')
+    for (const word of ['b', 'c', 'd']) {
+      cable.cutAnswers(1)
+      after = await append(one, word, after)
+    }
+    expect(cable.cut).toBe(3)
+    await using other = await direct(name)
+    expect(words(await all(other))).toEqual(['a', 'b', 'c', 'd'])
+  })
+
+  test('where nobody answers, an append is UNKNOWN and a read UNAVAILABLE, in the time a call may take', async () => {
+    await using cable = await Cable.to(etcd.port)
+    await using one = await store(fresh(), [cable.port], { patience: 500 })
+    const after = await append(one, 'a')
+    // The refusing cable accepts, then ends: who knows what it passed on.
+    for (const cut of [() => cable.refuse(), () => cable.silence()]) {
+      cut()
+      expect(await rejected(one.append(bytes('x'), after))).toMatchObject({ code: 'UNKNOWN', facts: { reason: 'unreachable' } })
+      expect(await rejected(one.read(after))).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'unreachable' } })
+      cable.heal()
+    }
+    await append(one, 'b', (await all(one)).at(-1)!.position)
+  })
+
+  test('where nothing listens, certainly nothing was done', async () => {
+    await using cable = await Cable.to(etcd.port)
+    await using one = await store(fresh(), [cable.port], { patience: 400 })
+    const after = await append(one, 'a')
+    await cable[Symbol.asyncDispose]()
+    await one.read(after).catch(() => {}) // and notices that its connection is gone
+    expect(await rejected(one.append(bytes('x'), after))).toMatchObject({ code: 'UNAVAILABLE' })
+    await using nobody = new EtcdStore({ endpoints: ['127.0.0.1:1'], patience: 300 })
+    expect(await rejected(nobody.open())).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('no answer from etcd at') })
+  })
+
+  test('the next endpoint is asked when one refuses or is silent, within the time of the call', async () => {
+    await using dead = await Cable.to(etcd.port)
+    await using one = await store(fresh(), [1, dead.port, etcd.port])
+    let after = await append(one, 'a')
+    for (const cut of [() => dead.silence(), () => dead.refuse()]) {
+      cut()
+      after = await append(one, 'b', after)
+    }
+    expect(after.index).toBe(3)
+  })
+
+  test('a watch that fell silent does not stop the tail, and is replaced', async () => {
+    await using cable = await Cable.to(etcd.port)
+    const name = fresh()
+    await using reader = await store(name, [cable.port, etcd.port], { patience: 600, poll: 200 })
+    await using writer = await direct(name)
+    const signal = new AbortController().signal
+    const waiting = reader.read(START, { wait: signal })
+    let after = await append(writer, 'a')
+    expect(words(await waiting)).toEqual(['a'])
+    cable.silence()
+    const silent = reader.read(after, { wait: signal })
+    after = await append(writer, 'b', after)
+    expect(words(await silent)).toEqual(['b'])
+    for (const word of ['c', 'd']) {
+      const healed = reader.read(after, { wait: signal })
+      after = await append(writer, word, after)
+      expect(words(await healed)).toEqual([word])
+    }
+  })
+
+  test('what was compacted away under a slow watcher is read all the same', async () => {
+    await using cable = await Cable.to(etcd.port)
+    const name = fresh()
+    await using reader = await store(name, [cable.port], { poll: 60_000 })
+    await using writer = await direct(name)
+    const signal = new AbortController().signal
+    const waiting = reader.read(START, { wait: signal })
+    let after = await append(writer, 'a')
+    const from = entriesOf(await waiting).at(-1)!.position
+    const slow = reader.read(from, { wait: signal })
+    cable.silence()
+    for (const word of ['b', 'c', 'd']) after = await append(writer, word, after)
+    await compact(etcd)
+    cable.disconnect() // its watch must begin anew, from before what is left
+    cable.heal()
+    const seen = [...entriesOf(await slow)]
+    while (seen.length < 3) seen.push(...entriesOf(await reader.read(seen.at(-1)!.position, { wait: signal })))
+    expect(seen.map(text)).toEqual(['b', 'c', 'd'])
+  })
+
+  test('when all its keys are deleted, whoever stood in it is told what happened and what to do; the next begins anew', async () => {
+    const name = fresh()
+    await using witness = await direct(name, { poll: 100 })
+    const after = await append(witness, 'b', await append(witness, 'a'))
+    const waiting = witness.read(after, { wait: new AbortController().signal })
+    await new LogInEtcd(etcd, name).deleteAll()
+    const told = await waiting
+    expect(told).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/restored from an older backup.*restart/) })
+    expect((await witness.append(bytes('c'), after)).kind).toBe('diverged')
+    await using next = await direct(name)
+    expect(await all(next)).toEqual([])
+    await append(next, 'new')
+    expect((await witness.append(bytes('c'), after)).kind).toBe('diverged')
+    expect(words(await all(next))).toEqual(['new'])
+  })
+
+  test('whoever stood at the start when everything was deleted goes on', async () => {
+    const name = fresh()
+    await using one = await direct(name)
+    await new LogInEtcd(etcd, name).deleteAll()
+    expect(await one.read(START)).toEqual({ kind: 'entries', entries: [] })
+    await new LogInEtcd(etcd, name).deleteAll()
+    expect((await append(one, 'a')).index).toBe(1)
+  })
+
+  test('a hole in the log is noticed by whoever reads across it', async () => {
+    const name = fresh()
+    await using one = await direct(name)
+    let after = START
+    for (const word of ['a', 'b', 'c', 'd']) after = await append(one, word, after)
+    const [, , second] = await new LogInEtcd(etcd, name).keys('log/')
+    await asked(etcd.port, '/kv/deleterange', { key: Buffer.from(second!).toString('base64') })
+    expect(await one.read(START)).toMatchObject({ kind: 'diverged', reason: expect.stringContaining('entry 2 is missing') })
+    await using late = new EtcdStore({ endpoints: [`127.0.0.1:${etcd.port}`], name })
+    // Its end is found by counting: one is missing, so what is found is before the end, and reading on tells.
+    await late.open()
+    expect((await late.read(START)).kind).toBe('diverged')
+  })
+
+  test('several who append at once all get their turn, whatever the size', async () => {
+    for (const size of [50, 20_000]) {
+      const name = fresh()
+      const stores = await Promise.all([1, 2, 3].map(() => direct(name)))
+      const turns = stores.map(() => 0)
+      await Promise.all(
+        stores.map(async (one, me) => {
+          let after = START
+          while (Math.max(...turns) < 40) {
+            const answer = await one.append(noise(size, me * 1_000 + turns[me]!), after)
+            after = positionOf(answer)
+            turns[me]!++
+          }
+        }),
+      )
+      expect(Math.min(...turns), `turns with entries of ${size} bytes: ${turns}`).toBeGreaterThan(8)
+      const read = await all(stores[0]!)
+      expect(read.length).toBe(turns.reduce((sum, n) => sum + n))
+      expect(read.every(entry => entry.bytes.length === size)).toBe(true)
+      for (const one of stores) await one[Symbol.asyncDispose]()
+    }
+  })
+
+  test('entries that just fit into one request still fit when several indexes have to be tried', async () => {
+    const name = fresh()
+    const stores = await Promise.all([1, 2, 3, 4].map(() => direct(name)))
+    const positions = await Promise.all(stores.map(async (one, me) => positionOf(await one.append(noise(750_000, me), START))))
+    expect(positions.map(({ index }) => index).sort()).toEqual([1, 2, 3, 4])
+    expect((await all(stores[0]!)).map(entry => entry.bytes.length)).toEqual([750_000, 750_000, 750_000, 750_000])
+    for (const one of stores) await one[Symbol.asyncDispose]()
+  })
+
+  test('an entry of several MiB is carried whole, by reading and by watching', async () => {
+    const name = fresh()
+    await using one = await direct(name)
+    await using other = await direct(name)
+    const waiting = other.read(START, { wait: new AbortController().signal })
+    const large = noise(3_500_000, 5)
+    await one.append(large, START)
+    for (const entries of [entriesOf(await waiting), entriesOf(await one.read(START))])
+      expect(entries.map(entry => Buffer.from(large).equals(entry.bytes))).toEqual([true])
+    expect((await new LogInEtcd(etcd, name).keys('part/')).length).toBe(7)
+  })
+
+  test('trimming takes entries and the chunks of old snapshots away', async () => {
+    const name = fresh()
+    await using one = await direct(name)
+    let after = START
+    for (let i = 1; i <= 30; i++) {
+      after = await append(one, `${i}`, after)
+      if (i % 10 === 0) expect(await one.snapshot(after, chunks('x'.repeat(1_100_000), 'y'))).toBe('kept')
+    }
+    const log = new LogInEtcd(etcd, name)
+    expect((await log.keys('log/')).length).toBe(11)
+    expect((await log.keys('snapshot/')).length).toBe(4) // two of each of the last two
+  })
+
+  test('a snapshot whose last answer is lost is in force, whole, and known to be', async () => {
+    await using scissors = await Scissors.to(etcd.port)
+    const name = fresh()
+    await using one = await store(name, [scissors.port])
+    let after = START
+    for (const word of ['a', 'b', 'c']) {
+      after = await append(one, word, after)
+      scissors.cutPut(`${name}:newest`)
+      expect(await one.snapshot(after, chunks(word))).toBe('kept')
+      expect(scissors.cut).toBe(true)
+      const newest = await one.newest()
+      expect(newest?.position).toEqual(after)
+      expect(await collected(newest!.bytes)).toBe(word)
+    }
+    expect((await new LogInEtcd(etcd, name).keys('log/')).length).toBe(2)
+  })
+
+  test('a snapshot of which nobody knows whether it came into force is never taken apart', async () => {
+    await using scissors = await Scissors.to(etcd.port)
+    const name = fresh()
+    await using one = await store(name, [scissors.port], { patience: 1_000 })
+    const after = await append(one, 'a')
+    scissors.cutPut(`${name}:newest`)
+    const keeping = one.snapshot(after, chunks('whole'))
+    await until(() => scissors.cut)
+    await scissors[Symbol.asyncDispose]()
+    expect((await rejected(keeping)).code).toBe('UNKNOWN')
+    await using other = await direct(name)
+    expect(await collected((await other.newest())!.bytes)).toBe('whole')
+  })
+
+  test('one answer carries 1,000 entries and no more, and parts go when nobody can refer to them', async () => {
+    const name = fresh()
+    await using one = await direct(name)
+    const first = positionOf(await one.append(noise(800_000, 1), START))
+    let after = first
+    for (let i = 0; i < 1_001; i++) after = positionOf(await one.append(Uint8Array.of(i % 256), after))
+    expect(after.index).toBe(1_002)
+    await all(one) // how large they are is learned by reading
+    expect(entriesOf(await one.read(first)).length).toBe(1_000)
+    const answer = await one.append(Uint8Array.of(0), first)
+    expect(answer.kind).toBe('behind')
+    expect((await new LogInEtcd(etcd, name).keys('part/')).length).toBe(2)
+    for (const at of [after, positionOf(answer)]) expect(await one.snapshot(at, chunks('x'))).toBe('kept')
+    expect((await new LogInEtcd(etcd, name).keys('part/')).length).toBe(0)
+  })
+
+  test('a log of another version and keys of another program are refused', async () => {
+    const [newer, foreign] = [fresh(), fresh()]
+    for (const name of [newer, foreign]) await (await direct(name))[Symbol.asyncDispose]()
+    const put = (key: string, value: string) =>
+      asked(etcd.port, '/kv/put', { key: Buffer.from(key).toString('base64'), value: Buffer.from(value).toString('base64') })
+    await put(`${newer}:format`, '2')
+    expect((await rejected(direct(newer))).code).toBe('UNSUPPORTED')
+    await put(`${foreign}:log/!`, 'mine')
+    expect((await rejected(direct(foreign))).code).toBe('INVALID')
+  })
+
+  test('a cluster of one does not claim to survive the loss of a machine', async () => {
+    await using one = await direct(fresh())
+    expect(one.profile).toMatchObject({ durable: true, failover: false, shared: true, push: true })
+  })
+})
+
+describePromises('etcd', 'a store in an etcd of its own', () => {
+  test('a full etcd says so and what to do, and goes on when there is room', async () => {
+    await using etcd = await engine('etcd', { args: ['--quota-backend-bytes', String(4 << 20)] })
+    await using one = await store('leasehold', [etcd.port])
+    const after = await append(one, 'a')
+    const others = new LogInEtcd(etcd, 'others')
+    for (let i = 0; ; i++) if (!(await others.fill(i, 500_000))) break
+    expect(await rejected(one.append(bytes('b'), after))).toMatchObject({
+      code: 'UNAVAILABLE',
+      facts: { reason: 'full' },
+      message: expect.stringContaining('etcdctl alarm disarm'),
+    })
+    expect(words(await all(one))).toEqual(['a'])
+    await others.deleteAll()
+    await compact(etcd)
+    await asked(etcd.port, '/maintenance/defragment')
+    const { alarms } = await asked<{ alarms: { memberID: string }[] }>(etcd.port, '/maintenance/alarm')
+    for (const alarm of alarms) await asked(etcd.port, '/maintenance/alarm', { ...alarm, action: 'DEACTIVATE' })
+    await append(one, 'b', after)
+  }, 60_000)
+
+  test('an etcd without its gateway is told apart from one that does not answer', async () => {
+    await using etcd = await engine('etcd', { args: ['--enable-grpc-gateway=false'] })
+    const error = await rejected(store('leasehold', [etcd.port]))
+    expect(error).toMatchObject({ code: 'UNSUPPORTED', message: expect.stringContaining('--enable-grpc-gateway') })
+  }, 60_000)
+
+  test('killed and restarted, everything acknowledged is there, and a reader that waits goes on', async () => {
+    await using etcd = await engine('etcd')
+    await using one = await store('leasehold', [etcd.port])
+    await using reader = await store('leasehold', [etcd.port])
+    let after = await append(one, 'a')
+    expect(words(await all(reader))).toEqual(['a'])
+    const waiting = settled(() => reader.read(after, { wait: new AbortController().signal }))
+    await etcd.kill9()
+    await etcd.restart()
+    after = await append(one, 'b', after)
+    expect(words(await waiting)).toEqual(['b'])
+    expect(words(await all(one))).toEqual(['a', 'b'])
+  }, 60_000)
+})
+
+describeRestored('a store in an etcd that was restored from a backup', () => {
+  test('is diverged for whoever had seen more, also when it has grown as long again with the same revisions', async () => {
+    await using etcd = await engine('etcd')
+    await using witness = await store('leasehold', [etcd.port], { poll: 200 })
+    const common = await append(witness, 'b', await append(witness, 'a'))
+    await using saved = await backup(etcd)
+    let seen = common
+    for (const word of ['c', 'd', 'e']) seen = await append(witness, word, seen)
+    const lost = await revisionOf(etcd, seen.index)
+    const waiting = settled(() => witness.read(seen, { wait: new AbortController().signal }))
+    await saved.restore()
+    await using other = await store('leasehold', [etcd.port])
+    expect(words(await all(other))).toEqual(['a', 'b'])
+    let after = common
+    for (const word of ['C', 'D', 'E']) after = await append(other, word, after)
+    expect(await revisionOf(etcd, after.index)).toBe(lost)
+    expect(await waiting).toMatchObject({ kind: 'diverged' })
+    expect((await witness.append(bytes('f'), seen)).kind).toBe('diverged')
+    expect((await witness.read(seen)).kind).toBe('diverged')
+    expect(words(await all(other))).toEqual(['a', 'b', 'C', 'D', 'E'])
+  }, 60_000)
+
+  async function revisionOf(etcd: Engine, index: number): Promise<string> {
+    const key = Buffer.from(`leasehold:log/${String(index).padStart(16, '0')}`)
+    const end = Buffer.from(`leasehold:log/${String(index + 1).padStart(16, '0')}`)
+    const request = { key: key.toString('base64'), range_end: end.toString('base64') }
+    const { kvs } = await asked<{ kvs: { create_revision: string }[] }>(etcd.port, '/kv/range', request)
+    return kvs[0]!.create_revision
+  }
+})
+
+describePromises('etcd3', 'a store in three members of etcd', () => {
+  test('the leader killed or paused holds nobody up for longer than a call may take, and loses nothing', async () => {
+    await using etcd = await engine('etcd3')
+    await using one = await store('leasehold', etcd.ports)
+    await using reader = await store('leasehold', etcd.ports)
+    expect(one.profile.failover).toBe(true)
+    let after = await append(one, '0')
+    for (const harm of ['kill', 'pause'] as const) {
+      const member = await leader(etcd)
+      if (harm === 'kill') await member.kill9()
+      else member.pause()
+      after = positionOf(await settled(() => one.append(bytes(harm), after)))
+      if (harm === 'kill') await member.restart()
+      else member.resume()
+      await etcd.ready()
+    }
+    const found = words(await all(reader))
+    // A copy whose answer was lost may stand twice: whoever applies the log applies it once.
+    expect([...new Set(found)]).toEqual(['0', 'kill', 'pause'])
+    expect((await one.read(after)).kind).toBe('entries')
+  }, 60_000)
+
+  test('with all members standing still nothing is answered, and nothing is lost when they go on', async () => {
+    await using etcd = await engine('etcd3')
+    await using one = await store('leasehold', etcd.ports, { patience: 900 })
+    const after = await append(one, 'a')
+    etcd.pause()
+    try {
+      expect((await rejected(one.append(bytes('b'), after))).code).toBe('UNKNOWN')
+      expect((await rejected(one.read(after))).code).toBe('UNAVAILABLE')
+    } finally {
+      etcd.resume()
+    }
+    await settled(() => one.append(bytes('c'), after))
+    const found = words(await all(one))
+    expect(found[0]).toBe('a')
+    expect(found.at(-1)).toBe('c')
+  }, 60_000)
+})
+
+async function store(name: string, ports: readonly number[], options: Partial<EtcdStoreOptions> = {}): Promise<Store> {
+  const made = new EtcdStore({ endpoints: ports.map(port => `127.0.0.1:${port}`), name, ...options })
+  await made.open()
+  return made
+}
+
+/** As a replica does: asks again while that may help. */
+async function settled<T>(ask: () => Promise<T>): Promise<T> {
+  for (const until = Date.now() + 20_000; ; await sleep(20)) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (!(error instanceof LeaseError) || !['UNKNOWN', 'UNAVAILABLE'].includes(error.code) || Date.now() > until) throw error
+    }
+  }
+}
+
+async function append(one: Store, word: string, after: Position = START): Promise<Position> {
+  const answer = await one.append(bytes(word), after)
+  assert.equal(answer.kind, 'appended')
+  return positionOf(answer)
+}
+
+function positionOf(answer: Appended): Position {
+  assert.ok(answer.kind === 'appended' || answer.kind === 'behind', answer.kind)
+  return answer.position
+}
+
+async function all(one: Store): Promise<Entry[]> {
+  const entries: Entry[] = []
+  for (;;) {
+    const more = entriesOf(await one.read(entries.at(-1)?.position ?? START))
+    if (more.length === 0) return entries
+    entries.push(...more)
+  }
+}
+
+function entriesOf(read: Awaited<ReturnType<Store['read']>>): readonly Entry[] {
+  assert.ok(read.kind === 'entries', read.kind)
+  return read.entries
+}
+
+function words(read: Awaited<ReturnType<Store['read']>> | readonly Entry[]): string[] {
+  return ('kind' in read ? entriesOf(read) : read).map(text)
+}
+
+async function rejected(call: Promise<unknown>): Promise<LeaseError> {
+  const found = await call.then(
+    () => undefined,
+    (error: unknown) => error,
+  )
+  assert.ok(found instanceof LeaseError, String(found))
+  return found
+}
+
+async function collected(pieces: AsyncIterable<Uint8Array>): Promise<string> {
+  const all: Uint8Array[] = []
+  for await (const piece of pieces) all.push(piece)
+  return Buffer.concat(all).toString()
+}
+
+async function until(done: () => boolean): Promise<void> {
+  for (const end = Date.now() + 10_000; !done(); await sleep(1)) assert.ok(Date.now() < end, 'nothing happened for 10 s')
+}
+
+async function* chunks(...pieces: string[]): AsyncGenerator<Uint8Array> {
+  for (const piece of pieces) yield bytes(piece)
+}
+
+function bytes(word: string): Uint8Array {
+  return new TextEncoder().encode(word)
+}
+
+function text({ bytes }: Entry): string {
+  return new TextDecoder().decode(bytes)
+}
+
+/** Bytes that do not shrink. */
+function noise(length: number, seed: number): Uint8Array {
+  const all = new Uint8Array(length)
+  let state = seed * 2_654_435_761 + 1
+  for (let i = 0; i < length; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0
+    all[i] = state >>> 24
+  }
+  return all
+}

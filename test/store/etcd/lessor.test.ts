@@ -1,0 +1,22 @@
+import { afterAll, beforeAll, test } from 'vitest'
+import { EtcdStore } from '../../../src/store/etcd/etcd.ts'
+import { lessorSuite } from '../../../src/testing/lessor-suite.ts'
+import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { replicasOn } from '../../support/manual-time-store.ts'
+
+describePromises('etcd', 'replicas on one log in etcd', () => {
+  let server: Engine
+  let logs = 0
+
+  beforeAll(async () => {
+    server = await engine('etcd')
+  }, 60_000)
+  afterAll(() => server?.[Symbol.asyncDispose]())
+
+  const fixture = async () => {
+    const name = `lessor-${++logs}`
+    return replicasOn(() => new EtcdStore({ endpoints: [`127.0.0.1:${server.port}`], name }))
+  }
+
+  for (const { name, run } of lessorSuite(fixture)) test(name, run)
+})

@@ -1,0 +1,122 @@
+import { expect, test } from 'vitest'
+import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
+import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
+import type { Effects } from '../../../src/kernel/effects.ts'
+import { found, type State } from '../../../src/kernel/state.ts'
+import { unframed } from '../../../src/replica/frame.ts'
+import { FileStore } from '../../../src/store/file/file.ts'
+import { type Position, START } from '../../../src/store.ts'
+import { Child, folder } from '../../support/crash/child.ts'
+
+const CYCLES = 52
+
+/** What was acknowledged, as someone outside heard it. */
+interface Told {
+  readonly name: string
+  readonly lease: number
+  readonly tokens: readonly number[]
+  renewed: boolean
+  releasing: boolean
+  released: boolean
+}
+
+/** Applies every entry ever written, one life after the other. */
+class Replay {
+  readonly state = found()
+  #position: Position = START
+
+  /** Reads what is new, and what the newest snapshot and its tail lead to; both must be the same. */
+  async followAndCompare(path: string): Promise<void> {
+    await using store = new FileStore({ path })
+    const { snapshot, head } = await store.open()
+    this.#position = await follow(store, this.state, this.#position)
+    expect(this.#position).toEqual(head)
+    if (snapshot === undefined) return
+    const loader = new StateLoader()
+    for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+    const state = loader.finish()
+    await follow(store, state, snapshot.position)
+    expect(stateHash(state)).toBe(stateHash(this.state))
+  }
+}
+
+async function follow(store: FileStore, state: State, position: Position): Promise<Position> {
+  const effects: Effects = { events: [], timer: () => {} }
+  for (;;) {
+    const read = await store.read(position)
+    if (read.kind !== 'entries') throw new Error(`the log cannot be read from ${position.index}: ${read.kind}`)
+    if (read.entries.length === 0) return position
+    for (const entry of read.entries) {
+      applyBatch(state, entry.position.index, decodeBatch(entry.bytes), effects)
+      effects.events.length = 0
+      position = entry.position
+    }
+  }
+}
+
+/** Acknowledged means there, whole; released means gone; what nobody heard of is there whole or not at all. */
+function compare(state: State, told: ReadonlyMap<number, Told>): void {
+  const there = new Map([...state.leases.values()].map(lease => [lease.id, lease]))
+  for (const { name, lease, tokens, renewed, releasing, released } of told.values()) {
+    const found = there.get(lease)
+    if (released) expect(found, `${name} was released`).toBe(undefined)
+    // Until it was renewed its first term is 30 s, which may have run by now.
+    else if (renewed && !releasing) {
+      expect(found, `${name} was acknowledged`).not.toBe(undefined)
+      expect(found!.grants.map(({ token }) => token)).toEqual(tokens)
+    }
+  }
+  for (const { holder, grants, rare } of there.values()) {
+    expect(grants.map(({ resource }) => resource.name)).toEqual([`a/${holder.name}`, `b/${holder.name}`])
+    expect([...(rare?.entries ?? [])]).toEqual([`e/${holder.name}`])
+    expect(state.entries.get(`e/${holder.name}`)?.value).toBe(holder.name)
+  }
+  expect(state.entries.size).toBe(there.size)
+  expect(state.resources.size).toBe(there.size * 2)
+}
+
+test(`an owner killed ${CYCLES} times under load loses nothing that it acknowledged`, { timeout: 240_000 }, async () => {
+  await using place = await folder()
+  const replay = new Replay()
+  const told = new Map<number, Told>()
+  let highest = 0
+  let acknowledged = 0
+  let next = new Child()
+  for (let life = 0; life < CYCLES; life++) {
+    await using child = next
+    if (life < CYCLES - 1) next = new Child() // it starts while this one works
+    const enough = 30 + ((life * 7_919) % 250)
+    let heard = 0
+    const killed = new Promise<void>(resolve => {
+      child.onTold = (what, name, lease, tokens) => {
+        const one = told.get(lease as number)
+        if (what === 'granted') {
+          expect(one).toBe(undefined)
+          for (const token of tokens as number[]) {
+            expect(token).toBeGreaterThan(highest)
+            highest = token
+          }
+          told.set(lease as number, {
+            name: name as string,
+            lease: lease as number,
+            tokens: tokens as number[],
+            renewed: false,
+            releasing: false,
+            released: false,
+          })
+        } else if (what === 'renewed') one!.renewed = true
+        else if (what === 'releasing') one!.releasing = true
+        else one!.released = true
+        acknowledged++
+        if (++heard === enough) resolve()
+      }
+    })
+    await child.ask('open', { path: place.path, owned: true, snapshotEntries: 250 })
+    child.ask('pour', { life, lines: 16, most: enough + 60 }).catch(() => {})
+    await killed
+    await child.kill()
+    await replay.followAndCompare(place.path)
+    compare(replay.state, told)
+  }
+  expect(acknowledged).toBeGreaterThan(CYCLES * 100)
+})

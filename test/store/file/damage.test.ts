@@ -1,0 +1,555 @@
+/** What a disk can do to a file: every case ends in an error that says what is wrong, or changes nothing that was acknowledged. */
+import { execFileSync, fork, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { describe, expect, test } from 'vitest'
+import { LeaseError } from '../../../src/errors.ts'
+import { type Database, type DatabaseOptions, type Engine, loadEngine } from '../../../src/store/file/engine.ts'
+import { FileStore } from '../../../src/store/file/file.ts'
+import { FileLog } from '../../../src/store/file/log.ts'
+import { type Entry, type Position, START, type Store } from '../../../src/store.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+
+const engine = await loadEngine()
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+const ENTRIES = 40
+
+describe('a damaged file', () => {
+  test.each(['closed', 'crashed'] as const)('a flipped bit in a log that %s is an error, or changes nothing', async how => {
+    using folder = new Folder()
+    const image = await makeImage(folder, how)
+    const chance = new ManualClock({ seed: how === 'closed' ? 11 : 12 })
+    const outcomes = new Map<string, number>()
+    for (let i = 0; i < 250; i++) {
+      const file = image.files[Math.floor(chance.random() * image.files.length)]!
+      const bytes = readFileSync(join(image.folder, file))
+      const bit = Math.floor(chance.random() * bytes.length * 8)
+      bytes[bit >> 3]! ^= 1 << (bit & 7)
+      await check(image, folder, file, bytes, outcomes, `bit ${bit} of ${file}`)
+    }
+    expect(outcomes.get('harmless') ?? 0).toBeGreaterThan(0)
+    expect(outcomes.get('damaged') ?? 0).toBeGreaterThan(0)
+  })
+
+  test.each(['closed', 'crashed'] as const)('a log that %s and was cut off anywhere is an error, or is whole', async how => {
+    using folder = new Folder()
+    const image = await makeImage(folder, how)
+    const chance = new ManualClock({ seed: 13 })
+    const outcomes = new Map<string, number>()
+    for (const file of image.files) {
+      const bytes = readFileSync(join(image.folder, file))
+      const lengths = [0, 1, 100, 512, 4_096, bytes.length >> 1, bytes.length - 4_096, bytes.length - 1]
+      for (let i = 0; i < 20; i++) lengths.push(Math.floor(chance.random() * bytes.length))
+      for (const length of lengths.filter(length => length >= 0)) {
+        await check(image, folder, file, bytes.subarray(0, length), outcomes, `${file} cut to ${length}`)
+      }
+    }
+    expect(outcomes.get('damaged') ?? 0).toBeGreaterThan(0)
+  })
+
+  test('zeros where a page was are an error, or change nothing', async () => {
+    using folder = new Folder()
+    const image = await makeImage(folder, 'closed')
+    const original = readFileSync(join(image.folder, 'log.db'))
+    const outcomes = new Map<string, number>()
+    for (let page = 0; page < original.length; page += 4_096) {
+      const bytes = Buffer.from(original).fill(0, page, page + 4_096)
+      await check(image, folder, 'log.db', bytes, outcomes, `page at ${page}`)
+    }
+    expect(outcomes.get('damaged') ?? 0).toBeGreaterThan(5)
+  })
+
+  test('a flipped bit in the list of free pages is noticed at open, or 900 entries later the log is still whole', async () => {
+    using folder = new Folder()
+    const image = await makeImage(folder, 'closed')
+    const entries = ENTRIES + 90
+    {
+      const log = new FileLog({ path: join(image.folder, 'log.db'), engine, patience: 1_000 })
+      let { head } = await log.open()
+      for (let i = 1; i <= 90; i++) {
+        const answer = await log.append(new Uint8Array(3_000).fill(i), head)
+        if (answer.kind === 'appended') head = answer.position
+        if (i % 30 !== 0) continue
+        const snapshot = (await log.beginSnapshot(head))!
+        await log.putChunk(snapshot, 0, new Uint8Array(100))
+        await log.keepSnapshot(snapshot, head, 1)
+        await log.tidy()
+      }
+      await log.close()
+      await settled(() => !existsSync(join(image.folder, 'log.db-wal')))
+    }
+    const original = readFileSync(join(image.folder, 'log.db'))
+    const trunk = (original.readUInt32BE(32) - 1) * 4_096 // the first page of the list
+    expect(trunk).toBeGreaterThan(0)
+    const [next, count] = [original.readUInt32BE(trunk), original.readUInt32BE(trunk + 4)]
+    expect([next, count > 3]).toEqual([0, true])
+    const inHeader = [32, 36].flatMap(at => [at * 8 + 26, at * 8 + 29, at * 8 + 31])
+    const inList = [0, 4, 8, 12, 16].flatMap(at => [26, 27, 28, 29, 30, 31].map(bit => (trunk + at) * 8 + bit))
+    let noticed = 0
+    for (const bit of [...inHeader, ...inList]) {
+      const path = copy(image.folder, folder)
+      const bytes = Buffer.from(original)
+      bytes[bit >> 3]! ^= 1 << (7 - (bit & 7))
+      writeFileSync(path, bytes)
+      const log = new FileLog({ path, engine, patience: 1_000 })
+      const opened = await log.open().catch(error => error)
+      if (opened instanceof LeaseError) {
+        expect(opened.facts.reason, `bit ${bit}`).toBe('damaged')
+        noticed++
+      } else {
+        let { head } = opened
+        for (let i = 0; i < 900; i++) {
+          const answer = await log.append(new Uint8Array(150).fill(i), head)
+          if (answer.kind === 'appended') head = answer.position
+        }
+        await log.close()
+        await settled(() => !existsSync(`${path}-wal`))
+        const later = new FileLog({ path, engine, patience: 1_000 })
+        expect((await later.open()).head.index, `bit ${bit}`).toBe(entries + 900)
+        for (let at: Position = opened.head; at.index < head.index; ) {
+          const read = await later.read(at)
+          if (read.kind !== 'entries') expect.fail(read.kind)
+          at = read.entries.at(-1)!.position
+        }
+        await later.close()
+      }
+      await log.close()
+    }
+    expect(noticed).toBeGreaterThan(20)
+  })
+
+  test('a write-ahead file that lost acknowledged entries is refused, said so, and kept for an expert', async () => {
+    using folder = new Folder()
+    const image = await makeImage(folder, 'crashed')
+    const path = copy(image.folder, folder)
+    truncateSync(`${path}-wal`, statSync(`${path}-wal`).size >> 1)
+    const before = readFileSync(`${path}-wal`)
+    expect(before.length).toBeGreaterThan(10_000)
+    for (let i = 0; i < 2; i++) {
+      const error = await refused(path)
+      expect(error.message).toMatch(/damaged: it ends at \d+, though 40 was acknowledged.*Restore it from a backup, or move it away/)
+      expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
+      collect()
+      expect(readFileSync(`${path}-wal`).equals(before)).toBe(true)
+    }
+  })
+
+  test('a log whose last entry is that of another, whole in itself, is refused', async () => {
+    using folder = new Folder()
+    const image = await makeImage(folder, 'closed')
+    const [path, other] = [copy(image.folder, folder), join(folder.name, 'other', 'log.db')]
+    execFileSync('cp', ['-r', image.folder, join(folder.name, 'other')])
+    // Two that went on from the same entries, as after a restore that not everyone knew of.
+    for (const [n, each] of [path, other].entries()) {
+      const log = new FileLog({ path: each, engine, patience: 1_000 })
+      const { head } = await log.open()
+      expect(await log.append(new Uint8Array(100).fill(n), head)).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
+      await log.close()
+      await settled(() => !existsSync(`${each}-wal`))
+    }
+    const database = new engine.DatabaseSync(path, { timeout: 1_000 })
+    database.exec(`attach '${other}' as other; insert or replace into entry select * from other.entry where idx = ${ENTRIES + 1}`)
+    database.close()
+    expect((await refused(path)).message).toMatch(/damaged: entry 41 is another/)
+  })
+
+  test('a file that was emptied is not taken for a new one; one that was taken away is', async () => {
+    using folder = new Folder()
+    const image = await makeImage(folder, 'closed')
+    const path = copy(image.folder, folder)
+    truncateSync(path, 0)
+    expect((await refused(path)).message).toContain('it is empty, though 40 entries were acknowledged')
+    rmSync(path)
+    const log = new FileLog({ path, engine, patience: 1_000 })
+    expect((await log.open()).head).toEqual(START)
+    await log.close()
+  })
+})
+
+describe('a file that is not what it should be', () => {
+  test('of a newer format it is left alone', async () => {
+    using folder = new Folder()
+    const { path } = await makeImage(folder, 'closed')
+    change(path, 'pragma user_version = 2')
+    const before = readFileSync(path)
+    expect(await refused(path)).toMatchObject({ code: 'UNSUPPORTED', facts: { reason: 'newer', version: 2 } })
+    expect(readFileSync(path).equals(before)).toBe(true)
+  })
+
+  test('of another program it is left alone', async () => {
+    using folder = new Folder()
+    const path = join(folder.name, 'theirs.db')
+    change(path, 'create table t (a); insert into t values (1)')
+    const before = readFileSync(path)
+    expect(await refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+    expect(readFileSync(path).equals(before)).toBe(true)
+    writeFileSync(path, 'Dear diary, '.repeat(1_000))
+    expect(await refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+  })
+
+  test('a folder is not a file', async () => {
+    using folder = new Folder()
+    expect(await refused(folder.name)).toMatchObject({ code: 'INVALID', facts: { reason: 'folder' } })
+  })
+
+  test('below a file there is no folder', async () => {
+    using folder = new Folder()
+    writeFileSync(join(folder.name, 'plain'), '')
+    expect(await refused(join(folder.name, 'plain', 'log.db'))).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'permission' } })
+  })
+
+  test('without an engine it says which one to get', async () => {
+    await expect(loadEngine(['node:no-such-engine', 'no-such-engine'])).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: expect.stringContaining('npm install @photostructure/sqlite@1'),
+    })
+  })
+})
+
+describe('a failing disk', () => {
+  test('an append whose commit fails is UNKNOWN, one that fails before is UNAVAILABLE, and the log goes on', async () => {
+    using folder = new Folder()
+    let failing: { readonly statement: string; readonly errcode: number } | undefined
+    const log = new FileLog({ path: folder.path, engine: failingEngine(() => failing), patience: 1_000 })
+    const { head } = await log.open()
+    const [ioerrFsync, full, corrupt, constraint, error] = [1_034, 13, 11, 19, 1]
+    for (const [errcode, reason] of [
+      [ioerrFsync, 'io'],
+      [full, 'full'],
+      [corrupt, 'damaged'],
+      [constraint, 'damaged'],
+      [error, 'damaged'],
+    ] as const) {
+      failing = { statement: 'commit', errcode }
+      await expect(log.append(Uint8Array.of(1), head)).rejects.toMatchObject({ code: 'UNKNOWN', facts: { reason } })
+      failing = { statement: 'insert into entry', errcode }
+      await expect(log.append(Uint8Array.of(1), head)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason } })
+    }
+    failing = undefined
+    expect(await log.read(head)).toEqual({ kind: 'entries', entries: [] })
+    expect(await log.append(Uint8Array.of(1), head)).toMatchObject({ kind: 'appended', position: { index: 1 } })
+    await log.close()
+  })
+
+  whereAvailable('strace', ['-V'])('a sync that fails is never acknowledged, and what was acknowledged stays', async () => {
+    using folder = new Folder()
+    const child = fork(fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url)), { serialization: 'advanced', execArgv: [] })
+    const ask = async (...request: unknown[]): Promise<[boolean, { code: string; facts: object; position: Position }]> => {
+      child.send([0, ...request])
+      const [[, done, value]] = (await once(child, 'message')) as [[number, boolean, never]]
+      return [done, value]
+    }
+    await ask('open', { path: folder.path })
+    for (let i = 1; i <= 3; i++) expect((await ask('append', `${i}`))[1].position.index).toBe(i)
+    const inject = ['-e', 'trace=fsync,fdatasync', '-e', 'inject=fsync,fdatasync:error=EIO']
+    const strace = spawn('strace', ['-f', '-o', '/dev/null', ...inject, '-p', `${child.pid}`], { stdio: ['ignore', 'ignore', 'pipe'] })
+    const said: string[] = []
+    strace.stderr.on('data', chunk => said.push(String(chunk)))
+    await expect.poll(() => said.join(''), { timeout: 10_000 }).toContain('attached')
+    expect(await ask('append', 'lost?')).toMatchObject([false, { code: 'UNKNOWN', facts: { reason: 'io' } }])
+    const gone = once(strace, 'exit')
+    strace.kill('SIGINT')
+    await gone
+    expect((await ask('append', '4'))[0]).toBe(true)
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    await using store = new FileStore({ path: folder.path })
+    await store.open()
+    const words = (await readAll(store)).map(({ bytes }) => new TextDecoder().decode(bytes)).filter(word => word !== 'lost?')
+    expect(words).toEqual(['1', '2', '3', '4'])
+  })
+
+  whereAvailable('mount', ['--version'])('a full disk refuses, keeps what was acknowledged, and goes on when there is room', async () => {
+    using disk = new Disk(2)
+    const path = join(disk.name, 'log.db')
+    await using store = new FileStore({ path })
+    await store.open()
+    let after = START
+    const error = await (async () => {
+      for (;;) {
+        const answer = await store.append(new Uint8Array(20_000).fill(after.index), after)
+        if (answer.kind !== 'appended') expect.fail(answer.kind)
+        after = answer.position
+      }
+    })().catch(error => error)
+    expect(error).toBeInstanceOf(LeaseError)
+    expect(['UNKNOWN', 'UNAVAILABLE']).toContain(error.code)
+    expect(error.facts).toMatchObject({ reason: 'full', path })
+    expect(error.message).toContain('is full')
+    expect(after.index).toBeGreaterThan(10)
+    expect((await readAll(store)).map(({ position }) => position.index)).toEqual(Array.from({ length: after.index }, (_, i) => i + 1))
+
+    writeFileSync(join(disk.name, 'filler'), '')
+    fill(join(disk.name, 'filler'))
+    const other = new FileStore({ path: join(disk.name, 'other.db') })
+    await expect(other.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'full' } })
+
+    disk.resize(8)
+    expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended' })
+    await using later = new FileStore({ path })
+    await later.open()
+    const entries = await readAll(later)
+    for (const { position, bytes } of entries.slice(0, after.index)) expect(bytes[0]).toBe((position.index - 1) % 256)
+  })
+
+  whereAvailable('mount', ['--version'])('a disk mounted read-only is refused, and nothing on it changes', async () => {
+    using disk = new Disk(4)
+    const path = join(disk.name, 'log.db')
+    {
+      await using store = new FileStore({ path })
+      await store.open()
+      await store.append(Uint8Array.of(1), START)
+    }
+    disk.remount('ro')
+    const error = await refused(path)
+    expect(error.code).toBe('UNAVAILABLE')
+    expect(['readonly', 'permission']).toContain(error.facts.reason)
+    expect(await refused(join(disk.name, 'new.db'))).toMatchObject({ code: 'UNAVAILABLE' })
+    disk.remount('rw')
+    await using store = new FileStore({ path })
+    expect((await store.open()).head.index).toBe(1)
+  })
+
+  test.runIf(process.getuid?.() === 0)('a file of another user is refused', async () => {
+    using folder = new Folder()
+    const { path } = await makeImage(folder, 'closed')
+    execFileSync('chmod', ['755', folder.name, join(folder.name, 'made')])
+    for (const mode of ['600', '644']) {
+      execFileSync('chmod', [mode, path])
+      const child = fork(fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url)), {
+        serialization: 'advanced',
+        execArgv: [],
+        uid: 65_534,
+      })
+      child.send([0, 'open', { path }])
+      const [answer] = await once(child, 'message')
+      expect(answer).toMatchObject([0, false, { code: 'UNAVAILABLE', facts: { path } }])
+      expect(['permission', 'readonly']).toContain(answer[2].facts.reason)
+      child.kill('SIGKILL')
+    }
+  })
+})
+
+// ---------------------------------------------------------------------------------------------------------------------------
+
+interface Image {
+  readonly folder: string
+  readonly path: string
+  readonly files: readonly string[]
+  readonly content: string
+}
+
+class Folder implements Disposable {
+  readonly name = mkdtempSync(join(tmpdir(), 'leasehold-damage-'))
+
+  get path(): string {
+    return join(this.name, 'log.db')
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.name, { recursive: true })
+  }
+}
+
+/** A small disk of its own, in memory. */
+class Disk implements Disposable {
+  readonly name = mkdtempSync(join(tmpdir(), 'leasehold-disk-'))
+
+  constructor(megabytes: number) {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', this.name])
+  }
+
+  resize(megabytes: number): void {
+    execFileSync('mount', ['-o', `remount,size=${megabytes}m`, this.name])
+  }
+
+  remount(how: 'ro' | 'rw'): void {
+    execFileSync('mount', ['-o', `remount,${how}`, this.name])
+  }
+
+  [Symbol.dispose](): void {
+    execFileSync('umount', ['-l', this.name])
+    rmSync(this.name, { recursive: true })
+  }
+}
+
+/** A log with entries, a trimmed beginning and two snapshots; closed in peace, or as a crash of the machine leaves it. */
+async function makeImage(folder: Folder, how: 'closed' | 'crashed'): Promise<Image> {
+  const [made, image] = [join(folder.name, 'made'), join(folder.name, 'image')]
+  mkdirSync(made)
+  const path = join(made, 'log.db')
+  const log = new FileLog({ path, engine, patience: 1_000 })
+  let { head } = await log.open()
+  for (let i = 1; i <= ENTRIES; i++) {
+    const answer = await log.append(new Uint8Array(i % 7 === 0 ? 9_000 : 150).fill(i), head)
+    if (answer.kind === 'appended') head = answer.position
+    if (i % 15 !== 0) continue
+    const snapshot = (await log.beginSnapshot(head))!
+    for (let number = 0; number < 3; number++) await log.putChunk(snapshot, number, new Uint8Array(5_000).fill(number + i))
+    await log.keepSnapshot(snapshot, head, 3)
+    await log.tidy()
+  }
+  await new Promise(resolve => setImmediate(resolve)) // the last position is noted after the answer
+  const content = await contentOf(log)
+  // By another process: to close a file that SQLite has open in this one takes away its locks.
+  if (how === 'crashed') execFileSync('cp', ['-r', made, image])
+  await log.close()
+  if (how === 'closed') {
+    await settled(() => !existsSync(`${path}-wal`))
+    execFileSync('cp', ['-r', made, image])
+  }
+  rmSync(join(image, 'log.db-shm'), { force: true })
+  const files = readdirSync(image).filter(file => statSync(join(image, file)).size > 0)
+  expect(files).toEqual(how === 'closed' ? ['log.db', 'log.db-head'] : ['log.db', 'log.db-head', 'log.db-wal'])
+  return { folder: image, path, files, content }
+}
+
+async function check(
+  image: Image,
+  folder: Folder,
+  file: string,
+  bytes: Uint8Array,
+  outcomes: Map<string, number>,
+  what: string,
+): Promise<void> {
+  const path = copy(image.folder, folder)
+  writeFileSync(join(path, '..', file), bytes)
+  const log = new FileLog({ path, engine, patience: 1_000 })
+  let outcome = 'harmless'
+  try {
+    const { head } = await log.open()
+    expect(await contentOf(log), what).toBe(image.content)
+    const appended = await log.append(Uint8Array.of(1), head)
+    expect(appended, what).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
+    expect(await log.read(head), what).toMatchObject({ entries: [{ position: { index: ENTRIES + 1 } }] })
+  } catch (error) {
+    if (!(error instanceof LeaseError)) throw error
+    expect(['UNAVAILABLE', 'UNKNOWN', 'UNSUPPORTED', 'INVALID'], what).toContain(error.code)
+    expect(error.facts, what).toHaveProperty('reason')
+    outcome = String(error.facts.reason)
+  } finally {
+    await log.close()
+    await settled(() => !existsSync(`${path}-shm`))
+  }
+  outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1)
+}
+
+/** All that a reader can get from it, in one string. */
+async function contentOf(log: FileLog): Promise<string> {
+  const newest = (await log.newest())!
+  const chunks: string[] = []
+  for (let number = 0; number < newest.chunks; number++) chunks.push(Buffer.from(await log.chunk(newest.id, number)).toString('hex'))
+  const read = await log.read(newest.position)
+  if (read.kind !== 'entries') expect.fail(read.kind)
+  const entries = read.entries.map(({ position, bytes }) => `${position.index} ${position.nonce} ${Buffer.from(bytes).toString('hex')}`)
+  return [`${newest.position.index} ${newest.position.nonce}`, ...chunks, ...entries].join('\n')
+}
+
+/** The engine closes a file when its last statement is collected. On a thread that is when the thread ends; here we see to it. */
+async function settled(condition: () => boolean): Promise<void> {
+  for (let i = 0; i < 20 && !condition(); i++) {
+    collect()
+    await new Promise(resolve => setImmediate(resolve))
+  }
+}
+
+function copy(image: string, folder: Folder): string {
+  const target = mkdtempSync(join(folder.name, 'copy-'))
+  for (const file of readdirSync(image)) writeFileSync(join(target, file), readFileSync(join(image, file)), { mode: 0o600 })
+  return join(target, 'log.db')
+}
+
+async function refused(path: string): Promise<LeaseError> {
+  const log = new FileLog({ path, engine, patience: 1_000 })
+  const error = await log.open().then(
+    () => expect.fail('opened'),
+    error => error,
+  )
+  expect(error).toBeInstanceOf(LeaseError)
+  return error
+}
+
+function change(path: string, sql: string): void {
+  const db = new engine.DatabaseSync(path, { timeout: 1_000 })
+  db.exec(sql)
+  db.close()
+}
+
+async function readAll(store: Store): Promise<Entry[]> {
+  const all: Entry[] = []
+  for (;;) {
+    const read = await store.read(all.at(-1)?.position ?? START)
+    if (read.kind !== 'entries') expect.fail(read.kind)
+    if (read.entries.length === 0) return all
+    all.push(...read.entries)
+  }
+}
+
+function fill(file: string): void {
+  try {
+    for (;;) writeFileSync(file, Buffer.alloc(4_096), { flag: 'a' })
+  } catch {
+    // full
+  }
+}
+
+/** The real engine, whose statements fail when they are told to. */
+function failingEngine(failing: () => { readonly statement: string; readonly errcode: number } | undefined): Engine {
+  class Failing {
+    readonly #db: Database
+
+    constructor(path: string, options: DatabaseOptions) {
+      this.#db = new engine.DatabaseSync(path, options)
+    }
+
+    exec(sql: string): void {
+      this.#db.exec(sql)
+    }
+
+    prepare(sql: string): ReturnType<Database['prepare']> {
+      const statement = this.#db.prepare(sql)
+      return {
+        ...{
+          get: statement.get.bind(statement),
+          all: statement.all.bind(statement),
+          setReadBigInts: statement.setReadBigInts.bind(statement),
+        },
+        run: (...values) => {
+          const { statement: text, errcode } = failing() ?? {}
+          if (text && sql.startsWith(text)) throw Object.assign(new Error('it failed'), { errcode })
+          return statement.run(...values)
+        },
+      }
+    }
+
+    function(...args: Parameters<Database['function']>): void {
+      this.#db.function(...args)
+    }
+
+    close(): void {
+      this.#db.close()
+    }
+  }
+  return { DatabaseSync: Failing }
+}
+
+/** Skips loudly what this machine has no means for. */
+function whereAvailable(program: string, args: readonly string[]): typeof test | typeof test.skip {
+  const able = program === 'mount' ? canMount() : spawnSync(program, args).status === 0
+  if (!able) console.warn(`SKIPPED: ${program} is not available here`)
+  return able ? test : test.skip
+}
+
+function canMount(): boolean {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-disk-'))
+  const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', folder]).status === 0
+  if (mounted) execFileSync('umount', [folder])
+  if (existsSync(folder)) rmSync(folder, { recursive: true })
+  return mounted
+}

@@ -1,0 +1,350 @@
+/** An open that is refused changes nothing: every file in the folder is, byte for byte, what it was. */
+import { execFileSync, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { LeaseError } from '../../../src/errors.ts'
+import { Replica } from '../../../src/replica/replica.ts'
+import { loadEngine } from '../../../src/store/file/engine.ts'
+import { isBusy, trouble } from '../../../src/store/file/errors.ts'
+import { FileStore } from '../../../src/store/file/file.ts'
+import { START } from '../../../src/store.ts'
+import { Place } from '../../support/cli.ts'
+
+const { DatabaseSync } = await loadEngine()
+
+describe('an open that is refused leaves every file as it was', () => {
+  test('a whole database with the write-ahead file of an earlier day', async () => {
+    using folder = new Folder()
+    const [early, late] = [await folder.crashed('early', 3), await folder.closed('late', 400)]
+    for (const beside of ['with its side files', 'alone'] as const) {
+      const path = folder.place(beside)
+      folder.copy(late, path, beside === 'alone' ? [''] : ['', '-head', '-owner'])
+      folder.copy(early, path, ['-wal'])
+      const error = await folder.refused(path)
+      expect(error, beside).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
+      expect(error.message, beside).toContain('It was left as it is')
+      rmSync(`${path}-wal`)
+      await using store = new FileStore({ path })
+      expect((await store.open()).head.index, beside).toBe(400)
+    }
+  })
+
+  test('an empty database, or none, beside a write-ahead file that holds entries', async () => {
+    using folder = new Folder()
+    const made = await folder.crashed('made', 3)
+    for (const sides of [['-wal'], ['-wal', '-head', '-owner']]) {
+      for (const empty of [true, false]) {
+        const path = folder.place(`${sides.length} ${empty}`)
+        folder.copy(made, path, sides)
+        if (empty) writeFileSync(path, '', { mode: 0o600 })
+        const error = await folder.refused(path)
+        expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
+        expect(error.message).toMatch(/(is empty|is missing).*-wal holds entries.*left as it is/s)
+      }
+    }
+  })
+
+  test('a whole database whose write-ahead file was cut short below what was acknowledged', async () => {
+    using folder = new Folder()
+    const path = await folder.crashed('made', 30)
+    truncateSync(`${path}-wal`, statSync(`${path}-wal`).size >> 1)
+    for (let i = 0; i < 2; i++) {
+      const error = await folder.refused(path)
+      expect(error.message).toMatch(/damaged: it ends at \d+, though 30 was acknowledged.*Restore it from a backup, or move it away/s)
+    }
+  })
+
+  test('a database of another program, closed, and as a crash leaves it', async () => {
+    using folder = new Folder()
+    for (const mode of ['delete', 'wal']) {
+      const path = folder.place(`foreign-${mode}`)
+      const theirs = new DatabaseSync(path, { timeout: 0 })
+      execFileSync('chmod', ['600', path])
+      theirs.exec(`pragma journal_mode = ${mode}; create table t (a); insert into t values (1)`)
+      if (mode === 'wal') {
+        const crashed = folder.place('foreign-crashed')
+        for (const side of ['', '-wal']) execFileSync('cp', ['-p', `${path}${side}`, `${crashed}${side}`])
+        expect(await folder.refused(crashed)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+      }
+      theirs.close()
+      expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+    }
+  })
+
+  test('a database that another program has open', async () => {
+    using folder = new Folder()
+    const path = folder.place('theirs')
+    writeFileSync(path, '', { mode: 0o600 })
+    const child = fork(fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url)), { serialization: 'advanced', execArgv: [] })
+    child.send([
+      0,
+      'hold',
+      path,
+      'pragma journal_mode = wal; create table t (a); insert into t values (1); pragma wal_checkpoint; begin; select * from t',
+    ])
+    expect((await once(child, 'message'))[0]).toMatchObject([0, true, undefined])
+    expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+    child.kill('SIGKILL')
+  })
+
+  test('a rollback journal of another program is not played back', async () => {
+    using folder = new Folder()
+    const path = folder.place('theirs')
+    const theirs = new DatabaseSync(path, { timeout: 0 })
+    execFileSync('chmod', ['600', path])
+    theirs.exec('create table t (a); insert into t values (zeroblob(100000))')
+    theirs.exec('pragma cache_spill = 1; pragma cache_size = 2; begin; update t set a = zeroblob(200000)')
+    const crashed = folder.place('crashed')
+    for (const side of ['', '-journal']) execFileSync('cp', ['-p', `${path}${side}`, `${crashed}${side}`])
+    theirs.exec('rollback')
+    theirs.close()
+    expect(await folder.refused(crashed)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+  })
+
+  test('a file that is no database', async () => {
+    using folder = new Folder()
+    for (const text of ['x', 'Dear diary, '.repeat(1_000)]) {
+      const path = folder.place(`text-${text.length}`)
+      writeFileSync(path, text, { mode: 0o600 })
+      const error = await folder.refused(path)
+      expect(error).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign', path } })
+      expect(error.message).toContain('is not a Leasehold file')
+      expect(error.message).not.toMatch(/move|damaged|begin anew/)
+    }
+  })
+
+  test('a file of the system, whoever may read it, is not ours, and nobody is told to move it or to change its rights', async () => {
+    await using store = new FileStore({ path: '/etc/passwd' })
+    const error = await store.open().catch(error => error)
+    expect(error).toMatchObject({
+      code: 'INVALID',
+      facts: { reason: 'foreign' },
+      message: expect.stringContaining('is not a Leasehold file'),
+    })
+    expect(error.message).not.toMatch(/move|damaged|begin anew|chmod|chown/)
+  })
+
+  test('a folder', async () => {
+    using folder = new Folder()
+    const path = folder.place('a')
+    mkdirSync(path)
+    expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'folder' } })
+  })
+
+  test('damaged pages, of a log that was closed and of one that crashed', async () => {
+    using folder = new Folder()
+    for (const made of [await folder.closed('closed', 60), await folder.crashed('crashed', 60)]) {
+      const pages = Math.floor(statSync(made).size / 4_096)
+      for (let page = 0; page < pages; page++) {
+        const path = folder.place(`${basename(dirname(made))}-${page}`)
+        folder.copy(made, path, ['', '-wal', '-head', '-owner'])
+        const bytes = readFileSync(path)
+        bytes.fill(0xa5, page * 4_096, (page + 1) * 4_096)
+        writeFileSync(path, bytes)
+        const before = folder.contents(path)
+        const store = new FileStore({ path })
+        const opened = await store.open().catch(error => error)
+        await store[Symbol.asyncDispose]()
+        if (!(opened instanceof LeaseError)) continue // only found when it is read
+        expect(opened.facts.reason, `page ${page}`).toBe('damaged')
+        expect(opened.message).toContain('It was left as it is')
+        expect(folder.contents(path), `page ${page}`).toEqual(before)
+      }
+    }
+  })
+
+  test('damage that only a reader would have met, beside a write-ahead file', async () => {
+    using folder = new Folder()
+    const path = await folder.crashed('made', 20, 'checkpointed')
+    const bytes = readFileSync(path)
+    const at = bytes.lastIndexOf(Buffer.alloc(400, 7)) // entry 7; an earlier copy is left over from a page that was split
+    expect(at).toBeGreaterThan(0)
+    bytes[at]! ^= 1
+    writeFileSync(path, bytes)
+    const error = await folder.refused(path)
+    expect(error.message).toContain('entry 7 does not match its checksum')
+  })
+})
+
+test('several processes at once: a log that crashed is opened by all, one with a stale write-ahead file by none, and it stays as it was', {
+  timeout: 120_000,
+}, async () => {
+  using folder = new Folder()
+  const [early, late, whole] = [await folder.crashed('early', 3), await folder.closed('late', 400), await folder.crashed('whole', 50)]
+  const stale = folder.place('stale')
+  folder.copy(late, stale, ['', '-head', '-owner'])
+  folder.copy(early, stale, ['-wal'])
+  const before = folder.contents(stale)
+  const children = Array.from({ length: 6 }, () =>
+    fork(fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url)), { serialization: 'advanced', execArgv: [] }),
+  )
+  const each = (path: string) =>
+    Promise.all(
+      children.map(async child => {
+        child.send([0, 'open', { path }])
+        return (await once(child, 'message'))[0] as [number, boolean, { readonly index: number; readonly facts: object }]
+      }),
+    )
+  try {
+    for (let round = 0; round < 3; round++)
+      for (const answer of await each(stale)) expect(answer).toMatchObject([0, false, { facts: { reason: 'damaged' } }])
+    for (const file of ['log.db', 'log.db-wal', 'log.db-head', 'log.db-owner'])
+      expect(folder.contents(stale)[file] === before[file], file).toBe(true)
+    for (const answer of await each(whole)) expect(answer).toMatchObject([0, true, { index: 50 }])
+  } finally {
+    for (const child of children) child.kill('SIGKILL')
+  }
+})
+
+describe('what a command says', () => {
+  test('of a file that is not ours: so, and nothing of moving it', { timeout: 60_000 }, async () => {
+    await using here = new Place()
+    writeFileSync(here.file('notes.txt'), 'Dear diary, '.repeat(1_000), { mode: 0o600 })
+    for (const path of ['/etc/passwd', here.file('notes.txt')])
+      for (const command of [['ls'], ['serve', '--listen', '127.0.0.1:0']]) {
+        const { code, stderr } = await here.run([...command, '--store', `file:${path}`])
+        expect(code).toBe(64)
+        expect(stderr).toContain(`${path} is not a Leasehold file`)
+        expect(stderr).not.toMatch(/move|damaged|begin anew|chmod|can be reached/)
+      }
+    expect(readdirSync(here.path)).toEqual(['notes.txt'])
+  })
+
+  test('of damage that the driver finds without a code: that it is damage, and to restore a backup', { timeout: 60_000 }, async () => {
+    await using here = new Place()
+    using folder = new Folder()
+    const path = await folder.closed('made', 60)
+    const bytes = readFileSync(path)
+    let said = 0
+    for (let page = 2; page * 4_096 < bytes.length; page++) {
+      const damaged = Buffer.from(bytes).fill(0xa5, page * 4_096, (page + 1) * 4_096)
+      writeFileSync(path, damaged)
+      const { code, stderr } = await here.run(['ls', '--store', `file:${path}`])
+      if (code === 0) continue
+      expect(stderr, `page ${page}`).toContain('is damaged')
+      expect(stderr, `page ${page}`).toContain('leasehold restore FILE')
+      expect(stderr, `page ${page}`).not.toContain('can be reached')
+      if (++said === 4) break
+    }
+    expect(said).toBe(4)
+  })
+
+  test('each error of SQLite is told by its words where a driver leaves its code out', () => {
+    const reasons = {
+      'database disk image is malformed': 'damaged',
+      'file is not a database': 'damaged',
+      'no such table: entry': 'damaged',
+      'UNIQUE constraint failed: entry.idx': 'damaged',
+      'database or disk is full': 'full',
+      'disk I/O error': 'io',
+      'attempt to write a readonly database': 'readonly',
+      'unable to open database file': 'permission',
+    }
+    for (const [words, reason] of Object.entries(reasons))
+      expect(trouble(new Error(words), '/p').facts, words).toEqual({ path: '/p', reason })
+    for (const words of ['database is locked', 'database table is locked: entry', 'locking protocol'])
+      expect(isBusy(new Error(words)), words).toBe(true)
+    expect(isBusy(new Error('database disk image is malformed'))).toBe(false)
+    expect(trouble(new Error('who knows'), '/p').facts.reason).toBe('failed')
+  })
+})
+
+test('a new log names its program in the file itself from the first moment, also when the machine crashes at once', async () => {
+  using folder = new Folder()
+  const path = await folder.crashed('made', 0)
+  expect(readFileSync(path).subarray(68, 72).toString()).toBe('Leas')
+  await using store = new FileStore({ path })
+  expect((await store.open()).head).toEqual(START)
+})
+
+test('a log that crashed is opened as before, with nothing left of the examination', async () => {
+  using folder = new Folder()
+  const path = await folder.crashed('made', 30)
+  const before = new Set(folder.files(path))
+  {
+    await using store = new FileStore({ path })
+    expect((await store.open()).head.index).toBe(30)
+  }
+  expect(folder.files(path).filter(file => !before.has(file))).toEqual([])
+  await using replica = await Replica.open(new FileStore({ path: folder.place('other') }), { owned: false })
+  expect(replica.signal.aborted).toBe(false)
+})
+
+// ---------------------------------------------------------------------------------------------------------------------------
+
+class Folder implements Disposable {
+  readonly name = mkdtempSync(join(tmpdir(), 'leasehold-refusal-'))
+
+  /** A path for a log, in a folder of its own. */
+  place(name: string): string {
+    mkdirSync(join(this.name, name))
+    return join(this.name, name, 'log.db')
+  }
+
+  async closed(name: string, entries: number): Promise<string> {
+    const path = this.place(name)
+    await fill(path, entries)
+    return path
+  }
+
+  /** As a crash of the machine leaves it. */
+  async crashed(name: string, entries: number, how?: 'checkpointed'): Promise<string> {
+    const [path, copy] = [this.place(`${name}-live`), this.place(name)]
+    await fill(path, entries, how, () => this.copy(path, copy, ['', '-wal', '-head', '-owner']))
+    return copy
+  }
+
+  copy(from: string, to: string, sides: readonly string[]): void {
+    for (const side of sides) if (existsSync(`${from}${side}`)) execFileSync('cp', ['-p', `${from}${side}`, `${to}${side}`])
+  }
+
+  files(path: string): string[] {
+    return readdirSync(join(path, '..'))
+  }
+
+  contents(path: string): Record<string, string> {
+    const bytes = (file: string) => (statSync(file).isFile() ? readFileSync(file).toString('base64') : 'a folder')
+    return Object.fromEntries(this.files(path).map(file => [file, bytes(join(path, '..', file))]))
+  }
+
+  /** The error of opening it, having seen that nothing in its folder has changed. */
+  async refused(path: string): Promise<LeaseError> {
+    const before = this.contents(path)
+    const errors = []
+    for (const own of [undefined, { name: 'owner' }]) {
+      const store = new FileStore({ path, ...(own && { own }) })
+      const error = await store.open().catch(error => error)
+      await store[Symbol.asyncDispose]()
+      expect(error).toBeInstanceOf(LeaseError)
+      const after = this.contents(path)
+      expect(Object.keys(after)).toEqual(Object.keys(before))
+      for (const file of Object.keys(after)) expect(after[file] === before[file], `${file} is as it was`).toBe(true)
+      errors.push(error)
+    }
+    return errors[0]
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.name, { recursive: true })
+  }
+}
+
+async function fill(path: string, entries: number, how?: 'checkpointed', then: () => void = () => {}): Promise<void> {
+  await using store = new FileStore({ path })
+  let { head } = await store.open()
+  for (let i = 1; i <= entries; i++) {
+    const answer = await store.append(new Uint8Array(400).fill(i), head)
+    if (answer.kind === 'appended') head = answer.position
+    if (how === 'checkpointed' && i === entries - 1) {
+      const db = new DatabaseSync(path, { timeout: 1_000 })
+      db.exec('pragma wal_checkpoint(truncate)')
+      db.close()
+    }
+  }
+  await store.read(head) // the last position is noted after the answer
+  then()
+}

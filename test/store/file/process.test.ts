@@ -1,0 +1,389 @@
+import { type ChildProcess, fork, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, statSync } from 'node:fs'
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
+import { hostname, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { systemClock } from '../../../src/clock.ts'
+import { LeaseError } from '../../../src/errors.ts'
+import { loadEngine } from '../../../src/store/file/engine.ts'
+import { FileStore, type FileStoreOptions } from '../../../src/store/file/file.ts'
+import { type Position, START, type Store } from '../../../src/store.ts'
+
+describe('several processes on one file', () => {
+  test('what one appends another has read within 50 ms', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await using store = await folder.open()
+    await child.ask('open', { path: folder.path })
+    const delays: number[] = []
+    let after = START
+    for (let i = 0; i < 25; i++) {
+      const seen = child.ask<number>('next')
+      after = await append(store, `${i}`, after)
+      const acknowledged = systemClock.now()
+      delays.push((await seen) - acknowledged)
+    }
+    // One of them may have been kept from running by whatever else this machine does.
+    expect(delays.toSorted((a, b) => a - b)[20]).toBeLessThan(50)
+  })
+
+  test('an owner killed with -9 is followed at once, and nothing it acknowledged is missing', async () => {
+    await using folder = await Folder.make()
+    for (const [round, name] of ['alpha', 'beta', 'gamma'].entries()) {
+      await using child = new Child()
+      const from = await child.ask<Position>('open', { path: folder.path, own: { name } })
+      let last: Position | undefined
+      const enough = new Promise<void>(resolve => {
+        child.process.on('message', ([what, count, position]: [string, number, Position]) => {
+          if (what !== 'acknowledged') return
+          last = position
+          if (count === 50 + round * 37) resolve()
+        })
+      })
+      child.ask('pour').catch(() => {})
+      await enough
+      await child.kill()
+      await using next = new FileStore({ path: folder.path, own: { name: 'next' } })
+      const { head } = await next.open()
+      expect(head.index).toBeGreaterThanOrEqual(last!.index)
+      const read = await next.read(from)
+      expect(read.kind === 'entries' && read.entries.map(({ bytes }) => new TextDecoder().decode(bytes))).toEqual(
+        Array.from({ length: head.index - from.index }, (_, i) => `${i + 1}`),
+      )
+      expect(read.kind === 'entries' && read.entries[last!.index - from.index - 1]?.position).toEqual(last)
+    }
+  })
+
+  test('a process that exits while its thread is inside SQLite ends as it said', async () => {
+    await using folder = await Folder.make()
+    // Seen before as SIGABRT, in every second of these.
+    for (let exit = 0; exit < 12; exit++) {
+      await using child = new Child()
+      await child.ask('open', { path: folder.path })
+      if (exit === 0) for (let i = 0; i < 20; i++) await child.ask('append', 'x'.repeat(200_000))
+      const ended = once(child.process, 'exit')
+      child.ask('exitReading', exit).catch(() => {})
+      expect(await ended).toEqual([exit, null])
+    }
+  })
+
+  test('a second owner and a shared user are refused by name, process, host and address', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await child.ask('open', { path: folder.path, own: { name: 'alpha' } })
+    for (const own of [{ own: { name: 'beta' } }, {}]) {
+      const bare = await refused(folder.path, own)
+      expect(bare.message).toContain(`owned by alpha (process ${child.pid}`)
+      expect(bare.message).toContain(hostname())
+      expect(bare.message).toMatch(/since \d{4}-\d\d-\d\d .*stop it first/)
+      expect(bare.facts).toMatchObject({ reason: 'owned', owner: child.pid, name: 'alpha' })
+      expect(bare.facts).not.toHaveProperty('address')
+    }
+    await child.ask('announce', 'leasehold://127.0.0.1:7420')
+    const error = await refused(folder.path)
+    expect(error.facts).toMatchObject({ owner: child.pid, address: 'leasehold://127.0.0.1:7420' })
+    expect(error.message).toContain('serves it at leasehold://127.0.0.1:7420: connect there')
+    await child.stop()
+    expect((await refused(folder.path)).message).toContain(`kill -CONT ${child.pid}`)
+    child.process.kill('SIGCONT')
+  })
+
+  test('a file in shared use is not owned, and its users are named until they have gone', async () => {
+    await using folder = await Folder.make()
+    await using one = new Child()
+    await using two = new Child()
+    for (const child of [one, two]) await child.ask('open', { path: folder.path })
+    const error = await refused(folder.path, { own: { name: 'alpha' } })
+    expect(error.facts).toMatchObject({ reason: 'used' })
+    expect(error.facts.users).toEqual([one.pid, two.pid])
+    expect(error.message).toContain(`process ${one.pid}`)
+    await one.kill()
+    expect((await refused(folder.path, { own: { name: 'alpha' } })).facts.users).toEqual([two.pid])
+    await two.kill()
+    await using owner = await folder.open({ own: { name: 'alpha' } })
+    await append(owner, 'mine', START)
+  })
+
+  test('a store that was refused may be opened again when the owner has gone', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await child.ask('open', { path: folder.path, own: { name: 'alpha' } })
+    await using store = new FileStore({ path: folder.path })
+    await expect(store.open()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await child.kill()
+    await store.open()
+    await append(store, 'a', START)
+  })
+
+  test('a process stopped inside a transaction is named to those who wait for it, and nothing was appended', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await using store = await folder.open({ patience: 300 })
+    const after = await append(store, 'a', START)
+    await child.ask('beginTransaction', folder.path)
+    await child.stop()
+    const error: LeaseError = await store.append(Uint8Array.of(1), after).then(
+      () => expect.fail('appended'),
+      error => error,
+    )
+    expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'stopped', pid: child.pid } })
+    expect(error.message).toMatch(new RegExp(`process ${child.pid} \\(.*node.* is stopped inside a transaction.*kill -CONT ${child.pid}`))
+    expect(await store.read(after)).toEqual({ kind: 'entries', entries: [] }) // reading goes on meanwhile
+    child.process.kill('SIGCONT')
+    await child.ask('endTransaction')
+    expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended', missed: [] })
+  })
+
+  test('a process that is only slow is waited for', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await using store = await folder.open()
+    await child.ask('beginTransaction', folder.path)
+    const appending = append(store, 'a', START)
+    await store.read(START)
+    await child.ask('endTransaction')
+    expect((await appending).index).toBe(1)
+  })
+
+  test('an idle store keeps no process alive, and an append under way is answered first', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await child.ask('open', { path: folder.path })
+    const output: Buffer[] = []
+    child.process.stdout!.on('data', chunk => output.push(chunk))
+    const exited = once(child.process, 'close')
+    child.ask('leave').catch(() => {})
+    expect((await exited)[0]).toBe(0)
+    expect(Buffer.concat(output).toString()).toBe('answered')
+    await using store = await folder.open()
+    expect(await store.read(START)).toMatchObject({ entries: [{ position: { index: 1 } }] })
+  })
+
+  test('a snapshot whose writer was killed leaves nothing behind once another was kept', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await child.ask('open', { path: folder.path })
+    await child.ask('append', 'a')
+    const half = once(child.process, 'message')
+    child.ask('beginSnapshot').catch(() => {})
+    await half
+    await child.kill()
+    await using store = await folder.open()
+    expect(await store.newest()).toBeUndefined()
+    const read = await store.read(START)
+    const at = read.kind === 'entries' ? read.entries[0]!.position : START
+    expect(await store.snapshot(at, one(Uint8Array.of(7)))).toBe('kept')
+    const { DatabaseSync } = await loadEngine()
+    const db = new DatabaseSync(folder.path, { timeout: 1_000 })
+    const count = () => (db.prepare('select count(*) n from chunk').get() as { n: number }).n
+    await expect.poll(count, { timeout: 10_000 }).toBe(1)
+    db.close()
+  })
+
+  whereAble(
+    '-T',
+    '--monotonic',
+    '1000',
+  )('ages are not compared across time namespaces, in either direction', async () => {
+    await using folder = await Folder.make()
+    await using store = await folder.open()
+    const after = await append(store, 'here', START)
+    await using ahead = new Child(['unshare', '-T', '--monotonic', '1000', '--boottime', '1000'])
+    await using behind = new Child(['unshare', '-T', '--monotonic', '-20', '--boottime', '-20'])
+    await using same = new Child(['unshare', '-T'])
+    for (const child of [ahead, behind, same]) await child.ask('open', { path: folder.path })
+    await append(store, 'later', after)
+    await ahead.ask('append', 'ahead')
+    const [there, early, alike] = await Promise.all([ahead, behind, same].map(child => child.ask<number[]>('ages')))
+    expect([there![0], there![1], there![2]! >= 0]).toEqual([0, 0, true])
+    expect([early![0], early![1], early![2]]).toEqual([0, 0, 0])
+    expect([alike![0]! > 0, alike![2]]).toEqual([true, 0])
+    const read = await store.read(START)
+    if (read.kind !== 'entries') expect.fail(read.kind)
+    expect([read.entries[0]!.age > 0, read.entries[2]!.age]).toEqual([true, 0])
+    expect(there![2]).toBeLessThan(60_000)
+  })
+
+  whereAble(
+    '-p',
+    '-f',
+    '--mount-proc',
+  )('a process in another pid namespace takes nothing away from those that it cannot see', async () => {
+    await using folder = await Folder.make()
+    await using store = await folder.open()
+    const at = await append(store, 'b', await append(store, 'a', START))
+    await using other = new Child(['unshare', '-p', '-f', '--mount-proc'])
+    async function* bytes(): AsyncGenerator<Uint8Array> {
+      yield new Uint8Array(300_000).fill(1)
+      // Meanwhile another opens the log, keeps a snapshot of an earlier moment, and tidies up.
+      await other.ask('keepAndTidy', folder.path)
+      yield new Uint8Array(300_000).fill(2)
+    }
+    expect(await store.snapshot(at, bytes())).toBe('kept')
+    await store[Symbol.asyncDispose]()
+    await using later = await folder.open()
+    expect((await later.newest())?.position).toEqual(at)
+  })
+
+  test('a snapshot whose row was taken away while it was written is not put in force, and the log stays whole', async () => {
+    await using folder = await Folder.make()
+    await using store = await folder.open()
+    const at = await append(store, 'a', START)
+    const { DatabaseSync } = await loadEngine()
+    async function* bytes(): AsyncGenerator<Uint8Array> {
+      yield new Uint8Array(300_000).fill(1)
+      const db = new DatabaseSync(folder.path, { timeout: 1_000 })
+      db.exec('delete from snapshot')
+      db.close()
+    }
+    await expect(store.snapshot(at, bytes())).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await append(store, 'b', at)
+    await store[Symbol.asyncDispose]()
+    await using later = await folder.open()
+    expect(await later.newest()).toBeUndefined()
+    expect(await later.read(START)).toMatchObject({ entries: [{}, {}] })
+  })
+
+  test('every file is for its user alone, and so is a folder made for it', async () => {
+    await using folder = await Folder.make()
+    const path = join(folder.name, 'state', 'leasehold', 'log.db')
+    await using store = new FileStore({ path })
+    await store.open()
+    await append(store, 'a', START)
+    for (const made of [join(folder.name, 'state'), join(folder.name, 'state', 'leasehold')]) expect(mode(made)).toBe('700')
+    const whole = async () => {
+      const files = await readdir(join(folder.name, 'state', 'leasehold'))
+      expect(files.toSorted()).toEqual(['log.db', 'log.db-head', 'log.db-owner', 'log.db-shm', 'log.db-wal'])
+      for (const file of files) expect(mode(join(folder.name, 'state', 'leasehold', file))).toBe('600')
+    }
+    await whole()
+    await store[Symbol.asyncDispose]()
+    await using owner = new FileStore({ path, own: { name: 'owner' } })
+    await owner.open()
+    await whole()
+  })
+
+  test('a file taken away, or replaced, while it is in use is diverged for its users', async () => {
+    await using folder = await Folder.make()
+    await using store = await folder.open()
+    const after = await append(store, 'a', START)
+    const waiting = store.read(after, { wait: new AbortController().signal })
+    for (const file of await readdir(folder.name)) await rm(join(folder.name, file))
+    expect(await waiting).toMatchObject({ kind: 'diverged', reason: expect.stringContaining('removed or replaced') })
+    expect(await store.append(Uint8Array.of(2), after)).toMatchObject({ kind: 'diverged' })
+    await using other = await folder.open()
+    await append(other, 'b', START)
+    expect(await store.append(Uint8Array.of(2), after)).toMatchObject({ kind: 'diverged' })
+  })
+})
+
+// ---------------------------------------------------------------------------------------------------------------------------
+
+/** A folder of its own, with a log in it. */
+class Folder implements AsyncDisposable {
+  readonly name: string
+  readonly path: string
+
+  private constructor(name: string) {
+    this.name = name
+    this.path = join(name, 'log.db')
+  }
+
+  static async make(): Promise<Folder> {
+    return new Folder(await mkdtemp(join(tmpdir(), 'leasehold-process-')))
+  }
+
+  async open(options: Omit<FileStoreOptions, 'path'> = {}): Promise<FileStore> {
+    const store = new FileStore({ path: this.path, ...options })
+    await store.open()
+    return store
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await rm(this.name, { recursive: true })
+  }
+}
+
+/** Another process, told what to do. See `file-child.mjs`. */
+class Child implements AsyncDisposable {
+  readonly process: ChildProcess
+  readonly #asked = new Map<number, { resolve: (value: never) => void; reject: (error: unknown) => void }>()
+  #id = 0
+
+  /** `under`: a command that runs it in a world of its own. */
+  constructor([command, ...args]: readonly string[] = []) {
+    const file = fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url))
+    const world = command === undefined ? { execArgv: [] } : { execPath: command, execArgv: [...args, process.execPath] }
+    this.process = fork(file, { serialization: 'advanced', stdio: ['ignore', 'pipe', 'inherit', 'ipc'], ...world })
+    this.process.on('message', ([id, done, value]: [number, boolean, never]) => {
+      const asked = this.#asked.get(id)
+      this.#asked.delete(id)
+      if (done) asked?.resolve(value)
+      else asked?.reject(value)
+    })
+  }
+
+  get pid(): number {
+    return this.process.pid!
+  }
+
+  ask<T>(call: string, ...args: unknown[]): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const id = ++this.#id
+      this.#asked.set(id, { resolve, reject })
+      this.process.send([id, call, ...args])
+    })
+  }
+
+  /** On a busy machine the signal takes its time. */
+  async stop(): Promise<void> {
+    this.process.kill('SIGSTOP')
+    await expect.poll(() => readFileSync(`/proc/${this.pid}/stat`, 'latin1')).toMatch(/^\d+ \(.*\) T/)
+  }
+
+  async kill(): Promise<void> {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return
+    const gone = once(this.process, 'exit')
+    this.process.kill('SIGKILL')
+    await gone
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.kill()
+  }
+}
+
+async function refused(path: string, options: Omit<FileStoreOptions, 'path'> = {}): Promise<LeaseError> {
+  await using store = new FileStore({ path, ...options })
+  const error = await store.open().then(
+    () => expect.fail('opened'),
+    error => error,
+  )
+  expect(error).toBeInstanceOf(LeaseError)
+  expect(error.code).toBe('UNAVAILABLE')
+  return error
+}
+
+async function append(store: Store, text: string, after: Position): Promise<Position> {
+  const answer = await store.append(new TextEncoder().encode(text), after)
+  if (answer.kind !== 'appended') expect.fail(answer.kind)
+  return answer.position
+}
+
+async function* one(chunk: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield chunk
+}
+
+function mode(path: string): string {
+  return (statSync(path).mode & 0o777).toString(8)
+}
+
+/** Skips loudly where this process may make no such namespace. */
+function whereAble(...args: string[]): typeof test | typeof test.skip {
+  const able = spawnSync('unshare', ['--version']).status === 0 && spawnSync('unshare', [...args, 'true']).status === 0
+  if (!able) console.warn(`SKIPPED: unshare ${args.join(' ')} is not possible here`)
+  return able ? test : test.skip
+}

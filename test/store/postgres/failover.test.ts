@@ -1,0 +1,163 @@
+/** A primary is lost and its standby takes over, on two real servers: what was acknowledged is there, or whoever had seen it is told. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { expect, test } from 'vitest'
+import { connect } from '../../../src/connect/connect.ts'
+import { LeaseError } from '../../../src/errors.ts'
+import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
+import { type Position, START } from '../../../src/store.ts'
+import { Cable } from '../../../src/testing/cuttable-connection.ts'
+import { describePromises, type Engine, engine } from '../../support/engine.ts'
+
+const WITHIN = { timeout: 20_000, interval: 50 }
+
+async function ask({ url }: Engine, text: string): Promise<Record<string, unknown>[]> {
+  const client = new pg.Client({ connectionString: url })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    return (await client.query(text)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+/** As an operator writes it: the one that is the primary is found. */
+function either(...servers: readonly Engine[]): string {
+  return `postgres://postgres@${servers.map(({ port }) => `127.0.0.1:${port}`).join(',')}/postgres`
+}
+
+async function appended(store: PostgresStore, word: string, after: Position = START): Promise<Position> {
+  const answer = await store.append(Buffer.from(word), after)
+  if (answer.kind !== 'appended') throw new Error(JSON.stringify(answer))
+  return answer.position
+}
+
+async function entriesOf(store: PostgresStore): Promise<Map<bigint, string>> {
+  const read = await store.read(START)
+  if (read.kind !== 'entries') throw new Error(JSON.stringify(read))
+  return new Map(read.entries.map(({ position, bytes }) => [position.nonce, Buffer.from(bytes).toString()]))
+}
+
+async function promote(standby: Engine): Promise<void> {
+  expect(await ask(standby, 'select pg_promote() done')).toEqual([{ done: true }])
+}
+
+describePromises('postgres', 'a failover', () => {
+  test('to a synchronous standby: nothing acknowledged is lost, and everyone goes on by the same URL', { timeout: 60_000 }, async () => {
+    await using primary = await engine('postgres')
+    await using standby = await engine('postgres', { standbyOf: primary.port })
+    await ask(primary, `alter system set synchronous_standby_names = '*'`)
+    await ask(primary, 'select pg_reload_conf()')
+    const state = async () => (await ask(primary, 'select sync_state from pg_stat_replication')).map(({ sync_state }) => sync_state)
+    await expect.poll(state, WITHIN).toEqual(['sync'])
+
+    const url = either(standby, primary) // the one that is not asked first is the primary
+    await using store = new PostgresStore({ url, patience: 1_500 })
+    await store.open()
+    expect(store.profile).toMatchObject({ durable: true, failover: true })
+    await using leases = await connect(`${url}?name=leases`, { holder: 'one' })
+    await using lease = await leases.acquire('k', { ttl: '30s' })
+
+    const acknowledged = new Map<bigint, string>()
+    let after = START
+    let stopping = false
+    const unanswered: string[] = []
+    const writing = (async () => {
+      for (let i = 0; !stopping; i++) {
+        const word = `entry ${i}`
+        try {
+          const answer = await store.append(Buffer.from(word), after)
+          if (answer.kind !== 'appended') throw new Error(JSON.stringify(answer))
+          after = answer.position
+          acknowledged.set(after.nonce, word)
+        } catch (error) {
+          if (!(error instanceof LeaseError)) throw error
+          unanswered.push(error.code)
+          await sleep(20)
+        }
+      }
+    })()
+    await expect.poll(() => acknowledged.size, WITHIN).toBeGreaterThan(50)
+    await primary.kill9()
+    await expect.poll(() => unanswered.length, WITHIN).toBeGreaterThan(0)
+    await promote(standby)
+    const before = acknowledged.size
+    await expect.poll(() => acknowledged.size, WITHIN).toBeGreaterThan(before + 50)
+    stopping = true
+    await writing
+
+    const there = await entriesOf(store)
+    for (const [nonce, word] of acknowledged) expect(there.get(nonce)).toBe(word)
+    expect(there.size - acknowledged.size).toBeLessThanOrEqual(unanswered.filter(code => code === 'UNKNOWN').length)
+    expect(lease.held).toBe(true)
+    await lease.release()
+    const next = await leases.acquire('k', { ttl: '30s' })
+    expect(next.token).toBeGreaterThan(lease.token)
+    await next.release()
+  })
+
+  test('to a standby that was behind: whoever had seen more is told, also after the log has grown again', { timeout: 60_000 }, async () => {
+    await using primary = await engine('postgres')
+    await using replication = await Cable.to(primary.port)
+    await using standby = await engine('postgres', { standbyOf: replication.port })
+    const url = either(primary, standby)
+    await using store = new PostgresStore({ url, patience: 1_500 })
+    await store.open()
+    expect(store.profile.failover).toBe(false)
+    await using leases = await connect(`${url}?name=leases`, { holder: 'one' })
+    const a = await appended(store, 'a')
+    const replayed = async () =>
+      (await ask(standby, 'select max(idx)::int n from leasehold.entry e join leasehold.log l on l.id = e.log'))[0]!.n
+    await expect.poll(replayed, WITHIN).toBeGreaterThanOrEqual(1)
+    replication.refuse()
+    const b = await appended(store, 'b', a)
+    const lease = await leases.acquire('k', { ttl: '30s' })
+    const told = new Promise<LeaseError>(resolve => lease.signal.addEventListener('abort', () => resolve(lease.signal.reason)))
+    await primary.kill9()
+    await promote(standby)
+
+    await expect
+      .poll(() => store.read(b).catch(error => error), WITHIN)
+      .toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/ends at 1, before 2/) })
+    await using other = new PostgresStore({ url: standby.url })
+    await other.open()
+    await appended(other, 'another', a)
+    expect(await store.append(Buffer.from('c'), b)).toMatchObject({
+      kind: 'diverged',
+      reason: expect.stringMatching(/another entry stands at 2/),
+    })
+    expect(await told).toMatchObject({ code: 'LOST' })
+    expect(lease.held).toBe(false)
+    expect([...(await entriesOf(other)).values()]).toEqual(['a', 'another'])
+  })
+
+  test('a standby tells nothing: neither by its URL, nor through a pool that leads there', { timeout: 60_000 }, async () => {
+    await using primary = await engine('postgres')
+    await using standby = await engine('postgres', { standbyOf: primary.port })
+    await using store = new PostgresStore({ url: primary.url })
+    await store.open()
+    const a = await appended(store, 'a')
+    await expect.poll(() => ask(standby, 'select from leasehold.entry').catch(() => []), WITHIN).toHaveLength(1)
+    const refused = { code: 'UNAVAILABLE', facts: { reason: 'readonly' } }
+    await expect(new PostgresStore({ url: standby.url }).open()).rejects.toMatchObject(refused)
+
+    // A pool of someone else's that is led elsewhere while it is in use.
+    const pool = new pg.Pool({ connectionString: primary.url, max: 4 })
+    pool.on('error', () => {})
+    try {
+      await using led = new PostgresStore({ pool })
+      await led.open()
+      pool.options.connectionString = undefined
+      pool.options.port = standby.port
+      pool.options.host = '127.0.0.1'
+      pool.options.user = 'postgres'
+      pool.options.database = 'postgres'
+      await ask(primary, 'select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and datname is not null')
+      await expect.poll(() => led.read(a).catch(error => error), WITHIN).toMatchObject(refused)
+      await expect.poll(() => led.append(Buffer.from('b'), a).catch(error => error), WITHIN).toMatchObject(refused)
+    } finally {
+      await pool.end()
+    }
+  })
+})

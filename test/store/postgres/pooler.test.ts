@@ -1,0 +1,86 @@
+import pg from 'pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { systemClock } from '../../../src/clock.ts'
+import { connect } from '../../../src/connect/connect.ts'
+import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
+import { START } from '../../../src/store.ts'
+import { storeSuite } from '../../../src/testing/store-suite.ts'
+import { chaos, connectionsCut, enginePaused, replicaKilled, replicaPaused } from '../../support/chaos/chaos.ts'
+import { describePrograms, type Engine, engine } from '../../support/engine.ts'
+import { type Pooler, pgbouncer, pooler } from '../../support/pgbouncer.ts'
+import { loseTail } from '../../support/postgres-tail.ts'
+
+describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode', () => {
+  let server: Engine
+  let bouncer: Pooler
+  let admin: pg.Pool
+  let url: string
+  let logs = 0
+  beforeAll(async () => {
+    server = await engine('postgres')
+    bouncer = await pooler(server.port)
+    url = server.url.replace(`:${server.port}`, `:${bouncer.port}`)
+    admin = new pg.Pool({ connectionString: server.url, max: 2 })
+    admin.on('error', () => {})
+  })
+  afterAll(async () => {
+    await admin?.end()
+    await bouncer?.[Symbol.asyncDispose]()
+    await server?.[Symbol.asyncDispose]()
+  })
+
+  const fixture = async () => {
+    const name = `log ${++logs}`
+    return {
+      store: () => new PostgresStore({ url, name }),
+      loseTail: (count: number) => loseTail(admin, name, count),
+      [Symbol.asyncDispose]: async () => {},
+    }
+  }
+  for (const { name, run } of storeSuite(fixture)) test(name, run)
+
+  test('nobody is told of news there: it is known, and asked for', async () => {
+    await using store = new PostgresStore({ url, name: 'asked' })
+    await store.open()
+    expect(store.profile.push).toBe(false)
+    await using direct = new PostgresStore({ url: server.url, name: 'asked' })
+    await direct.open()
+    expect(direct.profile.push).toBe(true)
+    expect(store.profile.push).toBe(false)
+    const began = systemClock.now()
+    const waiting = store.read(START, { wait: new AbortController().signal })
+    await direct.append(Uint8Array.of(1), START)
+    expect((await waiting).kind).toBe('entries')
+    expect(systemClock.now() - began).toBeLessThan(10_000)
+  })
+
+  test('a pooler that gives each client a session of its own is heard, and that is found out', async () => {
+    await using generous = await pooler(server.port, { mode: 'session', sessions: 20 })
+    await using store = new PostgresStore({ url: server.url.replace(`:${server.port}`, `:${generous.port}`), name: 'heard' })
+    await store.open()
+    await expect.poll(() => store.profile.push, { timeout: 5_000 }).toBe(true)
+  })
+
+  test('leases work as anywhere: one holder at a time, the next in the queue is served', async () => {
+    await using one = await connect(`${url}?name=leases`, { holder: 'one' })
+    await using two = await connect(`${url}?name=leases`, { holder: 'two' })
+    const lease = await one.acquire('k', { ttl: '5s' })
+    expect(await two.tryAcquire('k')).toBeUndefined()
+    const next = two.acquire('k', { ttl: '5s', wait: '10s' })
+    await lease.release()
+    expect((await next).token).toBeGreaterThan(lease.token)
+  })
+
+  test('faults there break no promise', { retry: 0, timeout: 120_000 }, async () => {
+    const report = await chaos({
+      engine: server,
+      ports: [bouncer.port],
+      store: direct => new PostgresStore({ url: direct, name: 'chaos' }),
+      child: { module: 'store/postgres/postgres.js', name: 'PostgresStore', options: pooled => ({ url: pooled, name: 'chaos' }) },
+      faults: [replicaKilled, connectionsCut, enginePaused, replicaPaused],
+      cycles: 8,
+    })
+    expect(report.violations).toEqual([])
+    expect(report.beliefs).toBeGreaterThan(20)
+  })
+})

@@ -1,0 +1,86 @@
+import { readdir, readFile, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { createClient } from 'redis'
+import { expect, test } from 'vitest'
+import { RedisStore } from '../../../src/store/redis/redis.ts'
+import { type Chaos, chaos, FAULTS, type Fault } from '../../support/chaos/chaos.ts'
+import { describeEngine, engine } from '../../support/engine.ts'
+
+/** Asks Redis itself, without a cable between. */
+async function tell({ engine: { url } }: Chaos, ...command: string[]): Promise<void> {
+  const client = createClient({ url })
+  client.on('error', () => {})
+  await client.connect()
+  await client.sendCommand(command)
+  client.destroy()
+}
+
+const clientsPaused: Fault = {
+  name: 'CLIENT PAUSE past the ttl',
+  async run(run) {
+    await tell(run, 'CLIENT', 'PAUSE', String(Math.ceil(run.ttl * 1.25)), 'ALL')
+    await run.pastTheTtl()
+  },
+}
+
+const writesPaused: Fault = {
+  name: 'CLIENT PAUSE WRITE',
+  run: run => tell(run, 'CLIENT', 'PAUSE', String(run.ttl), 'WRITE'),
+}
+
+const clientsKilled: Fault = {
+  name: 'CLIENT KILL',
+  run: run => tell(run, 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes'),
+}
+
+const scriptsForgotten: Fault = {
+  name: 'SCRIPT FLUSH',
+  run: run => tell(run, 'SCRIPT', 'FLUSH'),
+}
+
+describeEngine('redis', 'chaos', () => {
+  test('a run that went wrong leaves its evidence behind, and says where', { retry: 0 }, async () => {
+    await using redis = await engine('redis')
+    const broken: Fault = {
+      name: 'a fault that cannot be undone',
+      run: async () => {
+        throw new Error('it stays broken')
+      },
+    }
+    const store = (url: string) => new RedisStore({ url })
+    const run = chaos({ engine: redis, store, child: { module: 'store/redis/redis.js', name: 'RedisStore' }, faults: [broken], cycles: 1 })
+    const { message } = await run.then(
+      () => new Error('nothing went wrong'),
+      (error: Error) => error,
+    )
+    const folder = /it stays broken\nThe evidence is in (.+)$/.exec(message)![1]!
+    try {
+      const kept = await readdir(folder)
+      expect(kept).toEqual(expect.arrayContaining(['engine-0.log', 'harm.json', 'log.json', 'r0.1', 'verdict.json']))
+      expect(JSON.parse(await readFile(join(folder, 'verdict.json'), 'utf8'))).toMatchObject({ seed: expect.any(Number), engine: 'redis' })
+      expect(await readFile(join(folder, 'engine-0.log'), 'utf8')).toMatch(/Ready to accept connections/)
+      expect(await readFile(join(folder, 'log.json'), 'utf8')).toMatch(/"granted"/)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+
+  test('fault after fault on one Redis: nobody believes wrongly, nothing acknowledged is lost, everything goes on', {
+    retry: 0,
+    timeout: 400_000,
+  }, async () => {
+    await using redis = await engine('redis')
+    const report = await chaos({
+      engine: redis,
+      store: url => new RedisStore({ url }),
+      // Shorter than a pause, so that answers come after they were given up.
+      child: { module: 'store/redis/redis.js', name: 'RedisStore', options: url => ({ url, patience: 500 }) },
+      faults: [...FAULTS, clientsPaused, clientsKilled, writesPaused, scriptsForgotten],
+      cycles: 50,
+    })
+    expect(report.violations, `CHAOS_SEED=${report.seed}`).toEqual([])
+    expect(report.snapshots).toBe(true)
+    expect(report.beliefs).toBeGreaterThan(200)
+    expect(report.lost).toBeGreaterThan(0)
+  })
+})

@@ -1,0 +1,507 @@
+/** What can befall a Redis, on a real one: what is told, to whom, and that everything goes on where it can. */
+import { once } from 'node:events'
+import { mkdir } from 'node:fs/promises'
+import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { createClient } from 'redis'
+import { expect, test } from 'vitest'
+import { pause, systemClock } from '../../../src/clock.ts'
+import { connect } from '../../../src/connect/connect.ts'
+import type { LeaseError } from '../../../src/errors.ts'
+import { RedisStore, type RedisStoreOptions } from '../../../src/store/redis/redis.ts'
+import { type Position, START, type Store } from '../../../src/store.ts'
+import { Cable } from '../../../src/testing/cuttable-connection.ts'
+import { describePromises, type Engine, engine } from '../../support/engine.ts'
+
+/** Of one who meets silence: short, but longer than a busy machine makes an ordinary answer wait. */
+const PATIENCE = 1_500
+const NOT_PERSISTENT = ['--appendonly', 'no']
+
+describePromises('redis', 'what Redis refuses', () => {
+  test('unreachable is UNAVAILABLE, at the start and later, and everything goes on when it is back', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    await redis.kill9()
+    await rejects(new RedisStore({ url: redis.url }).open(), 'UNAVAILABLE', 'unreachable')
+    for (const call of [
+      () => store.append(bytes('b'), a),
+      () => store.read(a),
+      () => store.newest(),
+      () => store.snapshot(a, pieces('s')),
+    ]) {
+      await eventually(() => rejects(call(), 'UNAVAILABLE', 'unreachable')) // the first may still have had a connection to lose
+    }
+    await redis.restart()
+    const b = await append(store, 'b', a)
+    expect(await words(store)).toEqual(['a', 'b'])
+    expect(b.index).toBe(2)
+  })
+
+  test('a restart keeps what was acknowledged, and a waiting reader hears of what comes after it', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    const waiting = rejects(store.read(a, { wait: new AbortController().signal }), 'UNAVAILABLE')
+    await redis.kill9()
+    await waiting
+    await redis.restart()
+    const again = store.read(a, { wait: new AbortController().signal })
+    await append(store, 'b', a)
+    expect(await again).toMatchObject({ kind: 'entries', entries: { length: 1 } })
+  })
+
+  test('while it loads its data it is UNAVAILABLE, and afterwards it goes on', async () => {
+    await using redis = await engine('redis', { args: ['--key-load-delay', '500', '--loading-process-events-interval-bytes', '1024'] })
+    await using store = await opened(redis)
+    const after = await append(store, 'a')
+    await tell(redis, 'EVAL', "for i = 1, 2000 do redis.call('SET', 'k' .. i, i) end", '0')
+    await tell(redis, 'BGREWRITEAOF')
+    await eventually(async () => expect(String(await tell(redis, 'INFO', 'persistence'))).toMatch(/aof_rewrite_in_progress:0/))
+    await redis.kill9()
+    await redis.members[0]!.restart()
+    await eventually(() => rejects(store.read(after), 'UNAVAILABLE', 'loading'))
+    await redis.ready()
+    await eventually(async () => expect((await store.read(after)).kind).toBe('entries'))
+    await append(store, 'after', after)
+  })
+
+  test('a replica takes nothing and tells nothing: who was a primary once must not say how the log ends', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    await tell(redis, 'REPLICAOF', '127.0.0.1', '1')
+    await rejects(store.append(bytes('b'), a), 'UNAVAILABLE', 'readonly')
+    await rejects(store.read(a), 'UNAVAILABLE', 'readonly')
+    await rejects(store.read(a, { wait: new AbortController().signal }), 'UNAVAILABLE', 'readonly')
+    await rejects(new RedisStore({ url: redis.url }).open(), 'UNAVAILABLE', 'readonly')
+    await tell(redis, 'REPLICAOF', 'NO', 'ONE')
+    await append(store, 'b', a)
+  })
+
+  test('a primary that became a replica under an open connection refuses the first read already', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    await tell(redis, 'REPLICAOF', '127.0.0.1', '1')
+    await rejects(store.read(a), 'UNAVAILABLE', 'readonly')
+    await tell(redis, 'REPLICAOF', 'NO', 'ONE')
+    expect(await store.read(a)).toMatchObject({ kind: 'entries', entries: { length: 0 } })
+  })
+
+  test('reading writes nothing, though it is refused where writing is', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    const size = async () => /aof_current_size:(\d+)/.exec(String(await tell(redis, 'INFO', 'persistence')))![1]
+    const before = await size()
+    for (let i = 0; i < 50; i++) await store.read(i % 2 === 0 ? a : START)
+    expect(await size()).toBe(before)
+  })
+
+  test('full memory, missing replicas and a failing disk are UNAVAILABLE by their names, nothing was done, and it goes on', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    let after = await append(store, 'a')
+    const folder = ((await tell(redis, 'CONFIG', 'GET', 'dir')) as string[])[1]!
+    const ills: readonly (readonly [reason: string, ill: () => Promise<unknown>, heal: () => Promise<unknown>])[] = [
+      ['memory', () => tell(redis, 'CONFIG', 'SET', 'maxmemory', '1'), () => tell(redis, 'CONFIG', 'SET', 'maxmemory', '0')],
+      [
+        'replicas',
+        () => tell(redis, 'CONFIG', 'SET', 'min-replicas-to-write', '1'),
+        () => tell(redis, 'CONFIG', 'SET', 'min-replicas-to-write', '0'),
+      ],
+      [
+        'disk',
+        async () => {
+          await mkdir(join(folder, 'dump.rdb', 'in the way'), { recursive: true }) // what is dumped cannot take its place
+          await tell(redis, 'CONFIG', 'SET', 'save', '3600 1000000')
+          await tell(redis, 'BGSAVE')
+          await eventually(async () => expect(String(await tell(redis, 'INFO', 'persistence'))).toMatch(/rdb_last_bgsave_status:err/))
+        },
+        () => tell(redis, 'CONFIG', 'SET', 'save', ''),
+      ],
+    ]
+    for (const [reason, ill, heal] of ills) {
+      await ill()
+      await rejects(store.append(bytes('no'), after), 'UNAVAILABLE', reason)
+      await heal()
+      after = await append(store, reason, after)
+    }
+    expect(await words(store)).toEqual(['a', 'memory', 'replicas', 'disk'])
+  })
+
+  test('a Redis that has forgotten its scripts is told them again', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    await tell(redis, 'SCRIPT', 'FLUSH')
+    const b = await append(store, 'b', a)
+    await tell(redis, 'SCRIPT', 'FLUSH')
+    expect(await words(store)).toEqual(['a', 'b'])
+    await tell(redis, 'SCRIPT', 'FLUSH')
+    expect(await store.snapshot(b, pieces('s'))).toBe('kept')
+  })
+})
+
+describePromises('redis', 'what Redis does not answer', () => {
+  test('cut between request and answer an append is UNKNOWN, and stands in the log', async () => {
+    await using redis = await engine('redis')
+    await using cable = await Cable.to(redis.port)
+    await using store = await opened({ url: `redis://127.0.0.1:${cable.port}` })
+    const a = await append(store, 'a')
+    cable.cutAnswers(1)
+    await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'connection')
+    expect(cable.cut).toBe(1)
+    expect(await words(store)).toEqual(['a', 'b'])
+    const [, b] = await positions(store)
+    cable.cutAnswers(1)
+    await rejects(store.read(a), 'UNAVAILABLE', 'connection')
+    await append(store, 'c', b)
+  })
+
+  test('paused, nobody hangs: an append is UNKNOWN, a read UNAVAILABLE, within the patience; what was sent may come later', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis, { patience: PATIENCE })
+    const a = await append(store, 'a')
+    const waiting = rejects(store.read(a, { wait: new AbortController().signal }), 'UNAVAILABLE')
+    redis.pause()
+    const began = systemClock.now()
+    await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent')
+    await rejects(store.read(a), 'UNAVAILABLE')
+    await rejects(store.append(bytes('c'), a), 'UNAVAILABLE') // it never got a connection
+    await waiting
+    expect(systemClock.now() - began).toBeLessThan(PATIENCE * 10)
+    redis.resume()
+    await eventually(async () => expect(await words(store)).toEqual(['a', 'b']))
+    await append(store, 'd', (await positions(store)).at(-1)!)
+  })
+
+  test('CLIENT PAUSE longer than the patience is no other', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis, { patience: PATIENCE })
+    const a = await append(store, 'a')
+    await tell(redis, 'CLIENT', 'PAUSE', String(3 * PATIENCE), 'WRITE')
+    await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent')
+    await eventually(async () => expect((await words(store))[0]).toBe('a'))
+    // A connection that was given up is served or not: both are lawful after UNKNOWN.
+    const after = (await positions(store)).at(-1)!
+    await append(store, 'c', after)
+    expect(['a,c', 'a,b,c']).toContain((await words(store)).join())
+  })
+
+  test('CLIENT KILL in the middle: a waiting read is UNAVAILABLE, appends are answered or UNKNOWN, and all of them come through', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    await using other = await opened(redis)
+    let after = await append(store, 'start')
+    const waiting = rejects(other.read(after, { wait: new AbortController().signal }), 'UNAVAILABLE')
+    await eventually(async () => expect(String(await tell(redis, 'CLIENT', 'LIST'))).toMatch(/cmd=xread/))
+    await tell(redis, 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+    await waiting
+    let told = 0
+    for (let i = 0; i < 100; i++) {
+      const killing = i % 10 === 5 ? tell(redis, 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes') : undefined
+      try {
+        after = await append(store, `${i}`, after)
+      } catch (error) {
+        expect(['UNKNOWN', 'UNAVAILABLE']).toContain((error as LeaseError).code)
+        told++
+        after = (await eventually(() => positions(store))).at(-1)!
+      }
+      await killing
+    }
+    expect(told).toBeLessThan(100)
+    const indexes = (await positions(store)).map(({ index }) => index)
+    expect(indexes).toEqual(indexes.map((_, i) => i + 1))
+  })
+})
+
+describePromises('redis', 'what Redis loses', () => {
+  test('flushed, it is diverged for whoever stood on an entry, waiting or not, and empty for whoever comes next', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    const waiting = store.read(a, { wait: new AbortController().signal })
+    await tell(redis, 'FLUSHALL')
+    const told = { kind: 'diverged', reason: expect.stringMatching(/flushed.*evicted.*Begin anew/) }
+    expect(await store.append(bytes('b'), a)).toEqual(told)
+    expect(await store.read(a)).toEqual(told)
+    expect(await waiting).toEqual(told)
+    await expect(store.snapshot(a, pieces('s'))).rejects.toMatchObject({ code: 'DIVERGED' })
+    await using next = new RedisStore({ url: redis.url })
+    expect((await next.open()).head).toEqual(START)
+    await append(next, 'other')
+    expect(await store.append(bytes('b'), a)).toMatchObject({
+      kind: 'diverged',
+      reason: expect.stringMatching(/another entry stands at 1/),
+    })
+  })
+
+  test('a flush under load: holders are told DIVERGED; whoever begins anew waits out what was lost and has higher tokens', async () => {
+    await using redis = await engine('redis')
+    await using a = await connect(redis.url, { holder: 'a' })
+    await using b = await connect(redis.url, { holder: 'b' })
+    const held = await Promise.all([a.acquire('x', { ttl: '2s' }), a.acquire('y', { ttl: '2s' }), b.acquire('z', { ttl: '2s' })])
+    const load = Promise.allSettled(
+      [a, b].map(async (leases, i) => {
+        for (;;) await leases.request(`load/${i}`, { ttl: '2s' }, () => {})
+      }),
+    )
+    const lost = held.map(({ signal }) => new Promise<unknown>(resolve => signal.addEventListener('abort', () => resolve(signal.reason))))
+    await tell(redis, 'FLUSHALL')
+    const flushed = systemClock.now()
+    for (const reason of await Promise.all(lost)) {
+      expect(reason).toMatchObject({ code: 'LOST' })
+      expect(chain(reason)).toMatch(/DIVERGED/)
+    }
+    for (const lease of held) expect(lease.held).toBe(false)
+    for (const result of await load) expect(result.status === 'rejected' && chain(result.reason)).toMatch(/DIVERGED/)
+    await using anew = await connect(redis.url)
+    await using again = await anew.acquire('x')
+    expect(systemClock.now() - flushed).toBeGreaterThan(1_990) // a holder that was not told could have believed so long
+    for (const { token } of held) expect(again.token).toBeGreaterThan(token)
+  })
+
+  test('its last entries deleted behind our back, nobody appends where they were, and whoever opens it is told what to do', async () => {
+    await using redis = await engine('redis')
+    await using witness = await opened(redis)
+    const [a, b, c] = [await append(witness, 'a'), { index: 2, nonce: 0n }, { index: 3, nonce: 0n }] as [Position, Position, Position]
+    Object.assign(b, await append(witness, 'b', a))
+    Object.assign(c, await append(witness, 'c', b))
+    await using behind = await opened(redis)
+    await tell(redis, 'XDEL', '{leasehold}:log', '3-0')
+    const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: someone deleted it/) }
+    expect(await witness.append(bytes('d'), c)).toEqual(missing)
+    expect(await witness.read(c)).toEqual(missing)
+    expect(await behind.append(bytes('d'), b)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/XDEL.*begin anew/) })
+    await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({
+      code: 'DIVERGED',
+      message: expect.stringMatching(/entry 3 .* is missing: someone deleted it.*Delete every key/),
+    })
+  })
+
+  const deletions: readonly (readonly [what: string, command: string[], told: RegExp])[] = [
+    ['all entries (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '0'], /every entry .* was deleted/],
+    ['an entry in the middle', ['XDEL', '{leasehold}:log', '3-0'], /entry 3 .* is missing/],
+    ['entries that no snapshot has (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /entry 3 .* is missing|begins at 4/],
+    ['the log itself', ['DEL', '{leasehold}:log'], /is gone/],
+    ['the log, and another kind of key in its place', ['SET', '{leasehold}:log', 'x'], /another program uses the name/],
+  ]
+  test.each(deletions)('%s deleted: diverged for who stood there, and for a newcomer where anything shows it', async (_, command, told) => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    let after = START
+    for (const word of 'abcde') after = await append(store, word, after)
+    const [, second] = await positions(store)
+    const waiting = store.read(after, { wait: new AbortController().signal })
+    waiting.catch(() => {}) // where its place is still there, it waits to the end
+    await tell(redis, ...command)
+    const answers = [await store.read(second!), await store.append(bytes('f'), second!)]
+    for (const answer of answers) expect(answer).toEqual({ kind: 'diverged', reason: expect.stringMatching(told) })
+    if (command[0] !== 'XDEL' && !command.includes('2')) expect((await waiting).kind).toBe('diverged')
+    if (command[0] === 'DEL') return // as if it had never been
+    await using next = new RedisStore({ url: redis.url })
+    const read = await next.open().then(
+      () => next.read(START),
+      error => ({ kind: 'diverged', reason: `${error.code} ${error.message}` }),
+    )
+    expect(read).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(told) })
+  })
+
+  test('a stream of another program is left alone', async () => {
+    await using redis = await engine('redis')
+    await tell(redis, 'XADD', '{leasehold}:log', '*', 'temperature', '21')
+    await using store = new RedisStore({ url: redis.url })
+    await expect(store.open()).rejects.toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/not a log of Leasehold/) })
+    expect(await tell(redis, 'XLEN', '{leasehold}:log')).toBe(1)
+  })
+
+  test('a snapshot that is gone, with the entries before it trimmed, is told to whoever needs it', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    let after = START
+    for (const word of 'abc') {
+      after = await append(store, word, after)
+      await store.snapshot(after, pieces(word))
+    }
+    const chunks = ((await tell(redis, 'KEYS', '{leasehold}:snapshot:*')) as string[]).sort()
+    await tell(redis, 'DEL', ...chunks)
+    await expect(store.newest()).rejects.toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/begins at 2.*evicted/) })
+    await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({ code: 'DIVERGED' })
+    await append(store, 'd', after) // who needs none goes on
+  })
+
+  test('the log gone and its snapshot left is no empty log', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    await store.snapshot(a, pieces('s'))
+    await tell(redis, 'DEL', '{leasehold}:log')
+    await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({
+      code: 'DIVERGED',
+      message: expect.stringMatching(/is gone/),
+    })
+    expect((await store.read(START)).kind).toBe('diverged')
+  })
+
+  test('evicted for want of memory, it is diverged', async () => {
+    await using redis = await engine('redis')
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    await tell(redis, 'CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru')
+    await tell(redis, 'CONFIG', 'SET', 'maxmemory', '1')
+    await tell(redis, 'SET', 'x', 'y').catch(() => {})
+    await tell(redis, 'CONFIG', 'SET', 'maxmemory', '0')
+    expect(await tell(redis, 'EXISTS', '{leasehold}:log')).toBe(0)
+    expect(await store.read(a)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/evicted it \(maxmemory-policy/) })
+  })
+
+  test('restarted without its data and grown again to the same indexes, it is another log', async () => {
+    await using redis = await engine('redis', { args: NOT_PERSISTENT })
+    await using store = await opened(redis)
+    const a = await append(store, 'a')
+    const b = await append(store, 'b', a)
+    await redis.kill9()
+    await redis.restart()
+    expect(await eventually(() => store.read(b))).toMatchObject({
+      kind: 'diverged',
+      reason: expect.stringMatching(/restarted without its data/),
+    })
+    await using other = await opened(redis)
+    const first = await append(other, 'a')
+    await append(other, 'b', first)
+    for (const after of [a, b]) {
+      expect(await store.append(bytes('c'), after)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/another entry/) })
+      expect(await store.read(after, { wait: new AbortController().signal })).toMatchObject({ kind: 'diverged' })
+    }
+    expect(await words(other)).toEqual(['a', 'b'])
+  })
+
+  test('a replica that was promoted behind lacks what was acknowledged: diverged for who had seen it, also after it has grown', async () => {
+    await using primary = await engine('redis', { args: ['--repl-diskless-sync-delay', '0'] })
+    await using follower = await engine('redis')
+    await using replication = await Cable.to(primary.port)
+    await tell(follower, 'REPLICAOF', '127.0.0.1', String(replication.port))
+    await eventually(async () => expect(String(await tell(follower, 'INFO', 'replication'))).toMatch(/master_link_status:up/))
+    await using address = await movable(primary.port)
+    await using store = await opened({ url: `redis://127.0.0.1:${address.port}`, patience: PATIENCE })
+    const a = await append(store, 'a')
+    await eventually(async () => expect(await tell(follower, 'XLEN', '{leasehold}:log')).toBe(1))
+    replication.refuse()
+    const b = await append(store, 'b', a)
+    await primary.kill9()
+    await tell(follower, 'REPLICAOF', 'NO', 'ONE')
+    address.leadTo(follower.port)
+    expect(await eventually(() => store.read(b))).toMatchObject({
+      kind: 'diverged',
+      reason: expect.stringMatching(/ends at 1, before 2.*replica that was behind/),
+    })
+    await using other = await opened(follower)
+    await append(other, 'two', a)
+    expect(await store.append(bytes('c'), b)).toMatchObject({
+      kind: 'diverged',
+      reason: expect.stringMatching(/another entry stands at 2/),
+    })
+    expect(await words(other)).toEqual(['a', 'two'])
+  })
+})
+
+async function opened(on: Engine | RedisStoreOptions, options: RedisStoreOptions = {}): Promise<RedisStore> {
+  const store = new RedisStore({ ...('kind' in on ? { url: on.url } : on), ...options })
+  await store.open()
+  return store
+}
+
+/** An address that leads to whoever is the primary, as a failover makes it. */
+async function movable(target: number): Promise<AsyncDisposable & { readonly port: number; leadTo(port: number): void }> {
+  const sockets = new Set<Socket>()
+  const server = createServer(near => {
+    const far = connectTo({ host: '127.0.0.1', port: target })
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      sockets.add(one)
+      one.on('error', () => {})
+      one.on('close', () => other.destroy())
+    }
+    near.pipe(far).pipe(near)
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const cut = () => {
+    for (const socket of sockets) socket.destroy()
+  }
+  return {
+    port: (server.address() as AddressInfo).port,
+    leadTo(port) {
+      target = port
+      cut()
+    },
+    async [Symbol.asyncDispose]() {
+      cut()
+      await new Promise(resolve => server.close(resolve))
+    },
+  }
+}
+
+async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
+  const client = createClient({ url, RESP: 2 })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    return await client.sendCommand(command)
+  } finally {
+    client.destroy()
+  }
+}
+
+async function rejects(call: Promise<unknown>, code: string, reason?: string): Promise<void> {
+  await expect(call).rejects.toMatchObject({ code, ...(reason !== undefined && { facts: { reason } }) })
+}
+
+/** Tries again while it fails, for a while: engines come up and connections are noticed to be gone when they are. */
+async function eventually<T>(attempt: () => Promise<T>): Promise<T> {
+  for (const until = systemClock.now() + 10_000; ; ) {
+    try {
+      return await attempt()
+    } catch (error) {
+      if (systemClock.now() > until) throw error
+      await pause(systemClock, 20, undefined, { ref: true })
+    }
+  }
+}
+
+async function append(store: Store, word: string, after: Position = START): Promise<Position> {
+  const answer = await store.append(bytes(word), after)
+  if (answer.kind !== 'appended') throw new Error(JSON.stringify(answer))
+  return answer.position
+}
+
+async function all(store: Store) {
+  const read = await store.read(START)
+  if (read.kind !== 'entries') throw new Error(JSON.stringify(read))
+  return read.entries
+}
+
+async function words(store: Store): Promise<string[]> {
+  return (await all(store)).map(entry => new TextDecoder().decode(entry.bytes))
+}
+
+async function positions(store: Store): Promise<Position[]> {
+  return (await all(store)).map(({ position }) => position)
+}
+
+/** What an error says, and what it says it comes from. */
+function chain(error: unknown): string {
+  const { code = '', message = '', cause } = (error ?? {}) as { code?: string; message?: string; cause?: unknown }
+  return `${code} ${message}${cause === undefined ? '' : ` < ${chain(cause)}`}`
+}
+
+function bytes(word: string): Uint8Array {
+  return new TextEncoder().encode(word)
+}
+
+async function* pieces(...all: string[]): AsyncGenerator<Uint8Array> {
+  for (const word of all) yield bytes(word)
+}

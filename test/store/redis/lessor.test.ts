@@ -1,0 +1,22 @@
+import { afterAll, beforeAll, test } from 'vitest'
+import { RedisStore } from '../../../src/store/redis/redis.ts'
+import { lessorSuite } from '../../../src/testing/lessor-suite.ts'
+import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { replicasOn } from '../../support/manual-time-store.ts'
+
+describePromises('redis', 'replicas on one log in Redis', () => {
+  let server: Engine
+  let logs = 0
+
+  beforeAll(async () => {
+    server = await engine('redis')
+  })
+  afterAll(() => server?.[Symbol.asyncDispose]())
+
+  const fixture = async () => {
+    const name = `lessor-${++logs}`
+    return replicasOn(() => new RedisStore({ url: server.url, name }))
+  }
+
+  for (const { name, run } of lessorSuite(fixture)) test(name, run)
+})

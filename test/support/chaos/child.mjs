@@ -1,0 +1,161 @@
+// One replica process with its holders, on the built library. It writes down what happens the moment it happens, straight to a file: what a
+// process that is killed had told nobody yet would be missing from the history, and that is where the interesting things are.
+//
+// node child.mjs '{"module":"store/postgres.js","name":"PostgresStore","options":{…},"me":"r1.4","history":"/tmp/…","ttl":1000,…}'
+import { openSync, writeSync } from 'node:fs'
+import { systemClock } from '../../../dist/clock.js'
+import { Leases } from '../../../dist/leases.js'
+import { Replica } from '../../../dist/replica/replica.js'
+
+const { module, name, options, me, history, ttl, holders, resources, snapshotEntries, patience } = JSON.parse(process.argv[2])
+const file = openSync(history, 'a')
+const { [name]: Store } = await import(new URL(`../../../dist/${module}`, import.meta.url))
+
+const now = () => systemClock.now()
+const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
+const pick = list => list[Math.floor(Math.random() * list.length)]
+let stopping = false
+
+/** `t` is the machine's monotonic clock, which all its processes share. */
+function note(kind, facts, t = now()) {
+  writeSync(file, `${JSON.stringify({ t, kind, who: me, ...facts })}\n`)
+}
+
+/** The replica as its holders have it: each acknowledged renewal is written down before anyone may believe in it. */
+function recorded(lessor) {
+  return new Proxy(lessor, {
+    get(target, property) {
+      if (property === Symbol.asyncDispose) return async () => {} // several holders share it
+      if (property !== 'propose') {
+        const value = Reflect.get(target, property)
+        return typeof value === 'function' ? value.bind(target) : value
+      }
+      return async (command, asked) => {
+        const sent = now()
+        const outcome = await target.propose(command, asked)
+        if (outcome.kind === 'renewed')
+          for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i] > 0) note('renewed', { lease, sent, ttl: outcome.ttls[i] })
+        return outcome
+      }
+    },
+  })
+}
+
+async function opened() {
+  for (;;) {
+    try {
+      return await Replica.open(new Store(options), { snapshotEntries, patience })
+    } catch (error) {
+      note('error', { what: 'open', code: error.code ?? 'BROKEN', message: String(error.stack ?? error) })
+      if (error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN') throw error
+      await pause(50)
+    }
+  }
+}
+
+/** Holds what it was given and looks at it as an application would: between two pieces of work. */
+async function hold(who, lease, until) {
+  let told = false
+  const lost = () => {
+    told = true
+    note('lost', { who, lease: lease.id, code: lease.signal.reason.code, message: lease.signal.reason.message })
+  }
+  lease.signal.addEventListener('abort', lost, { once: true })
+  try {
+    while (now() < until && !stopping) {
+      const t = now()
+      if (!lease.held) break
+      note('held', { who, lease: lease.id }, t)
+      await pause(Math.min(40, Math.max(1, until - now())))
+    }
+  } finally {
+    lease.signal.removeEventListener('abort', lost)
+  }
+  return told
+}
+
+async function live(leases, who) {
+  while (!stopping) {
+    const names = Math.random() < 0.15 ? [resources[0], pick(resources.slice(1))] : [pick(resources)]
+    const forgetful = Math.random() < 0.05
+    const wait = Math.random() < 0.6
+    try {
+      const asked = { ttl, ...(wait ? { wait: 2 * ttl } : {}), ...(forgetful && { renew: 'never' }) }
+      const lease = wait ? await leases.acquire(names, asked) : await leases.tryAcquire(names, asked)
+      if (lease === undefined) {
+        await pause(5 + Math.random() * 30)
+        continue
+      }
+      const t = now()
+      const remaining = lease.remaining()
+      note('believes', { who, lease: lease.id, tokens: lease.tokens, until: t + remaining }, t)
+      const longest = Math.random() < 0.1 ? ttl * 1.5 : ttl / 8
+      const told = await hold(who, lease, forgetful ? Number.POSITIVE_INFINITY : now() + Math.random() * longest)
+      // At the end everything is given back, also what was to be forgotten: whoever comes next is no second holder.
+      if (told || (forgetful && !stopping)) continue
+      note('releasing', { who, lease: lease.id })
+      await lease.release()
+    } catch (error) {
+      if (error.code === undefined) note('error', { who, what: 'holder', code: 'BROKEN', message: String(error.stack ?? error) })
+      else if (!['WAITED', 'HELD', 'LOST', 'GONE'].includes(error.code))
+        note('error', { who, what: 'holder', code: error.code, message: error.message })
+      await pause(20)
+    }
+  }
+}
+
+/** Asks once for a name that nobody else ever asks for, without any retry: what it was told must agree with the log. */
+async function probe(replica) {
+  for (let n = 0; !stopping; n++) {
+    const resource = `probe/${me}/${n}`
+    note('asks', { resource })
+    try {
+      const outcome = await replica.propose({ kind: 'acquire', holder: `${me}/probe`, ttl, wants: [{ resource }] })
+      note('told', {
+        resource,
+        outcome: outcome.kind,
+        ...(outcome.kind === 'granted' && { lease: outcome.lease, token: outcome.tokens[0] }),
+      })
+    } catch (error) {
+      note('told', { resource, outcome: error.code ?? 'BROKEN', message: error.message })
+    }
+    await pause(20 + Math.random() * 60)
+  }
+}
+
+const replica = await opened()
+const lessor = recorded(replica)
+const others = Array.from({ length: holders }, (_, i) => new Leases(lessor, { holder: `${me}/${i}` }))
+replica.signal.addEventListener('abort', () => {
+  const { reason } = replica.signal
+  if (!stopping) note('stopped', { code: reason?.code ?? 'BROKEN', message: String(reason?.message ?? reason) })
+})
+note('begins', { pid: process.pid })
+process.send(['begins'])
+const living = Promise.all([probe(replica), ...others.map((leases, i) => live(leases, `${me}/${i}`))])
+
+const calls = {
+  /** Holders give back what they have; the replica stays. */
+  async rest() {
+    stopping = true
+    await living
+    await Promise.allSettled(others.map(leases => leases[Symbol.asyncDispose]()))
+    note('rests', {})
+  },
+  async state() {
+    const { revision } = await replica.read({ kind: 'summary' }, { consistent: true })
+    return { index: replica.index, revision, hash: replica.hash() }
+  },
+  async close() {
+    await replica[Symbol.asyncDispose]()
+    process.disconnect()
+  },
+}
+
+process.on('message', ([id, call]) => {
+  calls[call]().then(
+    value => process.connected && process.send([id, true, value]),
+    error => process.connected && process.send([id, false, { code: error.code, message: error.message }]),
+  )
+})
+process.on('disconnect', () => process.exit())

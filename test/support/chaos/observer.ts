@@ -1,0 +1,92 @@
+/** Follows the log from its first entry with a kernel of its own, and keeps everything that happened in it. */
+import { systemClock } from '../../../src/clock.ts'
+import { LeaseError } from '../../../src/errors.ts'
+import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
+import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
+import type { Event } from '../../../src/kernel/event.ts'
+import { found } from '../../../src/kernel/state.ts'
+import { unframed } from '../../../src/replica/frame.ts'
+import { type Entry, type Position, START, type Store } from '../../../src/store.ts'
+import type { Logged } from './history.ts'
+
+export class Observer implements AsyncDisposable {
+  readonly #open: () => Store
+  readonly #closing = new AbortController()
+  readonly #following: Promise<void>
+  #state = found()
+  #position: Position = START
+  readonly log: Logged[] = []
+  gap = false
+  /** Why the log could not be followed any more. */
+  broken: unknown
+
+  constructor(open: () => Store) {
+    this.#open = open
+    this.#following = this.#follow().catch(error => {
+      if (!this.#closing.signal.aborted) this.broken = error
+    })
+  }
+
+  get index(): number {
+    return this.#state.index
+  }
+
+  get leases(): number {
+    return this.#state.leases.size
+  }
+
+  hash(): string {
+    return stateHash(this.#state)
+  }
+
+  /** The resources that were granted anew in what came after the first `length` entries of `log`. */
+  grantedSince(length: number): Set<string> {
+    const events = this.log.slice(length).flatMap(({ events }) => events)
+    return new Set(events.filter(({ type }) => type === 'granted').map(({ resource }) => resource!))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closing.abort(new Error('nobody looks any more'))
+    await this.#following
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#closing
+    await using store = this.#open()
+    let opened = false
+    while (!signal.aborted) {
+      try {
+        if (!opened) await store.open()
+        opened = true
+        const read = await store.read(this.#position, { wait: signal })
+        if (read.kind === 'entries') for (const entry of read.entries) this.#apply(entry)
+        else if (read.kind === 'trimmed') await this.#skip(store)
+        else throw new Error(`the log cannot be followed: ${JSON.stringify(read)}`)
+      } catch (error) {
+        if (signal.aborted) return
+        if (!(error instanceof LeaseError) || (error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN')) throw error
+        await new Promise(resolve => setTimeout(resolve, 25))
+      }
+    }
+  }
+
+  #apply({ position, bytes }: Entry): void {
+    const by = systemClock.now()
+    const batch = decodeBatch(bytes)
+    const events: Event[] = []
+    const applied = applyBatch(this.#state, position.index, batch, { events, timer() {} })
+    const entry = applied.kind === 'applied' ? `${batch.proposer}:${batch.seq}` : undefined
+    this.log.push({ index: position.index, by, entry, events })
+    this.#position = position
+  }
+
+  async #skip(store: Store): Promise<void> {
+    const snapshot = await store.newest()
+    if (snapshot === undefined) throw new Error('entries are gone from the log and there is no snapshot of them')
+    const loader = new StateLoader()
+    for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+    this.#state = loader.finish()
+    this.#position = snapshot.position
+    this.gap = true
+  }
+}

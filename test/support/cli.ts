@@ -1,0 +1,157 @@
+/** The command line as users have it: real processes of the built program, in a folder of their own. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+export const program = fileURLToPath(new URL('../../dist/cli/leasehold.js', import.meta.url))
+
+export interface Finished {
+  readonly code: number | null
+  readonly signal: NodeJS.Signals | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export interface Running {
+  readonly process: ChildProcess
+  readonly pid: number
+  readonly finished: Promise<Finished>
+  stdout(): string
+  stderr(): string
+  /** Resolves when `pattern` was printed, on either stream; rejects when the process ended without. */
+  printed(pattern: RegExp): Promise<RegExpExecArray>
+}
+
+/** Of a test that ran out of time nothing may stay behind: guardians end what these have started. */
+const left = new Set<ChildProcess>()
+process.once('exit', () => {
+  for (const child of left) child.kill('SIGKILL')
+})
+
+export class Place {
+  readonly path = mkdtempSync(join(tmpdir(), 'leasehold-cli-'))
+  readonly env: Record<string, string | undefined>
+  readonly #running = new Set<Running>()
+
+  constructor(env: Readonly<Record<string, string | undefined>> = {}) {
+    const { LEASEHOLD_URL: _, LEASEHOLD_HOLDER: __, LEASEHOLD_API_KEY: ___, LEASEHOLD_LEASE: ____, ...ours } = process.env
+    this.env = { ...ours, XDG_STATE_HOME: this.path, ...env }
+  }
+
+  get url(): string {
+    return `file:${join(this.path, 'leasehold', 'leasehold.db')}`
+  }
+
+  file(name: string): string {
+    return join(this.path, name)
+  }
+
+  start(args: readonly string[], { input, env }: { readonly input?: string; readonly env?: Record<string, string> } = {}): Running {
+    return this.spawn(process.execPath, [program, ...args], { ...(input !== undefined && { input }), ...(env && { env }) })
+  }
+
+  run(args: readonly string[], options?: { readonly input?: string; readonly env?: Record<string, string> }): Promise<Finished> {
+    return this.start(args, options).finished
+  }
+
+  /** What it says about itself, one object a line. */
+  async json(...args: string[]): Promise<Record<string, unknown>[]> {
+    const { code, stdout, stderr } = await this.run([...args, '--json'])
+    if (code !== 0) throw new Error(`leasehold ${args.join(' ')} ended with ${code}: ${stderr}`)
+    return stdout
+      .split('\n')
+      .filter(line => line !== '')
+      .map(line => JSON.parse(line) as Record<string, unknown>)
+  }
+
+  spawn(file: string, args: readonly string[], { input, env }: { input?: string; env?: Record<string, string> } = {}): Running {
+    // A session of its own: no terminal, whoever runs these tests.
+    const child = spawn(file, args, { env: { ...this.env, ...env }, cwd: this.path, detached: true, stdio: ['pipe', 'pipe', 'pipe'] })
+    left.add(child)
+    const texts = { stdout: '', stderr: '' }
+    const heard = new Set<() => void>()
+    for (const name of ['stdout', 'stderr'] as const)
+      child[name]!.setEncoding('utf8').on('data', (text: string) => {
+        texts[name] += text
+        for (const look of heard) look()
+      })
+    child.stdin!.on('error', () => {})
+    if (input !== undefined) child.stdin!.end(input)
+    const finished = new Promise<Finished>((resolve, reject) => {
+      child.once('error', reject)
+      child.once('exit', () => left.delete(child))
+      child.once('close', (code, signal) => {
+        this.#running.delete(running)
+        resolve({ code, signal, ...texts })
+      })
+    })
+    const running: Running = {
+      process: child,
+      pid: child.pid!,
+      finished,
+      stdout: () => texts.stdout,
+      stderr: () => texts.stderr,
+      printed: pattern =>
+        new Promise((resolve, reject) => {
+          const look = () => {
+            const found = pattern.exec(texts.stdout) ?? pattern.exec(texts.stderr)
+            if (found === null) return
+            heard.delete(look)
+            resolve(found)
+          }
+          heard.add(look)
+          look()
+          finished.then(({ code }) => reject(new Error(`ended with ${code} before ${pattern}: ${texts.stdout}${texts.stderr}`)), reject)
+        }),
+    }
+    this.#running.add(running)
+    return running
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const running = [...this.#running]
+    // What they started may live on and keep their pipes open: nothing of that is waited for.
+    for (const { process: child } of running) {
+      child.kill('SIGKILL')
+      for (const stream of child.stdio) stream?.destroy()
+    }
+    await Promise.allSettled(running.map(({ finished }) => finished))
+    rmSync(this.path, { recursive: true, force: true })
+  }
+}
+
+export function alive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return !/^\d+ \(.*\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'latin1'))
+  } catch {
+    return false
+  }
+}
+
+/** Looks again until it is so; fails when it takes too long. For what real processes do in their own time. */
+export async function eventually<T>(what: string, look: () => T | Promise<T>, within = 30_000): Promise<NonNullable<T>> {
+  const end = performance.now() + within
+  for (;;) {
+    const found = await look()
+    if (found) return found as NonNullable<T>
+    if (performance.now() > end) throw new Error(`it did not come to this within ${within} ms: ${what}`)
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
+}
+
+/** Processes whose command line contains `mark`. */
+export function processesWith(mark: string): number[] {
+  return readdirSync('/proc').flatMap(name => {
+    if (!/^\d+$/.test(name) || Number(name) === process.pid) return []
+    try {
+      return readFileSync(`/proc/${name}/cmdline`, 'utf8').includes(mark) && alive(Number(name)) ? [Number(name)] : []
+    } catch {
+      return []
+    }
+  })
+}
+
+export const isLinux = process.platform === 'linux' && existsSync('/proc/self/stat')

@@ -1,0 +1,655 @@
+/**
+ * Real engines for tests: Redis, Postgres, etcd and a three-node etcd, each on free loopback ports in a folder of its own.
+ *
+ * Not promised: that an engine can be had. Where its program is missing and cannot be installed (Debian, as root), `engine`
+ * throws `EngineUnavailable`, and `describeEngine` skips loudly, or fails when CI=true.
+ *
+ * Processes are signalled by their ids only. They die with the test process, however that ends.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { chown, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { delimiter, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { describe, test } from 'vitest'
+
+export type Kind = 'redis' | 'postgres' | 'etcd' | 'etcd3'
+
+export interface Options {
+  /** Added after our own arguments, so they win where the engine lets the last one win. */
+  readonly args?: readonly string[]
+  /** Added to our own environment. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Postgres: begin as a standby of the one on this port. */
+  readonly standbyOf?: number
+}
+
+/** One process of an engine. Everything but `etcd3` has just one. */
+export interface Member {
+  readonly port: number
+  /** Changes with every restart; of a stopped member it is the last one. */
+  readonly pid: number
+  readonly running: boolean
+  /** The file it writes its log to. */
+  readonly log: string
+  /** Ends it as an operator would, or with `signal`, and waits until it is gone. */
+  stop(signal?: NodeJS.Signals): Promise<void>
+  /** Ends it and all its children at once, as a crash does. */
+  kill9(): Promise<void>
+  /** SIGSTOP: connections stay open, nothing answers. */
+  pause(): void
+  resume(): void
+  /** Stopped first if it runs; same data, same port. Does not wait until it answers: see `Engine.ready`. */
+  restart(): Promise<void>
+}
+
+export interface Engine extends AsyncDisposable {
+  readonly kind: Kind
+  readonly url: string
+  readonly members: readonly Member[]
+  readonly port: number
+  readonly ports: readonly number[]
+  readonly pid: number
+  readonly pids: readonly number[]
+  /** Each of these is done to every member; `restart` returns when all of them answer. */
+  stop(signal?: NodeJS.Signals): Promise<void>
+  kill9(): Promise<void>
+  pause(): void
+  resume(): void
+  restart(): Promise<void>
+  /** Waits until every running member answers. */
+  ready(): Promise<void>
+}
+
+export class EngineUnavailable extends Error {
+  override readonly name = 'EngineUnavailable'
+  readonly kind: string
+  readonly reason: string
+
+  constructor(kind: string, reason: string) {
+    super(`no ${kind} here: ${reason}`)
+    this.kind = kind
+    this.reason = reason
+  }
+}
+
+/** Starts one and waits until it answers. Leaving the block ends it and removes its folder. */
+export async function engine(kind: Kind, { args = [], env = {}, standbyOf }: Options = {}): Promise<Engine> {
+  await Promise.all(neededBy(kind).map(provide))
+  // Between finding a free port and the engine taking it, someone else may: then it does not come up, and other ports are tried.
+  for (let attempt = 1; ; attempt++) {
+    const started = await launch(kind, args, env, standbyOf)
+    try {
+      await started.ready()
+      return started
+    } catch (error) {
+      await started[Symbol.asyncDispose]()
+      if (attempt === 3) throw error
+    }
+  }
+}
+
+/** A `describe` for tests on a real engine, which is installed if need be before the first of them. */
+export function describeEngine(kind: Kind, name: string, define: () => void | Promise<void>): void {
+  describeWith(neededBy(kind), `${name} (${kind})`, define)
+}
+
+/** The same for what is promised: broken once in a thousand times it is broken, so nothing is tried again. */
+export function describePromises(kind: Kind, name: string, define: () => void | Promise<void>): void {
+  describeWith(neededBy(kind), `${name} (${kind})`, define, { retry: 0 })
+}
+
+/** What is needed besides: a program, or a file of it, and the Debian packages it comes in. */
+export interface Needed {
+  readonly program: string
+  readonly packages: readonly string[]
+}
+
+/**
+ * Every program that tests call and that is not on every machine. Each is looked for by itself: a machine may have one program of a package
+ * and not another, or the packages of another distribution. test/project/programs.test.ts finds calls of programs that are not looked for.
+ */
+export const programs = {
+  'redis-cli': { program: 'redis-cli', packages: ['redis-tools'] },
+  'redis-benchmark': { program: 'redis-benchmark', packages: ['redis-tools'] },
+  etcdctl: { program: 'etcdctl', packages: ['etcd-client'] },
+  openssl: { program: 'openssl', packages: ['openssl'] },
+  curl: { program: 'curl', packages: ['curl'] },
+} as const satisfies Record<string, Needed>
+
+/** The same for an engine and other programs beside it. */
+export function describePrograms(
+  kind: Kind,
+  others: readonly Needed[],
+  name: string,
+  define: () => void | Promise<void>,
+  options?: { readonly retry?: number },
+): void {
+  describeWith([...neededBy(kind), ...others], `${name} (${kind})`, define, options)
+}
+
+/**
+ * The same for programs alone. On a busy machine a program of others may come up late or answer late: in CI such a test is tried once more, and the
+ * report says so. Whoever judges what was promised takes that back: `retry: 0`.
+ */
+export function describeWith(
+  needed: readonly Needed[],
+  name: string,
+  define: () => void | Promise<void>,
+  { retry = process.env.CI === 'true' ? 1 : 0 }: { readonly retry?: number } = {},
+): void {
+  describe(name, { retry }, async () => {
+    const missing = await Promise.all(needed.map(provide)).then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+    if (missing === undefined) return define()
+    if (!(missing instanceof EngineUnavailable)) throw missing
+    console.warn(`NOT TESTED: ${name}: ${missing.message}`) // a skipped test alone is one grey number in a long report
+    test(`SKIPPED, NOT TESTED: ${missing.message}`, context => {
+      if (process.env.CI === 'true') throw missing
+      context.skip(missing.message)
+    })
+  })
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// What differs from kind to kind.
+
+interface Recipe extends Needed {
+  /** Other programs that prepare it. */
+  readonly beside?: readonly string[]
+  readonly size: number
+  /** How an operator stops it, and how it is ended when nobody needs its data any more. */
+  readonly gently: NodeJS.Signals
+  readonly swiftly: NodeJS.Signals
+  /** How many ms it gets to end before it is made to. */
+  readonly patience: number
+  /** Postgres refuses to be root. */
+  readonly unprivileged?: true
+  url(ports: readonly number[]): string
+  prepare?(folder: string, user: User | undefined, standbyOf: number | undefined): Promise<void>
+  command(member: {
+    readonly index: number
+    readonly folder: string
+    readonly ports: readonly number[]
+    readonly peers: readonly number[]
+  }): string[]
+  answers(port: number): Promise<boolean>
+}
+
+const etcd: Omit<Recipe, 'size'> = {
+  program: 'etcd',
+  packages: ['etcd-server'],
+  gently: 'SIGTERM',
+  swiftly: 'SIGKILL',
+  patience: 2000, // a leader tries for 7 s to hand over, also when all others are leaving too
+  url: ports => `etcd://${ports.map(port => `127.0.0.1:${port}`).join(',')}`,
+  command: ({ index, folder, ports, peers }) => [
+    ...['etcd', '--name', `m${index}`, '--data-dir', join(folder, `m${index}`), '--enable-v2=false', '--logger=zap'],
+    ...['--listen-client-urls', http(ports[index]!), '--advertise-client-urls', http(ports[index]!)],
+    ...['--listen-peer-urls', http(peers[index]!), '--initial-advertise-peer-urls', http(peers[index]!)],
+    ...['--initial-cluster', peers.map((peer, n) => `m${n}=${http(peer)}`).join(','), '--initial-cluster-token', folder],
+  ],
+  async answers(port) {
+    // Healthy says more than listening: the cluster has a leader.
+    const response = await fetch(`${http(port)}/health`, { signal: AbortSignal.timeout(1000) })
+    return ((await response.json()) as { health?: string }).health === 'true'
+  },
+}
+
+const recipes: Record<Kind, Recipe> = {
+  redis: {
+    program: 'redis-server',
+    packages: ['redis-server'],
+    size: 1,
+    gently: 'SIGTERM',
+    swiftly: 'SIGKILL',
+    patience: 10_000,
+    url: ([port]) => `redis://127.0.0.1:${port}`,
+    command: ({ folder, ports }) => [
+      ...[find('redis-server')!, '--bind', '127.0.0.1', '--port', String(ports[0]), '--dir', folder],
+      ...['--appendonly', 'yes', '--appendfsync', 'always', '--save', ''],
+    ],
+    answers: port => exchange(port, 'PING\r\n', '+PONG'),
+  },
+  postgres: {
+    program: 'postgres',
+    packages: ['postgresql'],
+    beside: ['initdb', 'pg_basebackup'],
+    size: 1,
+    gently: 'SIGINT', // its fast shutdown; SIGTERM would wait for every client to leave
+    swiftly: 'SIGQUIT', // its immediate shutdown; after SIGKILL it leaves shared memory behind
+    patience: 10_000,
+    unprivileged: true,
+    url: ([port]) => `postgres://postgres@127.0.0.1:${port}/postgres`,
+    async prepare(folder, user, standbyOf) {
+      const data = ['-D', join(folder, 'data'), '-U', 'postgres', '--no-sync']
+      const [program, ...args] =
+        standbyOf === undefined
+          ? ['initdb', ...data, '-A', 'trust', '-E', 'UTF8', '--locale=C']
+          : ['pg_basebackup', ...data, '-R', '-c', 'fast', '-h', '127.0.0.1', '-p', String(standbyOf)]
+      const { code, output } = await finished(find(program!)!, args, { cwd: folder, user })
+      if (code !== 0) throw new Error(`${program} failed: ${output}`)
+    },
+    command: ({ folder, ports }) => [
+      ...[find('postgres')!, '-D', join(folder, 'data'), '-p', String(ports[0])],
+      ...['-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=', '-c', 'shared_buffers=32MB'],
+    ],
+    async answers(port) {
+      const client = new pg.Client({ host: '127.0.0.1', port, user: 'postgres', database: 'postgres', connectionTimeoutMillis: 1000 })
+      client.on('error', () => {}) // it may go away again under our hands: the query says so
+      try {
+        await client.connect()
+        return (await client.query('select 1')).rowCount === 1
+      } finally {
+        void client.end().catch(() => {})
+      }
+    },
+  },
+  etcd: { ...etcd, size: 1 },
+  etcd3: { ...etcd, size: 3 },
+}
+
+function neededBy(kind: Kind): readonly Needed[] {
+  const { program, packages, beside = [] } = recipes[kind]
+  return [program, ...beside].map(name => ({ program: name, packages }))
+}
+
+function http(port: number): string {
+  return `http://127.0.0.1:${port}`
+}
+
+/** Sends one line and says whether the answer begins as expected. */
+async function exchange(port: number, line: string, expected: string): Promise<boolean> {
+  const socket = connect({ host: '127.0.0.1', port, timeout: 1000 })
+  socket.on('timeout', () => socket.destroy(new Error(`no answer from port ${port}`)))
+  try {
+    await once(socket, 'connect')
+    socket.write(line)
+    const [answer] = (await once(socket, 'data')) as [Buffer]
+    return answer.toString().startsWith(expected)
+  } finally {
+    socket.destroy()
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// Running.
+
+/** Bounded, so that an engine that never comes up is an error with its log and not a hanging test. */
+const READY_WITHIN = 30_000
+
+/** What must not outlive this process. */
+const alive = new Set<{ readonly pid: number; readonly swiftly: NodeJS.Signals }>()
+const folders = new Set<string>()
+process.on('exit', () => {
+  for (const { pid, swiftly } of alive) send(pid, swiftly)
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
+})
+
+class Process implements Member {
+  readonly port: number
+  readonly log: string
+  readonly #recipe: Recipe
+  readonly #command: readonly string[]
+  readonly #folder: string
+  readonly #user: User | undefined
+  readonly #env: NonNullable<Options['env']>
+  #child: ChildProcess | undefined
+  #entry: { pid: number; swiftly: NodeJS.Signals } | undefined
+
+  constructor(
+    recipe: Recipe,
+    port: number,
+    command: readonly string[],
+    folder: string,
+    log: string,
+    user: User | undefined,
+    env: NonNullable<Options['env']>,
+  ) {
+    this.port = port
+    this.#env = env
+    this.log = log
+    this.#recipe = recipe
+    this.#command = command
+    this.#folder = folder
+    this.#user = user
+  }
+
+  get pid(): number {
+    return this.#entry?.pid ?? 0
+  }
+
+  get running(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null
+  }
+
+  async start(): Promise<void> {
+    const log = openSync(this.log, 'a')
+    try {
+      // A worker that is killed runs no exit handler, so the system is asked to end the engine with its parent.
+      const tie = find('setpriv') ? ['setpriv', '--pdeathsig', this.#recipe.swiftly.slice(3), '--'] : []
+      const [program, ...args] = [...tie, ...this.#command]
+      const env = { ...process.env, ...this.#env }
+      const child = spawn(program!, args, { cwd: this.#folder, env, stdio: ['ignore', log, log], ...identity(this.#user) })
+      await once(child, 'spawn')
+      const entry = { pid: child.pid!, swiftly: this.#recipe.swiftly }
+      alive.add(entry)
+      child.once('exit', () => alive.delete(entry))
+      this.#child = child
+      this.#entry = entry
+    } finally {
+      closeSync(log)
+    }
+  }
+
+  async stop(signal: NodeJS.Signals = this.#recipe.gently): Promise<void> {
+    const child = this.#child
+    if (child === undefined || !this.running) return
+    const gone = once(child, 'exit')
+    this.resume() // a stopped process keeps its signals for later
+    send(this.pid, signal)
+    const patience = setTimeout(() => this.#signalAll('SIGKILL'), this.#recipe.patience)
+    await gone
+    clearTimeout(patience)
+  }
+
+  async kill9(): Promise<void> {
+    const child = this.#child
+    if (child === undefined || !this.running) return
+    const gone = once(child, 'exit')
+    // Stopped first, it starts no child that would be overlooked: one that outlives it keeps the next one from starting.
+    const { pid } = this
+    send(pid, 'SIGSTOP')
+    for (let i = 0; i < 200 && !isStopped(pid); i++) await sleep(5)
+    const all = [pid, ...descendants(pid)]
+    for (const each of all) send(each, 'SIGKILL')
+    await gone
+    for (let i = 0; i < 1_000 && all.some(isThere); i++) await sleep(5)
+  }
+
+  pause(): void {
+    this.#signalAll('SIGSTOP')
+    // On a busy machine the signal takes its time, and the engine goes on answering until then.
+    const until = Date.now() + 5_000
+    while (Date.now() < until && [this.pid, ...descendants(this.pid)].some(pid => !isStopped(pid)))
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
+  }
+
+  resume(): void {
+    this.#signalAll('SIGCONT')
+  }
+
+  async restart(): Promise<void> {
+    await this.stop()
+    await this.start()
+  }
+
+  /** The process before its children: it can start no more of them while they are being counted. */
+  #signalAll(signal: NodeJS.Signals): void {
+    if (!this.running) return
+    const children = descendants(this.pid)
+    send(this.pid, signal)
+    for (const pid of new Set([...children, ...descendants(this.pid)])) send(pid, signal)
+  }
+}
+
+async function launch(kind: Kind, args: readonly string[], env: NonNullable<Options['env']>, standbyOf?: number): Promise<Engine> {
+  const recipe = recipes[kind]
+  const user = recipe.unprivileged && process.getuid?.() === 0 ? unprivilegedUser() : undefined
+  const folder = await mkdtemp(join(tmpdir(), `leasehold-${kind}-`))
+  folders.add(folder)
+  const members: Process[] = []
+  const engine: Engine = {
+    kind,
+    members,
+    get url() {
+      return recipe.url(this.ports)
+    },
+    get port() {
+      return members[0]!.port
+    },
+    get ports() {
+      return members.map(member => member.port)
+    },
+    get pid() {
+      return members[0]!.pid
+    },
+    get pids() {
+      return members.map(member => member.pid)
+    },
+    async stop(signal) {
+      await Promise.all(members.map(member => member.stop(signal)))
+    },
+    async kill9() {
+      await Promise.all(members.map(member => member.kill9()))
+    },
+    pause() {
+      for (const member of members) member.pause()
+    },
+    resume() {
+      for (const member of members) member.resume()
+    },
+    async restart() {
+      // All down before the first is up: an etcd that starts among dying peers is lost in a retry of 7 s.
+      await this.stop()
+      await Promise.all(members.map(member => member.start()))
+      await this.ready()
+    },
+    async ready() {
+      const until = performance.now() + READY_WITHIN
+      await Promise.all(members.map(member => readyBy(kind, member, until)))
+    },
+    async [Symbol.asyncDispose]() {
+      await this.stop(recipe.swiftly)
+      await rm(folder, { recursive: true, force: true, maxRetries: 5 })
+      folders.delete(folder)
+    },
+  }
+  try {
+    if (user) await chown(folder, user.uid, user.gid)
+    await recipe.prepare?.(folder, user, standbyOf)
+    const [ports, peers] = [await freePorts(recipe.size), await freePorts(recipe.size)]
+    for (const [index, port] of ports.entries()) {
+      const command = [...recipe.command({ index, folder, ports, peers }), ...args]
+      members.push(new Process(recipe, port, command, folder, join(folder, `log-${index}`), user, env))
+    }
+    await Promise.all(members.map(member => member.start()))
+    return engine
+  } catch (error) {
+    await engine[Symbol.asyncDispose]()
+    throw error
+  }
+}
+
+function isThere(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2))
+  } catch {
+    return false
+  }
+}
+
+/** Every thread of it stands still, or there is nothing left to stop. */
+function isStopped(pid: number): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/task`).every(thread => {
+      const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8')
+      return /^[TtZX]/.test(stat.slice(stat.lastIndexOf(')') + 2))
+    })
+  } catch {
+    return true
+  }
+}
+
+async function readyBy(kind: Kind, member: Process, until: number): Promise<void> {
+  let last: unknown = 'it did not say why'
+  while (performance.now() < until && member.running) {
+    try {
+      if (await recipes[kind].answers(member.port)) return
+    } catch (error) {
+      last = error
+    }
+    await sleep(25)
+  }
+  const state = member.running ? `did not answer within ${READY_WITHIN} ms` : 'ended while it was starting'
+  const log = await readFile(member.log, 'utf8').catch(() => '')
+  throw new Error(`${kind} on port ${member.port} ${state}. End of its log:\n${log.slice(-2000)}`, { cause: last })
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch {
+    // gone already, which is what every caller wants or will notice by waiting
+  }
+}
+
+function descendants(pid: number): number[] {
+  try {
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number)
+    return children.flatMap(child => [child, ...descendants(child)])
+  } catch {
+    return []
+  }
+}
+
+/** Below the range the system takes ports for outgoing connections from: a port must still be ours after a restart. */
+export async function freePorts(count: number): Promise<number[]> {
+  const ports = new Set<number>()
+  while (ports.size < count) {
+    const port = 15_000 + Math.floor(Math.random() * 17_000)
+    if (await isFree(port)) ports.add(port)
+  }
+  return [...ports]
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise(resolve => {
+    const server = createServer()
+    server.once('error', () => resolve(false))
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+  })
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// Installing.
+
+const provided = new Map<string, Promise<void>>()
+
+/** Makes sure the program is there, at most one attempt per process. */
+function provide(needed: Needed): Promise<void> {
+  const { program } = needed
+  let done = provided.get(program)
+  if (!done) {
+    done = find(program) ? Promise.resolve() : installPackages(needed)
+    provided.set(program, done)
+  }
+  return done
+}
+
+async function installPackages({ program, packages }: Needed): Promise<void> {
+  if (!find('apt-get')) throw new EngineUnavailable(program, `${program} is not installed, and there is no apt-get`)
+  if (process.getuid?.() !== 0)
+    throw new EngineUnavailable(program, `${program} is not installed, and only root may install ${packages.join(', ')}`)
+  await using _lock = await installLock()
+  if (find(program)) return // another worker had the lock before us
+  await using _quiet = await noDaemons()
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
+  const update = await finished('apt-get', ['update'], { env, within: 120_000 })
+  const args = ['-o', 'DPkg::Lock::Timeout=120', 'install', '-y', '--no-install-recommends', ...packages]
+  const install = await finished('apt-get', args, { env, within: 300_000 })
+  if (find(program)) return
+  throw new EngineUnavailable(program, `apt-get install ${packages.join(' ')} failed: ${(install.output || update.output).slice(-600)}`)
+}
+
+/** Two workers must not run apt at once. A folder is made by exactly one of them; the id inside tells whether that one still lives. */
+async function installLock(): Promise<AsyncDisposable> {
+  const lock = join(tmpdir(), 'leasehold-engine-install.lock')
+  const owner = join(lock, 'pid')
+  for (;;) {
+    try {
+      await mkdir(lock)
+      await writeFile(owner, String(process.pid))
+      return { [Symbol.asyncDispose]: () => rm(lock, { recursive: true, force: true }) }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    }
+    await sleep(250)
+    const pid = Number(await readFile(owner, 'utf8').catch(() => ''))
+    if (pid > 0 && !existsSync(`/proc/${pid}`)) await rm(lock, { recursive: true, force: true })
+  }
+}
+
+/** Debian starts a daemon for every server it installs, unless this file says no. One that was there before stays. */
+async function noDaemons(): Promise<AsyncDisposable> {
+  const policy = '/usr/sbin/policy-rc.d'
+  const ours = await writeFile(policy, '#!/bin/sh\nexit 101\n', { flag: 'wx', mode: 0o755 }).then(
+    () => true,
+    () => false,
+  )
+  return {
+    async [Symbol.asyncDispose]() {
+      if (ours) await rm(policy, { force: true })
+    },
+  }
+}
+
+/** The full path of a program. Debian keeps those of Postgres out of the PATH. */
+export function find(program: string): string | undefined {
+  const versions = '/usr/lib/postgresql'
+  const postgres = existsSync(versions) ? readdirSync(versions).sort((a, b) => Number(b) - Number(a)) : []
+  const places = [
+    ...(process.env.ENGINES ?? '').split(delimiter).filter(place => place !== ''), // other versions, tried by hand
+    ...postgres.map(version => join(versions, version, 'bin')),
+    ...(process.env.PATH ?? '').split(delimiter),
+    '/usr/sbin',
+    '/usr/bin',
+  ]
+  return places.map(place => join(place, program)).find(path => existsSync(path))
+}
+
+export interface User {
+  readonly uid: number
+  readonly gid: number
+}
+
+export function unprivilegedUser(): User {
+  const users = readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
+    .map(line => line.split(':'))
+  const found = users.find(([name]) => name === 'postgres') ?? users.find(([name]) => name === 'nobody')
+  if (!found) throw new Error('neither a user postgres nor nobody to run Postgres as')
+  return { uid: Number(found[2]), gid: Number(found[3]) }
+}
+
+function identity(user: User | undefined): { uid?: number; gid?: number } {
+  return user ? { uid: user.uid, gid: user.gid } : {}
+}
+
+/** Runs to the end, or to the end of its time, with all it said. */
+async function finished(
+  program: string,
+  args: readonly string[],
+  { cwd, user, env = process.env, within = 60_000 }: { cwd?: string; user?: User | undefined; env?: NodeJS.ProcessEnv; within?: number },
+): Promise<{ code: number | null; output: string }> {
+  const child = spawn(program, args, {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: within,
+    killSignal: 'SIGKILL',
+    ...(cwd ? { cwd } : {}),
+    ...identity(user),
+  })
+  let output = ''
+  child.stdout.on('data', chunk => (output += chunk))
+  child.stderr.on('data', chunk => (output += chunk))
+  const [code] = (await once(child, 'close')) as [number | null]
+  return { code, output }
+}

@@ -1,0 +1,34 @@
+// Another process with a guard on a file, for tests: does what it is told over IPC, on the built library. `node test/support/fence-child.mjs PATH`
+import { appendFileSync } from 'node:fs'
+import { FileGuard } from '../../dist/recipe/fence.js'
+
+const guard = new FileGuard(process.argv[2])
+
+const calls = {
+  admit: (resource, token) =>
+    guard.admit(resource, token).then(
+      () => 'admitted',
+      error => error.code,
+    ),
+  /** Tries tokens that all processes draw from one range, and says which were admitted. */
+  async race(resource, file, count) {
+    const admitted = []
+    for (let token = 1; token <= count; token++) {
+      const mine = token * 10 + (process.pid % 10)
+      const answer = await calls.admit(resource, mine)
+      if (answer !== 'admitted') continue
+      appendFileSync(file, `${mine}\n`)
+      admitted.push(mine)
+    }
+    return admitted
+  },
+  /** Goes on for ever, telling of each token that was admitted. */
+  async pour(resource, first) {
+    for (let token = first; ; token++) {
+      await guard.admit(resource, token)
+      process.send({ token })
+    }
+  },
+}
+
+process.on('message', async ([call, ...args]) => process.send({ answer: await calls[call](...args) }))

@@ -1,0 +1,97 @@
+// Another process on the same file, for tests: does what it is told over IPC, on the built library.
+import { systemClock } from '../../dist/clock.js'
+import { loadEngine } from '../../dist/store/file/engine.js'
+import { FileStore } from '../../dist/store/file/file.js'
+import { FileLog } from '../../dist/store/file/log.js'
+
+let store
+let raw
+let after = { index: 0, nonce: 0n }
+
+const calls = {
+  async open(options) {
+    store = new FileStore(options)
+    const opened = await store.open()
+    after = opened.head
+    return opened.head
+  },
+  async append(text) {
+    const answer = await store.append(new TextEncoder().encode(text), after)
+    if (answer.position) after = answer.position
+    return answer
+  },
+  /** How old each entry is, as seen here. */
+  async ages() {
+    const { entries } = await store.read({ index: 0, nonce: 0n })
+    return entries.map(entry => entry.age)
+  },
+  /** Keeps a snapshot of the first entry, and takes away what no reader can ask for. */
+  async keepAndTidy(path) {
+    const log = new FileLog({ path, engine: await loadEngine(), patience: 5_000 })
+    await log.open()
+    const { entries } = await log.read({ index: 0, nonce: 0n })
+    const { position } = entries[0]
+    const id = await log.beginSnapshot(position)
+    await log.putChunk(id, 0, new Uint8Array(10))
+    await log.keepSnapshot(id, position, 1)
+    await log.tidy()
+    await log.close()
+  },
+  /** Appends for ever, telling of each that was acknowledged. */
+  async pour() {
+    for (let i = 1; ; i++) {
+      await calls.append(`${i}`)
+      process.send(['acknowledged', i, after])
+    }
+  },
+  /** When the next entry was seen here, on the machine's own clock. */
+  async next() {
+    const { entries } = await store.read(after, { wait: new AbortController().signal })
+    after = entries.at(-1).position
+    return systemClock.now()
+  },
+  async announce(address) {
+    await store.announce(address)
+  },
+  async beginTransaction(path) {
+    const { DatabaseSync } = await loadEngine()
+    raw = new DatabaseSync(path, { timeout: 0 })
+    raw.exec('begin immediate')
+  },
+  /** Has a file open as another program would. */
+  async hold(path, sql) {
+    const { DatabaseSync } = await loadEngine()
+    raw = new DatabaseSync(path, { timeout: 0 })
+    raw.exec(sql)
+  },
+  async endTransaction() {
+    raw.exec('rollback')
+    raw.close()
+  },
+  async beginSnapshot() {
+    async function* endless() {
+      yield new Uint8Array(300_000)
+      process.send(['half', 0])
+      await new Promise(() => {})
+    }
+    await store.snapshot(after, endless())
+  },
+  /** Reads everything again and again, and exits amid it. */
+  async exitReading(code) {
+    setTimeout(() => process.exit(code), 5 + code)
+    for (;;) await store.read({ index: 0, nonce: 0n })
+  },
+  /** Leaves everything as it is and stops listening: the process ends when nothing keeps it alive. */
+  async leave() {
+    store.read(after, { wait: new AbortController().signal }).catch(() => {})
+    store.append(new TextEncoder().encode('last'), after).then(() => process.stdout.write('answered'))
+    process.disconnect()
+  },
+}
+
+process.on('message', ([id, call, ...args]) => {
+  calls[call](...args).then(
+    value => process.connected && process.send([id, true, value]),
+    ({ code, message, facts }) => process.send([id, false, { code, message, facts }]),
+  )
+})

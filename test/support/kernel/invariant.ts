@@ -1,0 +1,224 @@
+/** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
+
+import { rule } from '../../../src/kernel/policy.ts'
+import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
+import { allowed } from '../../../src/kernel/rule/authority.ts'
+import { FROZEN, HOLD, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
+
+export function check(state: State): void {
+  const broken = violations(state)
+  if (broken.length > 0) throw new Error(`the state is broken:\n${broken.join('\n')}`)
+}
+
+export function violations(state: State): string[] {
+  return [
+    ...leases(state),
+    ...holders(state),
+    ...resources(state),
+    ...queues(state),
+    ...entries(state),
+    ...tables(state),
+    ...registry(state),
+    ...liveness(state),
+  ]
+}
+
+function* leases(state: State): Generator<string> {
+  const tokens = new Set<number>()
+  let last = 0
+  for (const [key, lease] of state.leases) {
+    if (key !== lease.id - state.origin) yield `lease ${lease.id} is kept under ${key}`
+    if (lease.id <= last) yield `lease ${lease.id} stands after ${last}`
+    last = lease.id
+    if (lease.id >= state.nextLease) yield `lease ${lease.id} was never given`
+    if (lease.status === WAITING && lease.grants.length > 0) yield `waiter ${lease.id} has grants`
+    if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0) yield `waiter ${lease.id} waits for nothing`
+    if (lease.status !== WAITING && (lease.rare?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
+    if (lease.status !== WAITING && (lease.rare?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
+    if (lease.status === WAITING && state.rules >= 2 && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
+    if (lease.status === FROZEN && lease.grants.length === 0) yield `lease ${lease.id} is frozen with nothing to freeze`
+    if (lease.status === FROZEN && (lease.rare?.entries?.size ?? 0) > 0) yield `frozen lease ${lease.id} keeps entries`
+    if (lease.status === FROZEN && lease.rare?.parent !== undefined) yield `frozen lease ${lease.id} hangs on another`
+    if (lease.status === FROZEN && (lease.rare?.children?.size ?? 0) > 0) yield `frozen lease ${lease.id} has children`
+    if (lease.status === FROZEN && lease.rare?.timers?.some(timer => timer !== undefined)) yield `frozen lease ${lease.id} has more timers`
+    if (!(lease.term > 0)) yield `lease ${lease.id} has no term`
+    if (lease.status === LIVE && !lease.confirmed && lease.term > 30_000) yield `lease ${lease.id} begins long`
+    if (lease.aged < 0 || !Number.isSafeInteger(lease.aged)) yield `lease ${lease.id} is aged ${lease.aged}`
+    for (const grant of lease.grants) {
+      if (grant.lease !== lease) yield `a grant of ${lease.id} belongs to ${grant.lease.id}`
+      if (tokens.has(grant.token)) yield `token ${grant.token} was given twice`
+      tokens.add(grant.token)
+      if (grant.token >= state.nextToken) yield `token ${grant.token} was never given`
+      if (state.resources.get(grant.resource.name) !== grant.resource) yield `${grant.resource.name} is held and not known`
+      if (!grant.resource.grants.includes(grant)) yield `${grant.resource.name} does not know its holder ${lease.id}`
+    }
+    const names = lease.grants.map(grant => grant.resource.name)
+    if (new Set(names).size < names.length) yield `lease ${lease.id} holds something twice`
+    const parent = lease.rare?.parent
+    if (parent !== undefined) {
+      if (state.leases.get(parent.id - state.origin) !== parent) yield `lease ${lease.id} hangs on ${parent.id}, which has ended`
+      if (parent.rare?.children?.has(lease) !== true) yield `${parent.id} does not know its child ${lease.id}`
+    }
+    for (const child of lease.rare?.children ?? []) if (child.rare?.parent !== lease) yield `${child.id} is no child of ${lease.id}`
+  }
+}
+
+function* holders(state: State): Generator<string> {
+  if (state.byHolder === undefined) return
+  const expected = new Map<string, number[]>()
+  for (const { id, holder } of state.leases.values()) expected.set(holder.name, [...(expected.get(holder.name) ?? []), id])
+  const sorted = (map: Map<string, number[]>) => JSON.stringify([...map].map(([name, ids]) => [name, ids.sort((a, b) => a - b)]).sort())
+  const actual = new Map([...state.byHolder].map(([name, own]) => [name, [...own].map(({ id }) => id)]))
+  if (sorted(actual) !== sorted(expected)) yield `the leases of holders are ${sorted(actual)} instead of ${sorted(expected)}`
+}
+
+function* resources(state: State): Generator<string> {
+  for (const [name, resource] of state.resources) {
+    if (resource.name !== name) yield `${resource.name} is kept under ${name}`
+    if (resource.grants.length === 0 && resource.queue.length === 0) yield `${name} is idle and kept`
+    const exclusive = resource.grants.filter(grant => !grant.shared)
+    const used = exclusive.reduce((sum, grant) => sum + grant.units, 0)
+    if (used !== resource.used) yield `${name}: ${used} units are held, ${resource.used} are counted`
+    if (resource.grants.length - exclusive.length !== resource.sharers) yield `${name}: sharers are miscounted`
+    for (const { lease } of resource.grants.slice(0, resource.pressed))
+      if (lease.status !== FROZEN && lease.rare?.timers?.[HOLD] === undefined) yield `${name}: ${lease.id} does not count how long it holds`
+    if (resource.pressed > resource.grants.length) yield `${name}: more holders are pressed than there are`
+    if (exclusive.length > 0 && resource.sharers > 0) yield `${name} is shared and not shared`
+    for (let i = 1; i < resource.grants.length; i++)
+      if (resource.grants[i - 1]!.token >= resource.grants[i]!.token) yield `${name}: grants are not in the order of tokens`
+    for (const grant of resource.grants) {
+      if (state.leases.get(grant.lease.id - state.origin) !== grant.lease) yield `${name} is held by ${grant.lease.id}, which has ended`
+      if (!grant.lease.grants.includes(grant)) yield `${name} is held by ${grant.lease.id}, which does not know`
+    }
+  }
+}
+
+function* queues(state: State): Generator<string> {
+  const waiting = [...state.leases.values()].filter(lease => lease.status === WAITING)
+  const expected = new Map<string, Lease[]>()
+  for (const lease of waiting)
+    for (const want of lease.rare!.wants) expected.set(want.resource, [...(expected.get(want.resource) ?? []), lease])
+  for (const [name, list] of expected) {
+    list.sort((a, b) => a.rare!.rank - b.rare!.rank || a.id - b.id)
+    const { queue } = state.resources.get(name) ?? { queue: [] }
+    if (list.length !== queue.length || list.some((lease, i) => queue[i] !== lease))
+      yield `the queue of ${name} is ${queue.map(lease => lease.id)}, and ought to be ${list.map(lease => lease.id)}`
+  }
+  for (const [name, { queue }] of state.resources) if (queue.length > 0 && !expected.has(name)) yield `${name} has a queue of nobody`
+  const keeping = new Map<number, number[]>()
+  for (const lease of waiting) for (const id of lease.rare!.holding) keeping.set(id, [...(keeping.get(id) ?? []), lease.id])
+  const kept = (map: Map<number, readonly number[]>) => JSON.stringify([...map].sort((a, b) => a[0] - b[0]))
+  const actual = new Map([...state.keeping].map(([id, list]) => [id, [...list].map(lease => lease.id)] as const))
+  const bringing = new Map<string, number[]>()
+  for (const lease of waiting) for (const { key } of lease.rare!.pending) bringing.set(key, [...(bringing.get(key) ?? []), lease.id])
+  const listed = (map: Map<string, readonly number[]>) => JSON.stringify([...map].sort((a, b) => (a[0] < b[0] ? -1 : 1)))
+  const brought = new Map([...state.pending].map(([key, list]) => [key, [...list].map(lease => lease.id)] as const))
+  if (listed(bringing) !== listed(brought)) yield `who waits with an entry: ${listed(brought)} instead of ${listed(bringing)}`
+  if (kept(keeping) !== kept(actual)) yield `who waits while keeping: ${kept(actual)} instead of ${kept(keeping)}`
+}
+
+function* entries(state: State): Generator<string> {
+  let attached = 0
+  for (const lease of state.leases.values()) {
+    for (const key of lease.rare?.entries ?? []) {
+      attached++
+      if (state.entries.get(key)?.lease !== lease) yield `${key} is said to hang on ${lease.id}`
+    }
+  }
+  if (attached !== state.entries.size) yield `${state.entries.size} entries, ${attached} of them hang on a lease`
+  for (const [key, entry] of state.entries) if (entry.key !== key) yield `${entry.key} is kept under ${key}`
+}
+
+function* tables(state: State): Generator<string> {
+  const all = [...state.leases.values()]
+  const { counts } = state
+  if (counts.waiting !== all.filter(lease => lease.status === WAITING).length) yield `waiting: ${counts.waiting}`
+  if (counts.suspect !== all.filter(lease => lease.status === SUSPECT).length) yield `suspect: ${counts.suspect}`
+  if (counts.frozen !== all.filter(lease => lease.status === FROZEN).length) yield `frozen: ${counts.frozen}`
+  const answers = [...state.answers].flatMap(([, sessions]) => sessions.flatMap(session => [...session])).length
+  if (state.answers.size !== answers) yield `answers: ${state.answers.size} instead of ${answers}`
+  const fenced = new Map<number, number>()
+  for (const [name, key] of state.fencedBy) {
+    if (!state.fences.has(name)) yield `${name} was fenced by ${key} and is not fenced`
+    fenced.set(key, (fenced.get(key) ?? 0) + 1)
+  }
+  for (const key of new Set([...fenced.keys(), ...state.fencedWith.keys()]))
+    if (fenced.get(key) !== state.fencedWith.get(key))
+      yield `key ${key} fenced ${fenced.get(key)}, ${state.fencedWith.get(key)} are counted`
+  const holders = new Map<object, number>()
+  for (const { holder } of all) holders.set(holder, (holders.get(holder) ?? 0) + 1)
+  for (const { holder } of all)
+    if (holders.get(holder) !== holder.leases) yield `${holder.name} has ${holders.get(holder)} leases, ${holder.leases} are counted`
+  for (const [name, holder] of state.holders) {
+    if (holder.name !== name) yield `${holder.name} is kept under ${name}`
+    if (!holders.has(holder)) yield `${name} is kept and holds nothing`
+  }
+}
+
+/** What the registry derives from entries and flaps; and that nothing but a registration is ever put off. */
+function* registry(state: State): Generator<string> {
+  const below = [...state.tree.under('')]
+  if (below.length !== state.entries.size) yield `the tree has ${below.length} entries of ${state.entries.size}`
+  for (const entry of below) if (state.entries.get(entry.key) !== entry) yield `the tree has another ${entry.key}`
+  const services = new Map<string, { total: number; suspect: number }>()
+  for (const { key, lease } of state.entries.values()) {
+    if (!/^services\/[^/]+\/[^/]+$/.test(key)) continue
+    const name = key.slice(0, key.lastIndexOf('/'))
+    const service = services.get(name) ?? { total: 0, suspect: 0 }
+    services.set(name, { total: service.total + 1, suspect: service.suspect + (lease.status === SUSPECT ? 1 : 0) })
+  }
+  for (const name of new Set([...services.keys(), ...state.services.keys()])) {
+    const [counted, there] = [state.services.get(name), services.get(name)]
+    if (counted?.total !== there?.total || counted?.suspect !== there?.suspect)
+      yield `${name} has ${there?.suspect} of ${there?.total} suspect, ${counted?.suspect} of ${counted?.total} are counted`
+  }
+  for (const [name, { preserving, base, removed }] of state.upkeep) {
+    if (!preserving && base === 0) yield `${name} is kept up for nothing`
+    if (base === 0 && removed > 0) yield `${name} is swept and has nothing to sweep`
+    if (preserving && !state.services.has(name)) yield `${name} is preserved and empty`
+  }
+  const suppressed = [...state.flaps].filter(([, flap]) => flap.suppressed).map(([key]) => key)
+  if (suppressed.join() !== [...state.suppressed].join()) yield `suppressed: ${[...state.suppressed]} instead of ${suppressed}`
+  for (const { id, rare, status } of state.leases.values())
+    if ((rare?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
+}
+
+/** Whether one who waits could be served with what there is, and by this resource, if nobody held anything. */
+function servable(state: State, { rare }: Lease, name: string): boolean {
+  const { wants, any } = rare!
+  const there = wants.filter(({ resource, units, shared }) => {
+    const capacity = rule(state, resource, 'capacity')
+    return shared ? capacity > 0 : units <= capacity
+  })
+  return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
+}
+
+/** No free resource with an eligible waiter; no more units than there are, unless the capacity was lowered afterwards. */
+function* liveness(state: State): Generator<string> {
+  if (state.quiet !== undefined) return
+  for (const lease of state.leases.values()) {
+    if (lease.status !== WAITING) continue
+    const { wants, any } = lease.rare!
+    const now = wants.filter(want => {
+      const resource = state.resources.get(want.resource)!
+      const capacity = rule(state, want.resource, 'capacity')
+      const before = resource.queue.slice(0, resource.queue.indexOf(lease))
+      const first =
+        rule(state, want.resource, 'queue') === 'fit' || !before.some(other => state.rules < 2 || servable(state, other, want.resource))
+      const room = want.shared ? resource.used === 0 && capacity > 0 : resource.sharers === 0 && resource.used + want.units <= capacity
+      return first && room
+    })
+    if (now.length < (any === 0 ? wants.length : any)) continue
+    // What it brings must be free as well.
+    if (lease.rare!.pending.some(entry => entryRefusal(state, lease.holder, entry, lease.key) !== undefined)) continue
+    const entitled = wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
+    yield `${lease.id} waits${entitled ? '' : ', without any right to,'} for what is free: ${now.map(want => want.resource)}`
+  }
+}
+
+/** Only where no policy lowered a capacity in between. */
+export function withinCapacity(state: State): void {
+  for (const { name, used } of state.resources.values())
+    if (used > rule(state, name, 'capacity'))
+      throw new Error(`${used} units of ${name} are granted, there are ${rule(state, name, 'capacity')}`)
+}

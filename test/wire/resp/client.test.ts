@@ -1,0 +1,187 @@
+/** Our own client beside servers that are gone, silent, damaged, or of another mind. */
+import { once } from 'node:events'
+import { createServer, type Server as NetServer, type Socket } from 'node:net'
+import { expect, test } from 'vitest'
+import { systemClock } from '../../../src/clock.ts'
+import { connect, open } from '../../../src/connect/connect.ts'
+import { LeaseError } from '../../../src/errors.ts'
+import type { Lessor, Told } from '../../../src/lessor.ts'
+import { hashOf } from '../../../src/server/key-secret.ts'
+import { RemoteLessor } from '../../../src/wire/resp/client.ts'
+import { placeOf } from '../../../src/wire/resp/dial.ts'
+import { place } from '../../support/resp-place.ts'
+
+/** Says `answer` to whatever comes. */
+async function impostor(answer: (socket: Socket, chunk: Buffer) => void): Promise<NetServer & { readonly at: string } & AsyncDisposable> {
+  const sockets = new Set<Socket>()
+  const server = createServer(socket => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+    socket.on('data', chunk => answer(socket, chunk))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as { port: number }
+  return Object.assign(server, {
+    at: `127.0.0.1:${port}`,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy()
+      server.close()
+    },
+  })
+}
+
+const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
+const GREETING = `%3\r\n$8\r\nmessages\r\n:1\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
+const acquire = (resource: string) => ({ kind: 'acquire', holder: 'me', ttl: 5_000, wants: [{ resource }] }) as const
+
+test('leasehold:// opens leases on a server, with a key from the address', async () => {
+  await using here = await place()
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('s3cret/+'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await using leases = await connect(`leasehold://${encodeURIComponent('s3cret/+')}@127.0.0.1:${here.port}`)
+  await using lease = await leases.acquire('a', { ttl: 5_000 })
+  expect(lease.token).toBeGreaterThan(0)
+  await expect(open(`leasehold://127.0.0.1:${here.port}`)).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
+  await expect(open(`leasehold://wrong@127.0.0.1:${here.port}`)).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
+  await using given = await open(`leasehold://127.0.0.1:${here.port}`, { apiKey: 's3cret/+' })
+  expect(given.profile.store).toBe('memory')
+})
+
+test('an address that makes no sense is INVALID, and its key is not repeated', () => {
+  for (const url of [
+    'leasehold://',
+    'leasehold://a:b',
+    'leasehold://a:99999',
+    'leasehold://a/b',
+    'leasehold://a?x=1',
+    'leasehold://%zz@a',
+    'leasehold://[::1',
+    'leasehold://a:0',
+  ])
+    expect(() => placeOf(url), url).toThrow(expect.objectContaining({ code: 'INVALID' }))
+  expect(() => placeOf('leasehold://topsecret@a:b')).toThrow(expect.not.objectContaining({ message: expect.stringContaining('topsecret') }))
+  expect(placeOf('leasehold://k@a,b:1,[::1]:2').dials.map(({ name }) => name)).toEqual(['a:7420', 'b:1', '[::1]:2'])
+})
+
+test('nobody there is UNAVAILABLE within the time given, and says who was asked', async () => {
+  await using silent = await impostor(() => {})
+  await using rude = await impostor(socket => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'))
+  const failed = RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:1,${silent.at},${rude.at}`), connectWithin: 400 })
+  await expect(failed).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining(silent.at) })
+})
+
+test('bytes that cannot be a server of ours end the connection, and the next server is asked', async () => {
+  await using here = await place()
+  const nonsense = [
+    '+OK\r\n',
+    '*1\r\n',
+    ':x\r\n',
+    '%1\r\n+a\r\n+b\r\n',
+    '$99999999999\r\n',
+    '\0\0\0',
+    `${'*1\r\n'.repeat(50)}`,
+    GREETING.replace(':5', ':-5'),
+  ]
+  for (const bytes of nonsense) {
+    await using other = await impostor(socket => socket.write(bytes))
+    await using lessor = await RemoteLessor.open(placeOf(`leasehold://${other.at},127.0.0.1:${here.port}`))
+    expect((await lessor.read({ kind: 'summary' })).value.leases, JSON.stringify(bytes)).toBe(0)
+    expect(lessor.server).toBe(`127.0.0.1:${here.port}`)
+  }
+})
+
+test('answers that cannot be read, or to questions never put, end or change nothing but that connection', async () => {
+  for (const bytes of ['\x09\x01', '\x00\x01\xff\xff', '\x04\x01\x02[]', '\x02\x01\x04null']) {
+    const frame = Buffer.concat([
+      Buffer.from(`>2\r\n$11\r\nlease.batch\r\n$${bytes.length}\r\n`),
+      Buffer.from(bytes, 'latin1'),
+      Buffer.from('\r\n'),
+    ])
+    let first = true
+    await using other = await impostor(socket => {
+      socket.write(first ? GREETING : frame)
+      first = false
+    })
+    await using lessor = await RemoteLessor.open({ ...placeOf(`leasehold://${other.at}`), patience: 300 })
+    const failed: unknown = await lessor.propose(acquire('a')).catch(error => error)
+    expect(failed).toBeInstanceOf(LeaseError)
+    expect((failed as LeaseError).code, JSON.stringify(bytes)).toBe('UNKNOWN')
+  }
+})
+
+test('what was sent and not answered is UNKNOWN, what was never sent is UNAVAILABLE, and what has a name is asked again elsewhere', async () => {
+  await using here = await place()
+  let greet = true
+  await using swallows = await impostor((socket, chunk) => {
+    if (!greet) return socket.destroy()
+    if (chunk.includes('HELLO')) socket.write(GREETING)
+    else {
+      greet = false
+      socket.destroy()
+    }
+  })
+  {
+    await using lessor = await RemoteLessor.open({ ...placeOf(`leasehold://${swallows.at}`), patience: 500 })
+    await expect(lessor.propose(acquire('a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
+    await expect(lessor.propose(acquire('a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  }
+  greet = true
+  const dials = placeOf(`leasehold://${swallows.at},127.0.0.1:${here.port}`).dials
+  // Begins with the one that swallows, whatever chance says.
+  await using lessor = await RemoteLessor.open({ dials, clock: Object.assign(Object.create(systemClock), { random: () => 0 }) })
+  const outcome = await lessor.propose(acquire('named'), { op: { session: 's', seq: 1, acked: 0 } })
+  expect(outcome.kind).toBe('granted')
+  expect(lessor.server).toBe(`127.0.0.1:${here.port}`)
+})
+
+test('a server that says nothing any more is left for the next one, before a third of what a lease has left is over', {
+  timeout: 60_000,
+}, async () => {
+  await using here = await place()
+  await using other = await place()
+  const dials = [here, other].map(({ port }) => placeOf(`leasehold://127.0.0.1:${port}`).dials[0]!)
+  await using lessor = await RemoteLessor.open({ dials })
+  const ttl = 18_000
+  const outcome = await lessor.propose({ ...acquire('a'), ttl })
+  expect(outcome.kind).toBe('granted')
+  const first = lessor.server!
+  const stalled = [here, other].find(({ port }) => first.endsWith(`:${port}`))!
+  // It reads, and answers nobody: as a stopped process does, whose kernel still takes what is sent.
+  const asked: Told[] = []
+  using _released = {
+    [Symbol.dispose]() {
+      for (const told of asked) told.fail(new LeaseError('UNKNOWN', 'nobody knows')) // a server that stops waits for its answers
+    },
+  }
+  stalled.server.desk.submit = (_caller, _command, _asked, told) => void asked.push(told)
+  const began = systemClock.now()
+  const renewed = await lessor.propose({ kind: 'renew', leases: [5] })
+  expect(renewed.kind).toBe('renewed')
+  expect(lessor.server).not.toBe(first)
+  expect(systemClock.now() - began).toBeLessThan(ttl / 6 + ttl / 6) // half of it for a busy machine
+})
+
+test('a backup comes whole over the wire, to whom administers everything', async () => {
+  await using here = await place()
+  for (let i = 0; i < 200; i++) await here.lessor.propose(acquire(`a/${i}`))
+  const whole = async (lessor: Lessor) => {
+    const chunks: Uint8Array[] = []
+    for await (const chunk of lessor.backup!()) chunks.push(Uint8Array.from(chunk))
+    return Buffer.concat(chunks)
+  }
+  await using lessor = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+  const [near, far] = [await whole(here.lessor), await whole(lessor)]
+  expect(far.length).toBe(near.length)
+  const some = lessor.backup!()[Symbol.asyncIterator]()
+  await some.next()
+  await some.return!(undefined)
+  const stop = new AbortController()
+  stop.abort(new Error('enough'))
+  await expect(lessor.backup!({ signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toThrow('enough')
+  await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashOf('reader'), allow: [{ verb: 'read', prefix: '' }] })
+  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await using reader = await RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:${here.port}`), key: 'reader' })
+  await expect(whole(reader)).rejects.toMatchObject({ code: 'FORBIDDEN' })
+})

@@ -1,0 +1,143 @@
+/** What befalls a server in its own process, seen by its clients. Needs the build. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import type { Granted } from '../../../src/kernel/outcome.ts'
+import { Leases } from '../../../src/leases.ts'
+import { RemoteLessor } from '../../../src/wire/resp/client.ts'
+import { placeOf } from '../../../src/wire/resp/dial.ts'
+import { command, Raw } from '../../support/resp-place.ts'
+import { ServerProcess } from '../../support/server-process.ts'
+
+test('a server killed with -9 under load: clients go on, what was acknowledged is there once, and what is renewed does not lapse', {
+  timeout: 90_000,
+}, async () => {
+  await using server = await ServerProcess.start()
+  await using lessor = await RemoteLessor.open(placeOf(server.url))
+  await using leases = new Leases(lessor, { holder: 'keeper' })
+  const kept = await Promise.all(Array.from({ length: 20 }, (_, i) => leases.acquire(`kept/${i}`, { ttl: 10_000 })))
+  const tokens = kept.map(({ token }) => token)
+  let asking = true
+  let seq = 0
+  const unanswered = new Set<number>()
+  const acknowledged = new Map<string, Granted>()
+  const events: number[] = []
+  const stop = new AbortController()
+  const { revision } = await lessor.read({ kind: 'summary' })
+  const watching = (async () => {
+    for await (const [event] of lessor.watch('load', { after: revision, signal: stop.signal })) {
+      expect(event!.type).toBe('granted')
+      events.push(event!.revision)
+    }
+  })()
+  const lanes = Array.from({ length: 50 }, async () => {
+    while (asking) {
+      const number = ++seq
+      unanswered.add(number)
+      const resource = `load/${number}`
+      const op = { session: 'load', seq: number, acked: Math.min(...unanswered) - 1 }
+      const outcome = await lessor.propose({ kind: 'acquire', holder: 'load', ttl: 3_600_000, wants: [{ resource }] }, { op })
+      unanswered.delete(number)
+      // HELD would mean that its own first copy has it: done twice.
+      expect(outcome.kind === 'refused' ? `${outcome.code} ${outcome.message}` : outcome.kind).toBe('granted')
+      acknowledged.set(resource, outcome as Granted)
+    }
+  })
+  for (let round = 0; round < 3; round++) {
+    const before = acknowledged.size
+    await expect.poll(() => acknowledged.size, { timeout: 20_000 }).toBeGreaterThan(before + 100)
+    await server.kill()
+    await sleep(200 * round)
+    await server.start()
+  }
+  const before = acknowledged.size
+  await expect.poll(() => acknowledged.size, { timeout: 20_000 }).toBeGreaterThan(before + 100)
+  asking = false
+  await Promise.all(lanes)
+  for (const [i, lease] of kept.entries()) {
+    lease.assertHeld()
+    expect(lease.token).toBe(tokens[i])
+  }
+  const { value } = await lessor.read({ kind: 'resources', prefix: 'load' }, { consistent: true })
+  expect(value).toHaveLength(acknowledged.size)
+  for (const { resource, grants } of value) expect(grants.map(({ token }) => token)).toEqual(acknowledged.get(resource)!.tokens)
+  const wanted = [...acknowledged.values()].map(granted => granted.revision).sort((a, b) => a - b)
+  await expect.poll(() => events.length, { timeout: 10_000 }).toBe(wanted.length)
+  expect(events).toEqual(wanted)
+  stop.abort()
+  await watching
+})
+
+test('a server stopped for longer than the ttl lapses none of 5,000 leases that are renewed meanwhile, and in time those that are not', {
+  timeout: 90_000,
+}, async () => {
+  const TTL = 4_000
+  await using server = await ServerProcess.start()
+  await using lessor = await RemoteLessor.open(placeOf(server.url))
+  await using leases = new Leases(lessor, { holder: 'library' })
+  const raws = Array.from({ length: 5 }, () => new Raw(server.port))
+  const acquired = async (raw: Raw, names: readonly string[]) => {
+    raw.send(Buffer.concat(names.map(name => command('LEASE.ACQUIRE', name, 'TTL', TTL))))
+    const ids: number[] = []
+    for (const _ of names) ids.push(((await raw.next()) as number[])[1]!)
+    return ids
+  }
+  const began = Date.now()
+  const ids = await Promise.all(
+    raws.map((raw, r) =>
+      acquired(
+        raw,
+        Array.from({ length: 1_000 }, (_, i) => `kept/${r}/${i}`),
+      ),
+    ),
+  )
+  let gone = 0
+  let rounds = 0
+  let renewing = true
+  const renewals = raws.map((raw, r) => {
+    const renew = command('LEASE.RENEW', ...ids[r]!)
+    const hear = (async () => {
+      for (let answer = await raw.next(); answer !== 'closed'; answer = await raw.next()) {
+        for (const ttl of answer as number[]) if (ttl === -1) gone++
+        rounds++
+      }
+    })()
+    const say = (async () => {
+      while (renewing) {
+        raw.send(renew)
+        await sleep(400)
+      }
+    })()
+    return { hear, say }
+  })
+  expect(Date.now() - began).toBeLessThan(TTL) // else this machine is too slow to say anything
+  using other = new Raw(server.port)
+  const left = await acquired(
+    other,
+    Array.from({ length: 500 }, (_, i) => `left/${i}`),
+  )
+  const held = await leases.acquire('held', { ttl: TTL })
+  await expect.poll(() => rounds).toBeGreaterThan(10)
+  server.signal('SIGSTOP')
+  await expect.poll(() => held.signal.aborted, { timeout: 2 * TTL }).toBe(true) // told by its own clock: nobody else could
+  await sleep(TTL + 2_000)
+  const before = rounds
+  server.signal('SIGCONT')
+  const woke = Date.now()
+  await expect.poll(() => rounds, { timeout: 20_000 }).toBeGreaterThan(before + 25)
+  expect(gone).toBe(0)
+  await expect
+    .poll(async () => (await lessor.read({ kind: 'leases', prefix: 'left' }, { consistent: true })).value.length, {
+      timeout: 3 * TTL,
+      interval: 200,
+    })
+    .toBe(0)
+  expect(Date.now() - woke).toBeLessThan(2 * TTL)
+  expect(await other.ask('LEASE.RENEW', ...left)).toEqual(left.map(() => -1))
+  await sleep(TTL)
+  expect(gone).toBe(0)
+  expect((await lessor.read({ kind: 'summary' }, { consistent: true })).value.leases).toBe(5_000)
+  renewing = false
+  await Promise.all(renewals.map(({ say }) => say))
+  for (const raw of raws) raw[Symbol.dispose]()
+  await Promise.all(renewals.map(({ hear }) => hear))
+})

@@ -1,0 +1,220 @@
+/** A client with one address: its connection falls silent, or takes no more bytes, while the server would answer on a new connection. */
+import { expect, test } from 'vitest'
+import { Leases } from '../../../src/leases.ts'
+import { Replica } from '../../../src/replica/replica.ts'
+import { Desk } from '../../../src/server/guarded-lessor.ts'
+import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
+import { RespDoor } from '../../../src/server/resp/resp-listener.ts'
+import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
+import { Cable } from '../../../src/testing/cuttable-connection.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { RemoteLessor } from '../../../src/wire/resp/client.ts'
+import { placeOf } from '../../../src/wire/resp/dial.ts'
+import type { Link, LinkEnd } from '../../../src/wire/resp/link.ts'
+import { Network } from '../../support/remote-network.ts'
+import { place } from '../../support/resp-place.ts'
+
+/** One server behind one address, in virtual time. */
+async function oneServer(seed = 1) {
+  const clock = new ManualClock({ seed })
+  const dice = new ManualClock({ seed: seed + 1 })
+  const network = new Network(clock, () => dice.random(), { delay: 1 })
+  const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+  const desk = await Desk.open({ lessor: replica, clock })
+  const log = { debug() {}, info() {}, warn() {}, error() {} }
+  const closing = new AbortController().signal
+  network.doors.set('one', new RespDoor({ desk, clock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 0 }))
+  /** Advances time until the promise has settled. */
+  const until = async <T>(promise: Promise<T>, most = 60_000): Promise<T> => {
+    let settled = false
+    const done = () => {
+      settled = true
+    }
+    promise.then(done, done)
+    for (let ms = 0; ms < most && !settled; ms += 10) await clock.advance(10)
+    if (!settled) throw new Error(`not settled after ${most} ms`)
+    return promise
+  }
+  const lessor = await until(RemoteLessor.open({ dials: [network.dial('one')], clock }))
+  return {
+    clock,
+    network,
+    replica,
+    lessor,
+    until,
+    async [Symbol.asyncDispose]() {
+      await until(lessor[Symbol.asyncDispose]())
+      await desk[Symbol.asyncDispose]()
+      await replica[Symbol.asyncDispose]()
+    },
+  }
+}
+
+const acquire = (resource: string, ttl = 5_000) => ({ kind: 'acquire', holder: 'me', ttl, wants: [{ resource }] }) as const
+
+for (const ttl of [500, 3_000, 5_000, 10_000, 20_000])
+  test(`a lease with a ttl of ${ttl} ms outlives a connection that falls silent, when new connections work`, async () => {
+    for (let seed = 1; seed <= 5; seed++) {
+      await using world = await oneServer(seed)
+      const { clock, network, lessor, until } = world
+      const leases = new Leases(lessor, { holder: 'holder', clock })
+      const lease = await until(leases.acquire('a', { ttl }))
+      for (let round = 0; round < 3; round++) {
+        // At another moment of the term each time.
+        for (let ms = 0; ms < (ttl * (seed + round)) / 7; ms += 10) await clock.advance(10)
+        for (const cable of network.cables) cable.dead = true
+        for (let ms = 0; ms < 2 * ttl; ms += 10) await clock.advance(10)
+        expect(lease.signal.aborted, `seed ${seed}, round ${round}: ${String(lease.signal.reason)}`).toBe(false)
+        expect(lease.held).toBe(true)
+      }
+      await until(leases[Symbol.asyncDispose]())
+    }
+  })
+
+test('a lease outlives a connection that loses what the client sends, while the server is still heard', async () => {
+  await using world = await oneServer()
+  const { clock, network, replica, lessor, until } = world
+  const leases = new Leases(lessor, { holder: 'holder', clock })
+  const lease = await until(leases.acquire('a', { ttl: 6_000 }))
+  const stop = new AbortController()
+  const watching = (async () => {
+    for await (const _ of leases.watch('noise', { signal: stop.signal })) {
+    }
+  })()
+  await clock.advance(100)
+  for (const cable of network.cables) cable.mute = true
+  for (let ms = 0; ms < 12_000; ms += 50) {
+    if (ms % 500 === 0) await replica.propose(acquire(`noise/${ms}`))
+    await clock.advance(50)
+  }
+  expect(lease.held).toBe(true)
+  stop.abort()
+  await until(watching)
+  await until(leases[Symbol.asyncDispose]())
+})
+
+test('on a connection that falls silent, operations with an id are asked again at once, and done once', async () => {
+  await using world = await oneServer()
+  const { clock, network, lessor, until } = world
+  await until(lessor.propose(acquire('known', 3_000)))
+  for (const cable of network.cables) cable.dead = true
+  const began = clock.now()
+  const outcome = await until(lessor.propose(acquire('a', 3_000), { op: { session: 's', seq: 1, acked: 0 } }))
+  expect(outcome.kind).toBe('granted')
+  expect(clock.now() - began).toBeLessThan(1_500)
+})
+
+test('what cannot be asked twice waits for the silent connection, and is UNKNOWN when that is given up', async () => {
+  await using world = await oneServer()
+  const { network, lessor, until } = world
+  await until(lessor.propose(acquire('known', 3_000)))
+  for (const cable of network.cables) cable.dead = true
+  const unnamed = lessor.propose(acquire('a', 3_000))
+  const named = lessor.propose(acquire('b', 3_000), { op: { session: 's', seq: 1, acked: 0 } })
+  expect((await until(named)).kind).toBe('granted')
+  await expect(until(unnamed)).rejects.toMatchObject({ code: 'UNKNOWN' })
+})
+
+test('a watch goes on without a gap when its connection falls silent', async () => {
+  await using world = await oneServer()
+  const { clock, network, replica, lessor, until } = world
+  const leases = new Leases(lessor, { holder: 'holder', clock })
+  const lease = await until(leases.acquire('kept', { ttl: 3_000 }))
+  const told: string[] = []
+  const stop = new AbortController()
+  const watching = (async () => {
+    for await (const events of lessor.watch('seen', { signal: stop.signal })) for (const { resource } of events) told.push(resource!)
+  })()
+  await clock.advance(100)
+  for (let i = 0; i < 60; i++) {
+    if (i === 20 || i === 40) for (const cable of network.cables) cable.dead = true
+    await replica.propose(acquire(`seen/${i}`, 60_000))
+    for (let ms = 0; ms < 100; ms += 10) await clock.advance(10)
+  }
+  for (let ms = 0; ms < 3_000; ms += 10) await clock.advance(10)
+  expect(told).toEqual(Array.from({ length: 60 }, (_, i) => `seen/${i}`))
+  expect(lease.held).toBe(true)
+  stop.abort()
+  await until(watching)
+  await until(leases[Symbol.asyncDispose]())
+})
+
+test('a server that stood still for a moment keeps one connection for each client', async () => {
+  await using world = await oneServer()
+  const { clock, network, lessor, until } = world
+  const leases = new Leases(lessor, { holder: 'holder', clock })
+  const lease = await until(leases.acquire('a', { ttl: 3_000 }))
+  for (let round = 0; round < 5; round++) {
+    network.stalled.add('one')
+    for (let ms = 0; ms < 1_200; ms += 10) await clock.advance(10)
+    network.stalled.delete('one')
+    for (let ms = 0; ms < 3_000; ms += 10) await clock.advance(10)
+    expect(lease.held).toBe(true)
+  }
+  for (let ms = 0; ms < 15_000; ms += 10) await clock.advance(10)
+  expect(network.cables.size).toBe(1)
+  await until(leases[Symbol.asyncDispose]())
+})
+
+// Back-pressure
+
+const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
+const GREETING = `%3\r\n$8\r\nmessages\r\n:1\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
+
+test('what is asked while a connection takes no more bytes is sent as soon as it has drained', async () => {
+  const clock = new ManualClock()
+  let backlog = 0
+  let writes = 0
+  let end: LinkEnd | undefined
+  const link: Link = {
+    write: () => void writes++,
+    get backlog() {
+      return backlog
+    },
+    pause() {},
+    resume() {},
+    end() {},
+    destroy() {},
+  }
+  const dial = {
+    name: 'one',
+    open: (told: LinkEnd) => {
+      end = told
+      return link
+    },
+  }
+  const opening = RemoteLessor.open({ dials: [dial], clock })
+  end!.data(Buffer.from(GREETING))
+  const lessor = await opening
+  backlog = 9 << 20
+  const before = writes
+  const asked = lessor.propose({ kind: 'renew', leases: [5] }).catch(() => {})
+  await clock.advance(1)
+  expect(writes).toBe(before)
+  backlog = 0
+  end!.drained()
+  await clock.advance(0)
+  expect(writes).toBe(before + 1)
+  const closing = lessor[Symbol.asyncDispose]()
+  await clock.advance(2_000)
+  await Promise.all([closing, asked])
+})
+
+test('a question behind more than 8 MiB of others is answered when the server reads again, without a further question', {
+  timeout: 60_000,
+}, async () => {
+  await using here = await place()
+  await using cable = await Cable.to(here.port)
+  await using lessor = await RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:${cable.port}`), patience: 15_000 })
+  cable.silence()
+  const value = 'x'.repeat(4_000)
+  const asked = Array.from({ length: 3_500 }, (_, i) =>
+    lessor.propose({ ...acquire(`a/${i}`, 60_000), entries: [{ key: `entry/${i}`, value }] }),
+  )
+  await new Promise(resolve => setImmediate(resolve))
+  const read = lessor.read({ kind: 'summary' }, { consistent: true })
+  await new Promise(resolve => setImmediate(resolve))
+  cable.heal()
+  for (const outcome of await Promise.all(asked)) expect(outcome).toMatchObject({ kind: 'granted' })
+  expect((await read).value.leases).toBe(3_500)
+})
