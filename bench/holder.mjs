@@ -70,13 +70,13 @@ async function renewing(report) {
     const held = []
     for (let i = 0; i < count; i += 1_000)
       held.push(...(await Promise.all(Array.from({ length: 1_000 }, (_, j) => leases.acquire(`n/${i + j}`, { ttl: '30s' })))))
-    const before = { ...leases.seen }
+    const before = { ...leases.stats }
     const cpu = process.cpuUsage()
     const began = seconds()
     await new Promise(resolve => setTimeout(resolve, 30_000))
     const took = seconds() - began
     const { user, system } = process.cpuUsage(cpu)
-    const { messages, renewals } = leases.seen
+    const { messages, renewals } = leases.stats
     if (held.some(lease => lease.signal.aborted)) throw new Error('a lease was lost')
     report('100,000 leases at ttl 30 s: of one core', (user + system) / 1e4 / took, '%', { target: 'under 5, replica included' })
     report('100,000 leases at ttl 30 s: leases in a message', (renewals - before.renewals) / (messages - before.messages), 'leases', {

@@ -1,15 +1,15 @@
 // One server on a file, as `leasehold serve` runs it; for measuring and for tests. `node bench/server-child.mjs FILE [PORT]`
-import { Following } from '../dist/connect/relocating-lessor.js'
+import { RelocatingLessor } from '../dist/connect/relocating-lessor.js'
 import { Replica } from '../dist/replica/replica.js'
-import { httpDoor } from '../dist/server/http/http-listener.js'
+import { httpListener } from '../dist/server/http/http-listener.js'
 import { serve } from '../dist/server/serve.js'
 import { FileStore } from '../dist/store/file/file.js'
 import { heapInUse } from './heap.mjs'
 
 const [path, port = '0'] = process.argv.slice(2)
 const replica = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
-const lessor = new Following(replica, { open: () => Promise.reject(new Error('nobody moves here')) })
-const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpDoor(), figures: () => replica.figures })
+const lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('nobody moves here')) })
+const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpListener(), figures: () => replica.figures })
 process.on('message', message => {
   if (message === 'in use') process.send(heapInUse())
   if (message === 'figures')
@@ -17,7 +17,7 @@ process.on('message', message => {
       cpu: process.cpuUsage(),
       memory: process.memoryUsage(),
       timing: replica.timing,
-      seen: replica.seen,
+      stats: replica.stats,
       connections: server.connections,
     })
 })

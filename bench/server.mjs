@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { createClient } from 'redis'
 import { RemoteLessor } from '../dist/wire/resp/client.js'
-import { placeOf } from '../dist/wire/resp/dial.js'
+import { serverAddressOf } from '../dist/wire/resp/dial.js'
 import { folder, freePort, start } from './engine.mjs'
 import { percentile, scratch, seconds, throughput, using } from './measure.mjs'
 
@@ -24,7 +24,7 @@ async function leasehold(name) {
   }
   return {
     port,
-    connect: () => RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${port}`)),
+    connect: () => RemoteLessor.open(serverAddressOf(`leasehold://127.0.0.1:${port}`)),
     figures: () => ask('figures'),
     inUse: () => ask('in use'),
     async [Symbol.asyncDispose]() {

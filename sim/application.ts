@@ -4,19 +4,19 @@
  */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
-import { beliefOf, type Lease } from '../src/lease.ts'
+import { heldLeaseOf, type Lease } from '../src/lease.ts'
 import { Leases } from '../src/leases.ts'
 import type { Lessor } from '../src/lessor.ts'
 import type { Cache } from '../src/recipe/cache.ts'
 import type { Term } from '../src/recipe/election.ts'
-import type { Belief } from './beliefs.ts'
+import type { ObservedBelief } from './beliefs.ts'
 import { ObservedLessor } from './observed.ts'
 import { pauseOn, type Site } from './participants.ts'
 import { BareSet, GuardedSet, LeaderLog, type Officer, Register } from './protected.ts'
 import type { Dice, Machine, World } from './world.ts'
 
 /** One of each, for everyone. */
-export class Town {
+export class ApplicationWorld {
   readonly guarded: GuardedSet
   readonly bare: readonly BareSet[]
   readonly office: LeaderLog
@@ -49,7 +49,7 @@ export function applicationOn(machine: Pick<Machine, 'name'>): string {
 export class Application {
   readonly name: string
   readonly #site: Site
-  readonly #town: Town
+  readonly #town: ApplicationWorld
   readonly #connect: ApplicationOptions['connect']
   readonly #peers: readonly string[]
   readonly #watches: boolean
@@ -61,7 +61,7 @@ export class Application {
   /** Never settles while this life lasts. */
   readonly #killed: Promise<never>
 
-  constructor(site: Site, town: Town, { machine, connect, peers, watches }: ApplicationOptions) {
+  constructor(site: Site, town: ApplicationWorld, { machine, connect, peers, watches }: ApplicationOptions) {
     this.#site = site
     this.#town = town
     this.#connect = connect
@@ -168,7 +168,7 @@ export class Application {
   /** Called off at any moment: nothing may be left behind, and nothing is believed. */
   async #abortSoon(leases: Leases, name: string, ttl: number): Promise<void> {
     const calledOff = new AbortController()
-    const cancel = this.#clock.after(this.#dice.between(0, 60), () => calledOff.abort(new LeaseError('WAITED', 'called off')))
+    const cancel = this.#clock.after(this.#dice.between(0, 60), () => calledOff.abort(new LeaseError('TIMEOUT', 'called off')))
     try {
       const lease = await leases.acquire(name, { ttl, signal: calledOff.signal })
       this.#believes(lease)
@@ -237,7 +237,7 @@ export class Application {
     const { office } = this.#town
     const believed = this.#believes(term.lease)
     const lost = () => (term.lease.signal.reason as LeaseError | undefined)?.code === 'LOST'
-    const officer: Officer = { who: this.name, token: term.token, givenUp: () => beliefOf(term.lease).stage === 'ended' && !lost() }
+    const officer: Officer = { who: this.name, token: term.token, givenUp: () => heldLeaseOf(term.lease).stage === 'ended' && !lost() }
     office.begins(officer)
     const until = this.#clock.now() + this.#dice.between(50, 3_000)
     while (!term.signal.aborted && this.#clock.now() < until) {
@@ -282,10 +282,10 @@ export class Application {
 }
 
 /** What the real library believes, asked without asking it: a question would make it look at its clocks. */
-export class Believed implements Belief {
+export class Believed implements ObservedBelief {
   readonly who: string
   readonly lease: number
-  readonly grants: Belief['grants']
+  readonly grants: ObservedBelief['grants']
   readonly #lease: Lease
   readonly #machine: Machine
   readonly #life: number
@@ -301,7 +301,7 @@ export class Believed implements Belief {
 
   holds(): boolean {
     if (this.#machine.life !== this.#life) return false
-    const belief = beliefOf(this.#lease)
+    const belief = heldLeaseOf(this.#lease)
     if (belief.stage !== 'held' || belief.sent.number <= belief.keeper.doubted) return false
     return belief.left(this.#machine.monotonic(), this.#machine.uptime()) > 0
   }

@@ -1,16 +1,16 @@
 /** What holders believe, and what they do to a resource that checks tokens. */
 import { under } from '../src/kernel/name.ts'
 
-export interface Belief {
+export interface ObservedBelief {
   readonly who: string
   readonly lease: number
   readonly grants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly token: number }[]
   holds(): boolean
 }
 
-export class Beliefs {
+export class BeliefChecker {
   readonly #violate: (invariant: string, message: string) => void
-  readonly #byResource = new Map<string, Set<Belief>>()
+  readonly #byResource = new Map<string, Set<ObservedBelief>>()
   /** The resources themselves: each remembers the highest token it was shown, and turns away any below. */
   readonly #registers = new Map<string, { readonly token: number; readonly who: string }>()
   readonly #lost: { readonly from: number; readonly to: number }[] = []
@@ -34,7 +34,7 @@ export class Beliefs {
   }
 
   /** S1. `fate` says what has become of a lease, for people. */
-  begins(belief: Belief, fate: (lease: number) => string): void {
+  begins(belief: ObservedBelief, fate: (lease: number) => string): void {
     if (!belief.holds()) return // the answer came after its time
     for (const { resource, units, shared, token } of belief.grants) {
       let all = this.#byResource.get(resource)
@@ -73,7 +73,7 @@ export class Beliefs {
   }
 
   /** S2: whoever holds it by right gets through; a late one may try, and does not, once a newer token was shown. Whether it got through. */
-  writes(belief: Belief, resource: string, token: number): boolean {
+  writes(belief: ObservedBelief, resource: string, token: number): boolean {
     const last = this.#registers.get(resource)
     if (last !== undefined && token < last.token) {
       if (belief.holds() && !this.forced.has(belief.lease) && !this.#isLost(last.token))

@@ -3,8 +3,8 @@ import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import { UNCLAIMED } from '../src/kernel/state.ts'
-import type { Belief } from './beliefs.ts'
-import { type Door, pauseOn, type Site } from './participants.ts'
+import type { ObservedBelief } from './beliefs.ts'
+import { type LessorAccess, pauseOn, type Site } from './participants.ts'
 import { operationName } from './referee.ts'
 import type { Dice, Machine } from './world.ts'
 
@@ -31,7 +31,7 @@ export class Holder {
   readonly name: string
   readonly #site: Site
   readonly #machine: Machine
-  readonly #door: Door
+  readonly #door: LessorAccess
   readonly #habits: Habits
   readonly #clock: Clock
   readonly #dice: Dice
@@ -51,7 +51,7 @@ export class Holder {
   peers: readonly Holder[] = []
   stopped = false
 
-  constructor(site: Site, machine: Machine, door: Door, name: string, habits: Habits) {
+  constructor(site: Site, machine: Machine, door: LessorAccess, name: string, habits: Habits) {
     this.#site = site
     this.#machine = machine
     this.#door = door
@@ -80,7 +80,7 @@ export class Holder {
   }
 
   /** Every change goes out under an operation id of its own. */
-  async #propose(command: Command): Promise<Awaited<ReturnType<Door['propose']>>> {
+  async #propose(command: Command): Promise<Awaited<ReturnType<LessorAccess['propose']>>> {
     const seq = ++this.#seq
     this.#asking.add(seq)
     const [oldest] = this.#asking
@@ -193,12 +193,12 @@ export class Holder {
   /** Keeps its place; believes only when a renewal that it sent after the news of its grant is acknowledged. */
   async #waitFor(held: Held, term: number, choosing: boolean): Promise<boolean> {
     const { referee, world } = this.#site
-    const patience = this.#dice.between(200, 4_000)
+    const timeout = this.#dice.between(200, 4_000)
     const began = this.#clock.now()
     let renewed = this.#clock.now()
     while (!this.stopped) {
       await pauseOn(this.#clock, this.#dice.between(20, 60))
-      if (this.#clock.now() - began > patience) {
+      if (this.#clock.now() - began > timeout) {
         await this.#release(held)
         return false
       }
@@ -389,11 +389,11 @@ interface Mark {
 }
 
 /** A lease in hand, and what its holder may believe of it. */
-class Held implements Belief {
+class Held implements ObservedBelief {
   readonly who: string
   readonly #clock: Clock
   lease = 0
-  grants: Belief['grants'] = []
+  grants: ObservedBelief['grants'] = []
   /** What was acquired under it. */
   readonly children: Held[] = []
   #until = { now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }

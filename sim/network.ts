@@ -3,10 +3,10 @@
  * arrive, or whose answers never do.
  */
 import type { Replica } from '../src/replica/replica.ts'
-import type { Answer, Ask } from '../src/server/http/route.ts'
+import type { HttpAnswer, HttpRequest } from '../src/server/http/route.ts'
 import type { Dial } from '../src/wire/resp/dial.ts'
-import type { Link, LinkEnd } from '../src/wire/resp/link.ts'
-import type { Server } from './server.ts'
+import type { ByteLink, ByteLinkEnd } from '../src/wire/resp/link.ts'
+import type { SimulatedServer } from './server.ts'
 import type { Wire } from './wire.ts'
 import type { Machine, World } from './world.ts'
 
@@ -22,7 +22,7 @@ const SPLIT = 0.15
 
 export class Network {
   readonly wire: Wire
-  readonly servers = new Map<Host, Server>()
+  readonly servers = new Map<Host, SimulatedServer>()
   readonly cables = new Set<Cable>()
 
   constructor(wire: Wire) {
@@ -34,7 +34,7 @@ export class Network {
   }
 
   /** Whoever answers there now. */
-  at(host: Host): Server | undefined {
+  at(host: Host): SimulatedServer | undefined {
     const server = this.servers.get(host)
     return host.machine.alive && server !== undefined && server.replica === host.replica ? server : undefined
   }
@@ -120,17 +120,17 @@ class Way {
 /** One connection. Either side may die, and the other may hear of it or not. */
 class Cable {
   readonly network: Network
-  readonly near: Link
+  readonly near: ByteLink
   readonly #there: Way
   readonly #back: Way
-  readonly #end: LinkEnd
+  readonly #end: ByteLinkEnd
   readonly #sides: readonly Machine[]
   readonly #broken = () => this.breaks()
-  #far: LinkEnd | undefined
+  #far: ByteLinkEnd | undefined
   /** Nothing arrives any more. */
   over = false
 
-  constructor(network: Network, client: Machine, host: Host, end: LinkEnd) {
+  constructor(network: Network, client: Machine, host: Host, end: ByteLinkEnd) {
     this.network = network
     this.#end = end
     const { machine } = host
@@ -154,7 +154,7 @@ class Cable {
     else if (!this.over) this.#far = server.resp.open(client.name, () => this.#link(this.#back, this.#there))
   }
 
-  #link(out: Way, back: Way): Link {
+  #link(out: Way, back: Way): ByteLink {
     return {
       write: bytes => out.send(bytes),
       get backlog() {
@@ -191,7 +191,7 @@ class Cable {
 }
 
 /** One request and its answer, or what becomes of it instead. */
-class Asked implements Ask {
+class Asked implements HttpRequest {
   readonly answered: Promise<Response>
   readonly method: string
   readonly target: string
@@ -248,7 +248,7 @@ class Asked implements Ask {
     })
   }
 
-  #answer({ status, headers = {}, body: said = '' }: Answer): void {
+  #answer({ status, headers = {}, body: said = '' }: HttpAnswer): void {
     const { world, wire } = this.#network
     if (this.#over) return
     if (this.#network.loses(this.#host.machine, this.#client)) return this.#lost()

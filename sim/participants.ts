@@ -26,13 +26,13 @@ export interface Site {
 }
 
 /** What a holder needs of a lessor, near or far. */
-export interface Door {
+export interface LessorAccess {
   propose(command: Command, op?: Operation, key?: number): Promise<Outcome>
   lease(id: number): Promise<LeaseView | undefined>
 }
 
 /** A machine that runs a replica, again and again. */
-export class Host implements Door {
+export class Host implements LessorAccess {
   readonly machine: Machine
   readonly #site: Site
   owned: boolean
@@ -77,7 +77,7 @@ export class Host implements Door {
         const replica = await this.#running.Replica.open(store, {
           clock,
           owned: this.owned,
-          patience: 3_000,
+          timeout: 3_000,
           snapshotEntries: site.snapshotEntries,
           events: 5_000,
           ...(this.#survivor !== undefined && { survivor: this.#survivor }),
@@ -238,7 +238,7 @@ export class HostLessor implements Lessor {
 }
 
 /** A client's way to servers: it asks another one when one is silent, and never takes silence for a no. */
-export class Client implements Door {
+export class Client implements LessorAccess {
   readonly #site: Site
   readonly #machine: Machine
   readonly #hosts: readonly Host[]

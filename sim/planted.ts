@@ -320,7 +320,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a waiting cycle is closed',
     file: 'src/kernel/rule/acquire.js',
-    find: 'const path = cycle(state, wants, rank, holding);',
+    find: 'const path = findCycle(state, wants, rank, holding);',
     put: 'const path = undefined;',
     expected: ['L1'],
     profiles: ['calm', 'embedded', 'moving'],
@@ -492,8 +492,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a log begins with the rules of whoever reads it',
     file: 'src/kernel/codec/batch.js',
-    find: 'foundAt(state, batch.wall, batch.rules)',
-    put: 'foundAt(state, batch.wall, RULES)',
+    find: 'beginLog(state, batch.wall, batch.rules)',
+    put: 'beginLog(state, batch.wall, RULES)',
     // A replica with another state soon acknowledges what the log does not say.
     expected: ['S22', 'S9'],
     profiles: ['rolling'],

@@ -9,9 +9,9 @@ import { ELSEWHERE, type Event } from '../src/kernel/event.ts'
 import { badName } from '../src/kernel/name.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/policy.ts'
-import { FROZEN, findLease, found, type Lease, type State, UNCLAIMED, WAITING } from '../src/kernel/state.ts'
+import { createState, FROZEN, findLease, type Lease, type State, UNCLAIMED, WAITING } from '../src/kernel/state.ts'
 import type { Position } from '../src/store.ts'
-import { type Belief, Beliefs } from './beliefs.ts'
+import { BeliefChecker, type ObservedBelief } from './beliefs.ts'
 import { Waiters } from './waiters.ts'
 import type { Machine, World } from './world.ts'
 
@@ -34,7 +34,7 @@ interface Ended {
 }
 
 /** A server that may stand still: what reached it meanwhile, by lease, and when it last did. */
-export interface Server {
+export interface StallableServer {
   readonly arrivedWhileStalled: ReadonlyMap<number, number>
   readonly renewals: Map<number, { readonly at: number; readonly term: number; readonly life: number; readonly losses: number }>
   readonly machine: Pick<Machine, 'lastStall' | 'life' | 'rough'>
@@ -68,8 +68,8 @@ export class Referee {
   readonly #world: World
   readonly #applyBatch: typeof applyBatch
   readonly #waiters: Waiters
-  readonly #beliefs: Beliefs
-  #state = found()
+  readonly #beliefs: BeliefChecker
+  #state = createState()
   readonly #entries: Recorded[] = []
   /** What watchers must see, in order. */
   #revisions: { readonly revision: number; readonly events: readonly Event[] }[] = []
@@ -86,7 +86,7 @@ export class Referee {
   losses = 0
   commands = 0
   /** The one whose stalls are judged, in a world where only one can lapse anything. */
-  server: Server | undefined
+  server: StallableServer | undefined
   /** Entries were lost and the survivors have not spoken yet: if they died now, nobody would know. */
   mourning = false
   #sentAt = 0
@@ -99,7 +99,7 @@ export class Referee {
   #spokenAt = Number.NEGATIVE_INFINITY
   /** Leases whose last renewal is lost, until survivors have spoken: then every term begins again. */
   readonly #lostRenewals = new Set<number>()
-  readonly #minded = new Map<number, Belief & { told(): boolean }>()
+  readonly #minded = new Map<number, ObservedBelief & { told(): boolean }>()
   readonly #breaks = new Map<number, Announced>()
   readonly #children = new Map<number, Set<number>>()
   /** Who registered what. */
@@ -119,7 +119,7 @@ export class Referee {
     this.#applyBatch = apply
     const violate = (invariant: string, message: string) => world.violate(invariant, message)
     this.#waiters = new Waiters(violate)
-    this.#beliefs = new Beliefs(violate)
+    this.#beliefs = new BeliefChecker(violate)
   }
 
   get state(): State {
@@ -465,7 +465,7 @@ export class Referee {
     this.mourning = true
     this.#entries.splice(this.#entries.length - count, count)
     const { nextToken } = this.#state
-    this.#state = found()
+    this.#state = createState()
     this.#revisions = []
     this.#place.clear()
     this.#answers.clear()
@@ -558,12 +558,12 @@ export class Referee {
     return this.#beliefs.forced
   }
 
-  believes(belief: Belief): void {
+  believes(belief: ObservedBelief): void {
     this.#beliefs.begins(belief, lease => this.ended.get(lease)?.type ?? 'not ended')
   }
 
   /** From now on: it has stopped believing, and has been told, when its lease lapses or is given back by itself. */
-  minds(belief: Belief & { told(): boolean }): void {
+  minds(belief: ObservedBelief & { told(): boolean }): void {
     this.#minded.set(belief.lease, belief)
   }
 
@@ -578,7 +578,7 @@ export class Referee {
   }
 
   /** A holder, or one that was, shows a resource its token. Whether it got through. */
-  writes(belief: Belief, resource: string, token: number): boolean {
+  writes(belief: ObservedBelief, resource: string, token: number): boolean {
     return this.#beliefs.writes(belief, resource, token)
   }
 

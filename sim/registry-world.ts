@@ -13,7 +13,7 @@ import type { Command, PolicyRules } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { SWEEP } from '../src/kernel/rule/service.ts'
-import { found } from '../src/kernel/state.ts'
+import { createState } from '../src/kernel/state.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
 import { type Registered, Registry } from '../src/recipe/registry/registry.ts'
 import { Directory } from '../src/registry/directory.ts'
@@ -44,13 +44,13 @@ export interface TownOptions {
 
 /** A server: a replica that may die and come back. */
 class Hall {
-  readonly town: Town
+  readonly town: RegistryWorld
   readonly machine: Machine
   #store: WiredStore | undefined
   #killed = 0
   replica: Replica | undefined
 
-  constructor(town: Town, machine: Machine) {
+  constructor(town: RegistryWorld, machine: Machine) {
     this.town = town
     this.machine = machine
   }
@@ -165,14 +165,14 @@ class Link implements Lessor {
 
 /** One process, with its registrations. Killed, it says goodbye to nobody. */
 export class Agent {
-  readonly town: Town
+  readonly town: RegistryWorld
   readonly machine: Machine
   readonly hall: Hall
   readonly names: readonly { readonly service: string; readonly instance: string }[]
   generation = 0
   registered: Registered[] = []
 
-  constructor(town: Town, machine: Machine, hall: Hall, names: Agent['names']) {
+  constructor(town: RegistryWorld, machine: Machine, hall: Hall, names: Agent['names']) {
     this.town = town
     this.machine = machine
     this.hall = hall
@@ -219,7 +219,7 @@ export class Agent {
   }
 }
 
-export class Town {
+export class RegistryWorld {
   readonly world: World
   readonly wire: Wire
   readonly log: WatchedLog
@@ -239,7 +239,7 @@ export class Town {
   /** By lease: when the last renewal that its holder knows of was sent. */
   readonly #acknowledged = new Map<number, number>()
   readonly #generations = new Map<string, number>()
-  readonly #state = found()
+  readonly #state = createState()
 
   constructor({
     seed,

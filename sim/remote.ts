@@ -5,13 +5,13 @@ import { HttpLessor } from '../src/wire/http/client.ts'
 import { RemoteLessor } from '../src/wire/resp/client.ts'
 import { Network } from './network.ts'
 import type { Host, Site } from './participants.ts'
-import { Server } from './server.ts'
+import { SimulatedServer } from './server.ts'
 import type { Machine } from './world.ts'
 
 /** Operators and policies come from elsewhere, and keys with them: the clients here speak for the store itself. */
 const OPERATOR = 'the-operators-own-secret'
 
-export class Far {
+export class RemoteAccess {
   readonly network: Network
   readonly #kind: 'resp' | 'http'
   readonly #hosts: readonly Host[]
@@ -25,7 +25,7 @@ export class Far {
 
   async #serve(host: Host, replica: Replica): Promise<void> {
     try {
-      this.network.servers.set(host, await Server.open(host, replica, OPERATOR))
+      this.network.servers.set(host, await SimulatedServer.open(host, replica, OPERATOR))
     } catch {
       // The replica ended before anyone was served.
     }
@@ -42,7 +42,7 @@ export class Far {
     const { network } = this
     if (this.#kind === 'resp') {
       const dials = this.#hosts.map(host => network.dial(machine, host))
-      return RemoteLessor.open({ dials, key: OPERATOR, clock, patience: 5_000, connectWithin: 3_000 })
+      return RemoteLessor.open({ dials, key: OPERATOR, clock, timeout: 5_000, connectWithin: 3_000 })
     }
     const host = this.#hosts[machine.dice.whole(0, this.#hosts.length - 1)]!
     return HttpLessor.open('http://127.0.0.1:7420', { key: OPERATOR, clock, fetch: network.fetch(machine, host) })

@@ -10,7 +10,7 @@
 import { LeaseError } from '../src/errors.ts'
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
 import { type Event, LOST } from '../src/kernel/event.ts'
-import { found } from '../src/kernel/state.ts'
+import { createState } from '../src/kernel/state.ts'
 import { Leases } from '../src/leases.ts'
 import type { Lessor } from '../src/lessor.ts'
 import { Replica } from '../src/replica/replica.ts'
@@ -22,7 +22,7 @@ import { Network } from './network.ts'
 import { pauseOn } from './participants.ts'
 import { RHO } from './referee.ts'
 import type { SeedResult } from './run.ts'
-import { Server } from './server.ts'
+import { SimulatedServer } from './server.ts'
 import { WatchedLog, Wire, WiredStore } from './wire.ts'
 import { type Dice, type Machine, Violation, type World } from './world.ts'
 
@@ -76,7 +76,7 @@ class Rollback {
   readonly clients: Client[] = []
   #store: WiredStore | undefined
   #copy: Copy | undefined
-  #state = found()
+  #state = createState()
   #entries: { readonly index: number; readonly bytes: Uint8Array }[] = []
   #lastToken = 0
   readonly #ids = new Set<number>()
@@ -128,10 +128,10 @@ class Rollback {
       const store = new WiredStore(this.#log, this.#wire, machine, { own: { name: 'server' }, ages: true, push: true })
       this.#store = store
       try {
-        const replica = await Replica.open(store, { clock, owned: true, patience: 3_000, snapshotEntries: 80, events: 5_000 })
+        const replica = await Replica.open(store, { clock, owned: true, timeout: 3_000, snapshotEntries: 80, events: 5_000 })
         if (machine.life !== life) return
         this.host.replica = replica
-        this.network.servers.set(this.host, await Server.on(replica, replica, clock, OPERATOR))
+        this.network.servers.set(this.host, await SimulatedServer.on(replica, replica, clock, OPERATOR))
         return
       } catch (error) {
         if (!(error instanceof LeaseError)) throw error
@@ -193,7 +193,7 @@ class Rollback {
     this.#lost = { from: index, to: this.#state.index }
     this.#healed = undefined
     this.#entries = this.#entries.filter(entry => entry.index <= index)
-    this.#state = found()
+    this.#state = createState()
     this.#grantedAt.clear()
     for (const entry of this.#entries) this.#apply(entry.index, entry.bytes, false)
   }
@@ -342,7 +342,7 @@ class Client {
     const { network, host } = this.#scene
     const clock = this.machine.clock()
     if (this.#resp)
-      return RemoteLessor.open({ dials: [network.dial(this.machine, host)], key: OPERATOR, clock, patience: 5_000, connectWithin: 3_000 })
+      return RemoteLessor.open({ dials: [network.dial(this.machine, host)], key: OPERATOR, clock, timeout: 5_000, connectWithin: 3_000 })
     return HttpLessor.open('http://127.0.0.1:7420', { key: OPERATOR, clock, fetch: network.fetch(this.machine, host) })
   }
 

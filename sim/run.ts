@@ -3,12 +3,12 @@ import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { Abandoner } from './abandoner.ts'
-import { Application, applicationOn, Town } from './application.ts'
+import { Application, ApplicationWorld, applicationOn } from './application.ts'
 import { type Build, nextBuild, PRESENT } from './builds.ts'
 import { Holder } from './holder.ts'
 import { Client, Host, HostLessor, type Site } from './participants.ts'
 import { Referee, RHO } from './referee.ts'
-import type { Far } from './remote.ts'
+import type { RemoteAccess } from './remote.ts'
 import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, Violation, World } from './world.ts'
 
@@ -113,11 +113,11 @@ class Scene {
   /** Machines of holders that reach a server over the wire. */
   readonly #clients: Machine[] = []
   #holders: Holder[] = []
-  readonly #town: Town
+  readonly #town: ApplicationWorld
   /** The build that knows more, where machines are upgraded one after another. */
   readonly #next: Build | undefined
   /** The wires between real clients and real servers, where there are some. */
-  #far: Far | undefined
+  #far: RemoteAccess | undefined
   #applications: Application[] = []
   #abandoner: Abandoner | undefined
   /** The key that some of the holders share at the moment. */
@@ -134,7 +134,7 @@ class Scene {
     this.#next = next
     // Who judges knows everything.
     this.referee = new Referee(world, next === undefined ? {} : { apply: next.applyBatch })
-    this.#town = new Town(world)
+    this.#town = new ApplicationWorld(world)
     const engine = world.machine('engine', this.#rate())
     const log = new WatchedLog({ clock: engine.clock() })
     log.onAppend = (position, bytes, sentAt) => this.referee.observe(position, bytes, sentAt)
@@ -184,7 +184,7 @@ class Scene {
     }
     // Only here: a server brings along what the other worlds need not load.
     if (this.#profile === 'resp' || this.#profile === 'http')
-      this.#far = new (await import('./remote.ts')).Far(this.#profile, this.#site, this.#hosts)
+      this.#far = new (await import('./remote.ts')).RemoteAccess(this.#profile, this.#site, this.#hosts)
     if (this.#profile === 'owned') this.referee.server = this.#hosts[0]
     void this.#hosts[0]!.start()
     await this.#world.run(this.#world.now + 100)
@@ -442,7 +442,7 @@ class Scene {
     this.#dice.pick(cables).breaks()
   }
 
-  /** Restarted by someone who asked it nicely, for as long as they had patience. */
+  /** Restarted by someone who asked it nicely, for as long as they had timeout. */
   #stopServer(): void {
     const host = this.#dice.pick(this.#hosts)
     const { life } = host.machine

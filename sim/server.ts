@@ -3,44 +3,44 @@ import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Lessor } from '../src/lessor.ts'
 import type { Replica } from '../src/replica/replica.ts'
-import { Desk } from '../src/server/guarded-lessor.ts'
+import { GuardedLessor } from '../src/server/guarded-lessor.ts'
 import { Handler } from '../src/server/http/handler.ts'
 import { DEFAULT_LIMITS } from '../src/server/limits.ts'
-import type { DoorContext } from '../src/server/listener.ts'
-import { RespDoor } from '../src/server/resp/resp-listener.ts'
+import type { ListenerContext } from '../src/server/listener.ts'
+import { RespListener } from '../src/server/resp/resp-listener.ts'
 import { type Host, HostLessor } from './participants.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
-export class Server {
-  readonly resp: RespDoor
+export class SimulatedServer {
+  readonly resp: RespListener
   readonly http: Handler
   readonly replica: Replica
-  readonly #desk: Desk
+  readonly #desk: GuardedLessor
   readonly #closing: AbortController
 
-  private constructor(replica: Replica, desk: Desk, closing: AbortController, context: DoorContext) {
+  private constructor(replica: Replica, desk: GuardedLessor, closing: AbortController, context: ListenerContext) {
     this.replica = replica
     this.#desk = desk
     this.#closing = closing
-    this.resp = new RespDoor(context)
+    this.resp = new RespListener(context)
     this.http = new Handler(context)
   }
 
   /** `operator`: the secret that lets a client speak for the store itself. */
-  static open(host: Host, replica: Replica, operator: string): Promise<Server> {
-    return Server.on(new HostLessor(host, replica), replica, host.machine.clock(), operator)
+  static open(host: Host, replica: Replica, operator: string): Promise<SimulatedServer> {
+    return SimulatedServer.on(new HostLessor(host, replica), replica, host.machine.clock(), operator)
   }
 
-  static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string): Promise<Server> {
-    const desk = await Desk.open({ lessor, clock, operator })
+  static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string): Promise<SimulatedServer> {
+    const desk = await GuardedLessor.open({ lessor, clock, operator })
     const closing = new AbortController()
     const context = {
       ...{ desk, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
       figures: () => ({}),
       connections: () => 0,
     }
-    return new Server(replica, desk, closing, context)
+    return new SimulatedServer(replica, desk, closing, context)
   }
 
   /** Fires when it begins to stop. */

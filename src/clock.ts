@@ -25,14 +25,14 @@ export interface Clock {
   /** Runs `then` after `ms`; the returned function calls it off. A waiting timer does not keep the process alive unless `ref` says so. */
   after(ms: number, then: () => void, options?: { readonly ref?: boolean }): () => void
   /** As `after`, for a timer that stays set while nothing is waited for. Keeps the process alive until told not to. Left out: there are none. */
-  standing?(ms: number, then: () => void): Standing
+  standing?(ms: number, then: () => void): RearmableTimer
   /** By how many ms a timer may fire late on a busy machine. Holders give up as much of a short term. Left out: timers are on time. */
   readonly lateness?: number
   /** Runs `then` after the input that already waits in sockets and queues has been read. */
   soon(then: () => void): void
 }
 
-export interface Standing {
+export interface RearmableTimer {
   cancel(): void
   keepAlive?(alive: boolean): void
 }
@@ -111,7 +111,7 @@ class SystemClock implements Clock {
     return () => clearTimeout(timer)
   }
 
-  standing(ms: number, then: () => void): Standing {
+  standing(ms: number, then: () => void): RearmableTimer {
     return new StandingTimer(ms, then)
   }
 
@@ -120,7 +120,7 @@ class SystemClock implements Clock {
   }
 }
 
-class StandingTimer implements Standing {
+class StandingTimer implements RearmableTimer {
   #timer: NodeJS.Timeout
   #alive = true
 

@@ -5,7 +5,7 @@ import type { RefusalCode } from './kernel/outcome.ts'
  * operation id makes it safe to ask again. `LOST` is the reason of a lease's signal. A call rejects with it only where no signal could tell: see
  * `request`, and `acquire` when the answer came after the ttl.
  */
-export type ErrorCode = RefusalCode | 'WAITED' | 'LOST' | 'UNKNOWN' | 'UNAUTHENTICATED' | 'UNSUPPORTED' | 'DIVERGED'
+export type ErrorCode = RefusalCode | 'TIMEOUT' | 'LOST' | 'UNKNOWN' | 'UNAUTHENTICATED' | 'UNSUPPORTED' | 'DIVERGED'
 
 export type Facts = Readonly<Record<string, string | number | boolean | readonly string[] | readonly number[]>>
 

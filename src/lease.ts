@@ -13,16 +13,16 @@ import { inWords } from './duration.ts'
 import { type Facts, LeaseError } from './errors.ts'
 import { checkOptionNames } from './options.ts'
 
-export type Strategy = 'half' | 'continuous' | 'on-activity' | 'manual' | 'never'
+export type RenewalStrategy = 'half' | 'continuous' | 'on-activity' | 'manual' | 'never'
 
 /** Of both clocks, at one moment. */
-export interface Reading {
+export interface ClockReading {
   readonly now: number
   readonly uptime: number
 }
 
 /** A request left at this moment. Requests are numbered, since several may leave within one reading of a clock. */
-export interface Sent extends Reading {
+export interface Sent extends ClockReading {
   readonly number: number
 }
 
@@ -37,75 +37,75 @@ export function since(sent: Sent, now: number, uptime: number): number {
 }
 
 /** The most of a term that is given up for late timers. */
-const MOST_FOR_TIMERS = 1 / 10
+const MAX_FOR_TIMERS = 1 / 10
 
 /**
  * How much of a term may be believed in: less the part for clocks of different rates, and of short terms no less than a timer may be late, so that
  * the signal still fires before the term is over.
  */
 export function validOf(term: number, margin: number, { lateness = 0 }: Pick<Clock, 'lateness'>): number {
-  return term - Math.max(term * margin, Math.min(lateness, term * MOST_FOR_TIMERS))
+  return term - Math.max(term * margin, Math.min(lateness, term * MAX_FOR_TIMERS))
 }
 
 /** Whoever keeps the beliefs of a process: what a lease in hand asks of it. */
-export interface Keeper {
+export interface LeaseKeeper {
   readonly clock: Clock
   /** The part of a term that is given up, for clocks of different rates. */
   readonly margin: number
   /** Answers to requests up to this number prove nothing any more: the wall clock has jumped since, and nobody knows why. */
   readonly doubted: number
   /** Looks at the clocks for a sleep of the machine or a jump of the wall clock. */
-  look(): Reading
-  expire(belief: Belief): void
-  renew(belief: Belief): Promise<void>
-  progressed(belief: Belief): void
-  release(belief: Belief): Promise<void>
-  transfer(belief: Belief, to: string, incarnation: number | undefined): Promise<number>
-  put(belief: Belief, key: string, value: string): Promise<void>
-  delete(belief: Belief, key: string): Promise<void>
-  listen(belief: Belief): void
-  endangered(belief: Belief): void
+  look(): ClockReading
+  expire(belief: HeldLease): void
+  renew(belief: HeldLease): Promise<void>
+  progressed(belief: HeldLease): void
+  release(belief: HeldLease): Promise<void>
+  transfer(belief: HeldLease, to: string, incarnation: number | undefined): Promise<number>
+  put(belief: HeldLease, key: string, value: string): Promise<void>
+  delete(belief: HeldLease, key: string): Promise<void>
+  listen(belief: HeldLease): void
+  endangered(belief: HeldLease): void
 }
 
 /** Another thread that renews this lease while the main loop is blocked. */
-export interface Spare {
+export interface RenewalFigures {
   /** Until when its renewals let us believe, by each clock. */
-  stood(): Reading | undefined
+  stood(): ClockReading | undefined
   renewed(): void
   progressed(): void
   drop(): void
 }
 
-export interface BeliefOptions {
+export interface HeldLeaseOptions {
   /** Under which it is spoken of to those who listen. */
   readonly ask: number
   readonly holder: string
   readonly ttl: number
-  readonly strategy: Strategy
+  readonly strategy: RenewalStrategy
   readonly maxStall?: number | undefined
-  readonly parent?: Belief | undefined
+  readonly parent?: HeldLease | undefined
   readonly onLost?: ((reason: LeaseError) => void | PromiseLike<void>) | undefined
 }
 
 /** waiting: in a queue. told: granted, and not renewed since. held: an answer of its own stands behind it. leaving: a farewell is under way. */
-export type Stage = 'waiting' | 'told' | 'held' | 'leaving' | 'ended'
+export type HeldStage = 'waiting' | 'told' | 'held' | 'leaving' | 'ended'
 
 const NEVER: Sent = { number: 0, now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }
 
 /** What this process knows of one lease of its own. The handle that users have may be forgotten; this is what is renewed. */
-export class Belief {
-  readonly keeper: Keeper
+export class HeldLease {
+  readonly keeper: LeaseKeeper
   readonly id: number
   readonly ask: number
   readonly holder: string
   readonly ttl: number
-  readonly strategy: Strategy
+  readonly strategy: RenewalStrategy
   readonly maxStall: number
-  readonly parent: Belief | undefined
-  readonly onLost: BeliefOptions['onLost']
-  children: Set<Belief> | undefined
+  readonly parent: HeldLease | undefined
+  readonly onLost: HeldLeaseOptions['onLost']
+  children: Set<HeldLease> | undefined
 
-  stage: Stage
+  stage: HeldStage
   resources: readonly string[] = []
   tokens: readonly number[] = []
   /** The revision that granted it, or queued it. */
@@ -121,7 +121,7 @@ export class Belief {
   /** The group it is renewed with, and the watch that brings its news: theirs to keep. */
   group: unknown
   news: unknown
-  spare: Spare | undefined
+  spare: RenewalFigures | undefined
   /** Its handle may be collected: then it is released. */
   registered = false
   /** The code that has it was told that it is over: by a signal it had asked for, by `onLost`, or by an answer to its own question. */
@@ -143,7 +143,7 @@ export class Belief {
   #jeopardy: AbortController | undefined
   #recalled: AbortController | undefined
 
-  constructor(keeper: Keeper, id: number, stage: Stage, term: number, options: BeliefOptions) {
+  constructor(keeper: LeaseKeeper, id: number, stage: HeldStage, term: number, options: HeldLeaseOptions) {
     this.keeper = keeper
     this.id = id
     this.stage = stage
@@ -170,7 +170,7 @@ export class Belief {
   }
 
   /** What was renewed for us while we stood still. It lifts no doubt: that needs an answer to a request of our own. */
-  #catchUp(spare: Spare): void {
+  #catchUp(spare: RenewalFigures): void {
     const until = spare.stood()
     if (until === undefined || this.stage !== 'held' || until.now <= this.sent.now + this.valid) return
     this.sent = { number: this.sent.number, now: until.now - this.valid, uptime: until.uptime - this.valid }
@@ -293,17 +293,17 @@ export class Belief {
 }
 
 /** The belief behind a handle, for whoever keeps it: nobody else's business. */
-export let beliefOf: (lease: Lease) => Belief
+export let heldLeaseOf: (lease: Lease) => HeldLease
 
 /** A lease in hand. Give it back with `release`, or let `await using` do so; one that is forgotten is released when it is collected. */
 export class Lease implements AsyncDisposable {
-  readonly #belief: Belief
+  readonly #belief: HeldLease
 
   static {
-    beliefOf = lease => lease.#belief
+    heldLeaseOf = lease => lease.#belief
   }
 
-  constructor(belief: Belief) {
+  constructor(belief: HeldLease) {
     this.#belief = belief
   }
 

@@ -13,18 +13,18 @@ import { type Clock, systemClock } from './clock.ts'
 import { type Duration, milliseconds } from './duration.ts'
 import { LeaseError } from './errors.ts'
 import { type AcquireOptions, checkNames, checkNoWait, checkOptions, checkSignal, maxHoldOf, waitOf } from './holder/acquire-request.ts'
-import { Applicant, waitedInVain } from './holder/acquirer.ts'
-import { Beliefs } from './holder/held-leases.ts'
+import { Acquirer, waitedInVain } from './holder/acquirer.ts'
+import { HeldLeases } from './holder/held-leases.ts'
 import { Identity } from './holder/identity.ts'
-import { awake } from './holder/keep-process-alive.ts'
+import { keepProcessAlive } from './holder/keep-process-alive.ts'
 import type { Loss, PastLease } from './holder/loss-log.ts'
 import { isPromise, Nesting } from './holder/nesting.ts'
 import { Operations } from './holder/operations.ts'
-import { take } from './holder/transfer.ts'
-import type { Pacemaker } from './holder/worker-heartbeat.ts'
+import { adoptLease } from './holder/transfer.ts'
+import type { WorkerHeartbeat } from './holder/worker-heartbeat.ts'
 import type { Command, PolicyRules, Want } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
-import { type Belief, Lease } from './lease.ts'
+import { type HeldLease, Lease } from './lease.ts'
 import {
   type GrantView,
   holdersOf,
@@ -77,14 +77,14 @@ export class Leases implements AsyncDisposable {
   readonly lessor: Lessor
   readonly #identity: Identity
   readonly #operations: Operations
-  readonly #beliefs: Beliefs
-  readonly #applicant: Applicant
+  readonly #beliefs: HeldLeases
+  readonly #applicant: Acquirer
   readonly #nesting = new Nesting()
-  readonly #pacemaker: Pacemaker | undefined
+  readonly #pacemaker: WorkerHeartbeat | undefined
   #registry: Registry | undefined
   #closed: Promise<void> | undefined
 
-  constructor(lessor: Lessor, options: LeasesOptions = {}, pacemaker?: Pacemaker) {
+  constructor(lessor: Lessor, options: LeasesOptions = {}, pacemaker?: WorkerHeartbeat) {
     checkOptionNames('Leases', options, LEASES_OPTIONS)
     if (options.heartbeat === 'worker' && pacemaker === undefined)
       throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' opens the place of leases a second time, by its URL: use connect(url, …)")
@@ -97,14 +97,14 @@ export class Leases implements AsyncDisposable {
     const operations = new Operations(lessor, clock)
     this.#identity = identity
     this.#operations = operations
-    const beliefs = new Beliefs(operations, identity, marginOf(options), pacemaker)
+    const beliefs = new HeldLeases(operations, identity, marginOf(options), pacemaker)
     this.#beliefs = beliefs
-    this.#applicant = new Applicant({ beliefs, operations, identity, nesting: this.#nesting, ttl: milliseconds(ttl, 'ttl') })
+    this.#applicant = new Acquirer({ beliefs, operations, identity, nesting: this.#nesting, ttl: milliseconds(ttl, 'ttl') })
   }
 
   /** For metrics and tests. */
-  get seen(): { readonly messages: number; readonly renewals: number; readonly leases: number } {
-    return { ...this.#beliefs.heartbeat.seen, leases: this.#beliefs.size }
+  get stats(): { readonly messages: number; readonly renewals: number; readonly leases: number } {
+    return { ...this.#beliefs.heartbeat.stats, leases: this.#beliefs.size }
   }
 
   // Asking
@@ -187,7 +187,7 @@ export class Leases implements AsyncDisposable {
 
   /** A wait in vain, with who is in the way where that can be seen. It is for people, and must not keep them waiting much longer. */
   async #withHolders(error: unknown): Promise<never> {
-    if (!(error instanceof LeaseError && error.code === 'WAITED')) throw error
+    if (!(error instanceof LeaseError && error.code === 'TIMEOUT')) throw error
     const { resources, waited } = error.facts as { readonly resources: readonly string[]; readonly waited: number }
     const holders = await this.#operations.within(NAMING, holdersOf(this.lessor, resources)).catch(() => [])
     throw holders.length === 0 ? error : waitedInVain(resources, waited, holders)
@@ -221,7 +221,7 @@ export class Leases implements AsyncDisposable {
   }
 
   /** A lease on nothing: what others hang on. */
-  async open(
+  async grant(
     options: Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'any' | 'priority' | 'steal' | 'recall'> = {},
   ): Promise<Lease> {
     checkOptions(options, 'open', NOT_OPEN)
@@ -241,11 +241,11 @@ export class Leases implements AsyncDisposable {
   async adopt(lease: number, options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'> = {}): Promise<Lease> {
     checkOptionNames('adopt', options, ['renew', 'maxHold', 'maxStall'])
     this.#mustBeOpen()
-    const belief = await take(this.#beliefs, this.#operations, this.#identity, lease, options)
+    const belief = await adoptLease(this.#beliefs, this.#operations, this.#identity, lease, options)
     return this.#beliefs.handle(this.#applicant.handOut(belief, maxHoldOf(options)))
   }
 
-  async #tryObtain(names: string | readonly string[], options: AcquireOptions): Promise<Belief | undefined> {
+  async #tryObtain(names: string | readonly string[], options: AcquireOptions): Promise<HeldLease | undefined> {
     try {
       return await this.#obtain(names, options, 0)
     } catch (error) {
@@ -254,11 +254,11 @@ export class Leases implements AsyncDisposable {
     }
   }
 
-  #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+  #obtain(names: string | readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     return this.#ask(checkNames(names), options, limit).catch(error => this.#withHolders(error))
   }
 
-  #ask(names: readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+  #ask(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     checkOptions(options)
     options.signal?.throwIfAborted()
     this.#mustBeOpen()
@@ -325,7 +325,7 @@ export class Leases implements AsyncDisposable {
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
     checkSignal(options?.signal, `a watch of ${prefix}`)
     checkOptionNames('watch', options, ['after', 'types', 'signal'])
-    return awake(this.clock, this.lessor.watch(prefix, options))
+    return keepProcessAlive(this.clock, this.lessor.watch(prefix, options))
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {

@@ -12,7 +12,7 @@ import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
 
-export { MOST_STOPPED, MOST_WANTS } from './kernel/command.ts'
+export { MAX_RESOURCES, MAX_STOPPED } from './kernel/command.ts'
 export { copyOf } from './kernel/copy.ts'
 export { ELSEWHERE } from './kernel/event.ts'
 
@@ -34,7 +34,7 @@ export interface ReadOptions {
 }
 
 /** Resources that are looked at, and holders that are named, to say who is in the way. */
-const MOST_NAMED = 8
+const MAX_NAMED = 8
 
 /** Who holds something of these resources, as far as the asker may see it: for messages. */
 export async function holdersOf(
@@ -43,10 +43,10 @@ export async function holdersOf(
   signal?: AbortSignal,
 ): Promise<readonly string[]> {
   const views = await Promise.all(
-    resources.slice(0, MOST_NAMED).map(resource => lessor.read({ kind: 'resource', resource }, signal === undefined ? {} : { signal })),
+    resources.slice(0, MAX_NAMED).map(resource => lessor.read({ kind: 'resource', resource }, signal === undefined ? {} : { signal })),
   )
   const names = new Set(views.flatMap(({ value }) => value.grants.map(({ holder }) => holder)))
-  return [...names].slice(0, MOST_NAMED)
+  return [...names].slice(0, MAX_NAMED)
 }
 
 export interface WatchOptions {
@@ -69,7 +69,7 @@ export interface Listing {
 }
 
 /** Besides those within the prefixes: leases of this key, whatever they name, and leases that no key has claimed and this one may. */
-export interface Own {
+export interface OwnLeases {
   readonly key: number
   /** Prefixes that it may acquire under. */
   readonly claims: readonly string[]
@@ -78,7 +78,7 @@ export interface Own {
 export type Query =
   | { readonly kind: 'summary' }
   | { readonly kind: 'lease'; readonly lease: number }
-  | ({ readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string; readonly own?: Own } & Listing)
+  | ({ readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string; readonly own?: OwnLeases } & Listing)
   | { readonly kind: 'resource'; readonly resource: string }
   | ({ readonly kind: 'resources'; readonly prefix: string } & Listing)
   /** An entry whose key is the prefix itself is among them, whatever the limit. */
@@ -204,7 +204,7 @@ export interface Summary extends Partial<Figures> {
   readonly moved?: string
 }
 
-interface Answers {
+interface QueryResults {
   summary: Summary
   lease: LeaseView | undefined
   leases: readonly LeaseView[]
@@ -220,13 +220,13 @@ interface Answers {
 export interface View<K extends Query['kind'] = Query['kind']> {
   /** The state it was read from. */
   readonly revision: number
-  readonly value: Answers[K]
+  readonly value: QueryResults[K]
   /** There are others beyond the `limit` of the question. */
   readonly more?: true
 }
 
 /** Who is told what became of a proposal: exactly one of these is called, once, and perhaps before `submit` returns. */
-export interface Told {
+export interface Completion {
   settle(outcome: Outcome): void
   fail(error: unknown): void
 }
@@ -242,7 +242,7 @@ export interface Lessor extends AsyncDisposable {
    */
   propose(command: Command, options?: ProposeOptions): Promise<Outcome>
   /** As `propose`, without a promise: a server answers so many that promises would be most of its garbage. Left out where that saves nothing. */
-  submit?(command: Command, options: ProposeOptions, told: Told): void
+  submit?(command: Command, options: ProposeOptions, told: Completion): void
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
   /** One array per revision. A gap is told by an array with one event of type `resync`: read anew, then go on from its revision. */
   watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]>
@@ -265,7 +265,7 @@ export interface Lessor extends AsyncDisposable {
 }
 
 /** Tells what a promise brings. */
-export function tell(told: Told, answer: Promise<Outcome>): void {
+export function complete(told: Completion, answer: Promise<Outcome>): void {
   answer.then(
     outcome => told.settle(outcome),
     error => told.fail(error),

@@ -15,7 +15,7 @@ export interface Position {
 /** Before the first entry of any log. */
 export const START: Position = { index: 0, nonce: 0n }
 
-export interface Entry {
+export interface LogRecord {
   readonly position: Position
   readonly bytes: Uint8Array
   /** At least so many ms have passed since it was appended; 0 where the store cannot say. Never an overestimate. */
@@ -37,14 +37,14 @@ export interface Opened {
 
 export type Appended =
   /** It stands at `position`; `missed` is everything between `after` and it, in order. */
-  | { readonly kind: 'appended'; readonly position: Position; readonly missed: readonly Entry[] }
+  | { readonly kind: 'appended'; readonly position: Position; readonly missed: readonly LogRecord[] }
   /** It stands at `position`, but more was missed than one answer carries: read on from `after`. */
   | { readonly kind: 'behind'; readonly position: Position }
   | NotThere
 
 export type Read =
   /** What follows `after`, in order, as much as one answer carries. Empty: `after` was the end of the log when this was asked. */
-  { readonly kind: 'entries'; readonly entries: readonly Entry[] } | NotThere
+  { readonly kind: 'entries'; readonly entries: readonly LogRecord[] } | NotThere
 
 /** Nothing was appended or read. */
 export type NotThere =

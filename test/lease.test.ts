@@ -186,7 +186,7 @@ describe('a lease in hand', () => {
     await clock.advance(60_000)
     expect(lease.held).toBe(true)
     expect(lease.signal.aborted).toBe(false)
-    const { messages } = leases.seen
+    const { messages } = leases.stats
     expect(messages).toBeGreaterThan(119)
     expect(messages).toBeLessThan(150)
   })
@@ -403,7 +403,7 @@ describe('strategies', () => {
     const { clock, leases } = silentLessor()
     await using lease = await leases.acquire('c', { ttl: 8_000, renew: 'continuous' })
     await clock.advance(8_000)
-    expect(leases.seen.messages).toBeGreaterThanOrEqual(8)
+    expect(leases.stats.messages).toBeGreaterThanOrEqual(8)
     expect(lease.remaining()).toBeGreaterThan(6_800)
   })
 
@@ -450,7 +450,7 @@ describe('giving back', () => {
     await lease.release()
     await lease.release()
     await clock.settle()
-    expect(leases.seen.leases).toBe(0)
+    expect(leases.stats.leases).toBe(0)
     await leases[Symbol.asyncDispose]()
     expect(clock.waiting).toBeLessThanOrEqual(before)
   })
@@ -597,7 +597,7 @@ describe('giving back', () => {
 
   test('children are told before their parent is given back, and given back with it', async () => {
     const { leases, lessor } = silentLessor()
-    const parent = await leases.open({ ttl: 10_000 })
+    const parent = await leases.grant({ ttl: 10_000 })
     const child = await leases.acquire('k', { parent })
     const grandchild = await leases.acquire('l', { parent: child })
     lessor.proposals.length = 0

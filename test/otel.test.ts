@@ -105,7 +105,7 @@ test('what is refused, and a wait that is over, end in an error with its code', 
   const waited = leases.acquire('k', { wait: 500 }).catch(error => error)
   await clock.advance(600)
   await waited
-  expect(spans('lease.acquire').at(-1)).toMatchObject({ attributes: { 'lease.code': 'WAITED' }, status: { code: SpanStatusCode.ERROR } })
+  expect(spans('lease.acquire').at(-1)).toMatchObject({ attributes: { 'lease.code': 'TIMEOUT' }, status: { code: SpanStatusCode.ERROR } })
   await held.release()
   await leases[Symbol.asyncDispose]()
 })

@@ -70,7 +70,7 @@ const TOLD: Readonly<Record<LeaseError['code'], Told>> = {
     means: 'Someone else has it, and nothing was run.',
     next: 'Wait for it (without --no-wait), or ask: leasehold explain NAME',
   },
-  WAITED: {
+  TIMEOUT: {
     exit: EXIT.held,
     means: 'Nothing was run, and the place in the queue is given up.',
     next: 'Wait longer (--wait), or ask who has it: leasehold explain NAME',

@@ -25,13 +25,13 @@ export function common(command: Command, names = Object.keys(OPTIONS) as readonl
   return command
 }
 
-export interface Asked {
+export interface CommandInput {
   readonly settings: Settings
   readonly out: Output
 }
 
 /** The flags of a command and of the program before it; nearer ones count. */
-export function asked(command: Command): Asked {
+export function commandInput(command: Command): CommandInput {
   const flags = { ...command.parent?.parent?.opts(), ...command.parent?.opts(), ...command.opts() } as Flags & { json?: boolean }
   for (const name of Object.keys(OPTIONS))
     if (name in flags && !command.options.some(option => option.attributeName() === name))
@@ -40,7 +40,7 @@ export function asked(command: Command): Asked {
   return { settings: settingsOf(flags), out: new Output({ json: flags.json === true }) }
 }
 
-export interface Visit extends Asked {
+export interface Invocation extends CommandInput {
   readonly leases: Leases
   readonly lessor: Lessor
   readonly clock: Clock
@@ -51,20 +51,24 @@ export interface Visit extends Asked {
 }
 
 /** Signals, from before anything is opened. */
-export interface Heard {
+export interface ForwardedSignals {
   /** Fires with the first that asks us to end. */
   readonly signal: AbortSignal
   stop(): void
 }
 
-export async function visit<T>(command: Command, work: (here: Visit) => Promise<T>, heard: Heard = interrupted()): Promise<T> {
+export async function invoke<T>(
+  command: Command,
+  work: (here: Invocation) => Promise<T>,
+  heard: ForwardedSignals = interrupted(),
+): Promise<T> {
   const { signal } = heard
   const stay = stayAlive(systemClock)
   try {
-    const { settings, out } = asked(command)
+    const { settings, out } = commandInput(command)
     await using leases = await unlessEnded(connected(settings), signal)
     const { lessor, clock } = leases
-    const read: Visit['read'] = query => lessor.read(query, { consistent: true, signal })
+    const read: Invocation['read'] = query => lessor.read(query, { consistent: true, signal })
     return await work({ settings, out, leases, lessor, clock, signal, read })
   } finally {
     stay()
@@ -89,7 +93,7 @@ async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal): Promi
 }
 
 /** From now on, these signals end what waits instead of the process, until `stop`. */
-export function interrupted(): Heard {
+export function interrupted(): ForwardedSignals {
   const controller = new AbortController()
   const end = (name: NodeJS.Signals) => controller.abort(new Interrupted(name))
   const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const

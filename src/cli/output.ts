@@ -4,16 +4,16 @@
  */
 import { closeSync, writeSync } from 'node:fs'
 import { isatty } from 'node:tty'
-import { UNSEEN } from '../server/control-characters.ts'
+import { CONTROL_CHARACTERS } from '../server/control-characters.ts'
 
 /** For people: in the place of each such character stands a sign that something was there, or two names could look like one. */
 export function clean(text: string): string {
-  return text.replace(UNSEEN, '\ufffd')
+  return text.replace(CONTROL_CHARACTERS, '\ufffd')
 }
 
 /** For programs: exact, and harmless on a terminal all the same. */
 export function jsonLine(value: unknown): string {
-  return JSON.stringify(value).replace(UNSEEN, found =>
+  return JSON.stringify(value).replace(CONTROL_CHARACTERS, found =>
     Array.from({ length: found.length }, (_, i) => `\\u${found.charCodeAt(i).toString(16).padStart(4, '0')}`).join(''),
   )
 }

@@ -13,8 +13,8 @@ import { Replica, type Survivor } from '../replica/replica.ts'
 import { FileStore, type FileStoreOptions } from '../store/file/file.ts'
 import { MemoryLog, MemoryStore } from '../store/memory.ts'
 import type { Store } from '../store.ts'
-import { startPacemaker } from './heartbeat-thread.ts'
-import { Following } from './relocating-lessor.ts'
+import { startWorkerHeartbeat } from './heartbeat-thread.ts'
+import { RelocatingLessor } from './relocating-lessor.ts'
 
 /**
  * Opens the place that `url` names and stays connected until disposed of. Left out: the one that `LEASEHOLD_URL` names, which is where a program
@@ -26,7 +26,7 @@ export async function connect(where: string | URL = ownUrl(), options: LeasesOpt
   if (typeof options !== 'object' || options === null)
     throw new LeaseError('INVALID', `the options of connect are an object, not ${String(options)}`)
   checkOptionNames('connect', options, LEASES_OPTIONS) // before anything is opened
-  const pacemaker = options.heartbeat === 'worker' ? await startPacemaker(url, options) : undefined
+  const pacemaker = options.heartbeat === 'worker' ? await startWorkerHeartbeat(url, options) : undefined
   try {
     return new Leases(await open(url, options), options, pacemaker)
   } catch (error) {
@@ -46,7 +46,11 @@ export async function open(url: string = defaultUrl(), options: OpenOptions = {}
   if (wire !== undefined) return wire(url, options) // the server goes along when the leases move
   const here = await openHere(url, options)
   const led = !(here instanceof Replica)
-  return new Following(here, { ...options, open: there => openHere(there, options), ...(led && { home: () => openHere(url, options) }) })
+  return new RelocatingLessor(here, {
+    ...options,
+    open: there => openHere(there, options),
+    ...(led && { home: () => openHere(url, options) }),
+  })
 }
 
 /** As `open`, for one who stays when the leases of a log move to another. */
@@ -88,8 +92,8 @@ const wires: Readonly<Record<string, (url: string, options: OpenOptions) => Prom
 }
 
 async function overResp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
-  const [{ RemoteLessor }, { placeOf }] = await Promise.all([import('../wire/resp/client.ts'), import('../wire/resp/dial.ts')])
-  return RemoteLessor.open({ key: apiKey, ...placeOf(url), clock })
+  const [{ RemoteLessor }, { serverAddressOf }] = await Promise.all([import('../wire/resp/client.ts'), import('../wire/resp/dial.ts')])
+  return RemoteLessor.open({ key: apiKey, ...serverAddressOf(url), clock })
 }
 
 async function overHttp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {

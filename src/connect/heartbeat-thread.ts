@@ -2,7 +2,7 @@ import { Worker } from 'node:worker_threads'
 import { systemClock } from '../clock.ts'
 import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import { Pacemaker, Pulse } from '../holder/worker-heartbeat.ts'
+import { LoopPulse, WorkerHeartbeat } from '../holder/worker-heartbeat.ts'
 import { type LeasesOptions, marginOf } from '../leases.ts'
 
 export interface ThreadData {
@@ -14,13 +14,13 @@ export interface ThreadData {
 }
 
 /** A pacemaker whose thread has opened `url` and is ready. */
-export async function startPacemaker(url: string, options: LeasesOptions & { readonly apiKey?: string }): Promise<Pacemaker> {
+export async function startWorkerHeartbeat(url: string, options: LeasesOptions & { readonly apiKey?: string }): Promise<WorkerHeartbeat> {
   const { clock = systemClock, apiKey } = options
   if (/^memory:/i.test(url))
     throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot keep leases in ${url}: the memory of one thread is not another's`)
   if (clock !== systemClock) throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' goes by the machine's own clock, not by another")
   const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
-  const pulse = new Pulse()
+  const pulse = new LoopPulse()
   const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: marginOf(options), maxStall }
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
   // Not `once`: that rejects with an error as well, and a rejection nobody waits for would end the process that is to go on without the thread.
@@ -38,7 +38,7 @@ export async function startPacemaker(url: string, options: LeasesOptions & { rea
   void ended.then(({ message }) => {
     if (!closing) process.emitWarning(`the thread for the heartbeat failed; only this loop renews now: ${message}`, 'LeaseholdWarning')
   })
-  return new Pacemaker(
+  return new WorkerHeartbeat(
     clock,
     {
       post: message => worker.postMessage(message),

@@ -1,15 +1,15 @@
 /** The thread of a pacemaker: opens the same place once more, as a proposer of its own, and stands in for the main loop. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock as clock } from '../clock.ts'
-import { StandIn } from '../holder/backup-renewer.ts'
-import { type Message, Pulse } from '../holder/worker-heartbeat.ts'
+import { BackupRenewer } from '../holder/backup-renewer.ts'
+import { LoopPulse, type Message } from '../holder/worker-heartbeat.ts'
 import { open } from './connect.ts'
 import type { ThreadData } from './heartbeat-thread.ts'
 
 const { url, apiKey, pulse, margin, maxStall } = workerData as ThreadData
 const port = parentPort!
 const lessor = await open(url, apiKey === undefined ? {} : { apiKey })
-const standIn = new StandIn({ lessor, clock, pulse: new Pulse(pulse), margin, maxStall })
+const standIn = new BackupRenewer({ lessor, clock, pulse: new LoopPulse(pulse), margin, maxStall })
 
 port.on('message', (message: Message) => {
   if (message === 'close') void close()

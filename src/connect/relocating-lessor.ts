@@ -12,19 +12,19 @@ import type { Command } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import {
+  type Completion,
+  complete,
   copyOf,
   type Lessor,
   type ProposeOptions,
   type Query,
   type ReadOptions,
-  type Told,
-  tell,
   type View,
   type WatchOptions,
 } from '../lessor.ts'
 import type { Profile } from '../store.ts'
 
-export interface FollowingOptions {
+export interface RelocatingLessorOptions {
   readonly clock?: Clock
   /** Opens the place that a log's leases have moved to. */
   readonly open: (url: string) => Promise<Lessor>
@@ -41,7 +41,7 @@ const RETRY = 50
 /** How seldom it is tried to go along at last, where that place cannot be opened. */
 const RETRY_LAST = 5_000
 /** Leases on their way are waited for so long; a move is one write of a snapshot. */
-const PATIENCE = 30_000
+const TIMEOUT = 30_000
 /** How often it is looked whether the server is there, and whether its place can be had. */
 const LOOK = 100
 const LOOK_HOME = 500
@@ -52,22 +52,22 @@ const LOOK_HOME = 500
 const LONGEST_ABSENCE = 10_000
 const SHARE = 6
 
-export class Following implements Lessor {
+export class RelocatingLessor implements Lessor {
   readonly #clock: Clock
-  readonly #open: FollowingOptions['open']
+  readonly #open: RelocatingLessorOptions['open']
   readonly #ended = new AbortController()
   #here: Lessor
   /** Fires when `#here` is no longer where the leases are. */
   #left = manyHear()
   #going: Promise<void> | undefined
-  readonly #home: FollowingOptions['home']
+  readonly #home: RelocatingLessorOptions['home']
   readonly #onRewound = new Set<(why: LeaseError) => void>()
   #closed = false
   #shortest = Number.POSITIVE_INFINITY
   #cancelLook: (() => void) | undefined
 
   /** The lessor is this one's from here on. */
-  constructor(here: Lessor, { clock = systemClock, open, home }: FollowingOptions) {
+  constructor(here: Lessor, { clock = systemClock, open, home }: RelocatingLessorOptions) {
     this.#clock = clock
     this.#open = open
     this.#home = home
@@ -119,14 +119,14 @@ export class Following implements Lessor {
     if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortest = Math.min(this.#shortest, outcome.ttl)
   }
 
-  submit(command: Command, options: ProposeOptions, told: Told): void {
+  submit(command: Command, options: ProposeOptions, told: Completion): void {
     const here = this.#here
-    if (here.submit === undefined) return tell(told, this.propose(command, options))
+    if (here.submit === undefined) return complete(told, this.propose(command, options))
     here.submit(command, options, new Unless(told, outcome => this.#again(here, outcome, command, options)))
   }
 
   async #again(from: Lessor, refused: Outcome, command: Command, options: ProposeOptions): Promise<Outcome> {
-    const end = this.#clock.now() + PATIENCE
+    const end = this.#clock.now() + TIMEOUT
     let outcome = refused
     while (isElsewhere(outcome)) {
       const { moved } = outcome.facts
@@ -140,7 +140,7 @@ export class Following implements Lessor {
   }
 
   async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
-    const end = this.#clock.now() + PATIENCE
+    const end = this.#clock.now() + TIMEOUT
     for (;;) {
       const here = this.#here
       try {
@@ -192,7 +192,7 @@ export class Following implements Lessor {
 
   /** A place that is being opened by others, or by nobody yet, is tried for a while: who watches would have to begin anew. */
   async #alongInTime(away: LeaseError, from: Lessor, signal: AbortSignal): Promise<void> {
-    const end = this.#clock.now() + PATIENCE
+    const end = this.#clock.now() + TIMEOUT
     for (let wait = RETRY; !signal.aborted; wait = Math.min(wait * 2, RETRY_LAST))
       try {
         return await this.#along(away, from, end, signal)
@@ -349,17 +349,17 @@ function isElsewhere(outcome: Outcome): outcome is Extract<Outcome, { readonly k
 }
 
 /** Passes on what it is told, unless the leases have moved: then they are asked where they are. */
-class Unless implements Told {
-  readonly #told: Told
+class Unless implements Completion {
+  readonly #told: Completion
   readonly #again: (outcome: Outcome) => Promise<Outcome>
 
-  constructor(told: Told, again: (outcome: Outcome) => Promise<Outcome>) {
+  constructor(told: Completion, again: (outcome: Outcome) => Promise<Outcome>) {
     this.#told = told
     this.#again = again
   }
 
   settle(outcome: Outcome): void {
-    if (isElsewhere(outcome)) tell(this.#told, this.#again(outcome))
+    if (isElsewhere(outcome)) complete(this.#told, this.#again(outcome))
     else this.#told.settle(outcome)
   }
 

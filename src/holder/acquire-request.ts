@@ -2,10 +2,10 @@
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
-import { type Belief, type BeliefOptions, beliefOf, Lease, type Strategy } from '../lease.ts'
+import { type HeldLease, type HeldLeaseOptions, heldLeaseOf, Lease, type RenewalStrategy } from '../lease.ts'
 import { kindOf, noOption } from '../options.ts'
 import type { Profile } from '../store.ts'
-import { nextAsk } from './diagnostics.ts'
+import { nextRequestId } from './diagnostics.ts'
 
 export type Mode = 'exclusive' | 'shared'
 
@@ -26,7 +26,7 @@ export interface AcquireOptions {
   readonly signal?: AbortSignal
   /** Ends the present holders first and waits until they have stopped believing. `'force'` does not wait for that: two may believe at once. */
   readonly steal?: boolean | 'force'
-  readonly renew?: Strategy
+  readonly renew?: RenewalStrategy
   /** Ends with this lease, in the same revision: a lease, its number, or what has one, such as a session, a term or a registration. */
   readonly parent?: Lease | number | { readonly lease: Lease | number }
   readonly labels?: Readonly<Record<string, string>>
@@ -60,14 +60,14 @@ export interface AcquireOptions {
 }
 
 /** What concerns this process alone. */
-export interface Settings extends BeliefOptions {
+export interface AcquireSettings extends HeldLeaseOptions {
   readonly maxHold: number
   readonly onQueued: AcquireOptions['onQueued']
   readonly onWait: AcquireOptions['onWait']
   readonly onAway: AcquireOptions['onAway']
 }
 
-export interface Asked extends Settings {
+export interface AcquireRequest extends AcquireSettings {
   /** Another when it is widened: who has to ask again asks for all of it. */
   command: Acquire
 }
@@ -147,25 +147,25 @@ function parentOf(parent: unknown): Lease | number | undefined {
   return isObject(parent) && 'lease' in (parent as object) ? parentOf((parent as { readonly lease: unknown }).lease) : undefined
 }
 
-const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies Strategy[])
+const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies RenewalStrategy[])
 
 export function settingsOf(
   options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall' | 'parent' | 'onQueued' | 'onWait' | 'onAway' | 'onLost'>,
   holder: string,
   ttl: number,
-): Settings {
+): AcquireSettings {
   const { renew = 'half', maxStall, parent, onQueued, onWait, onAway, onLost } = options
   const above = parentOf(parent)
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
   return {
-    ask: nextAsk(),
+    ask: nextRequestId(),
     holder,
     ttl,
     strategy: renew,
     maxHold: maxHoldOf(options),
     maxStall: maxStall === undefined ? undefined : milliseconds(maxStall, 'maxStall'),
-    parent: above instanceof Lease ? beliefOf(above) : undefined,
+    parent: above instanceof Lease ? heldLeaseOf(above) : undefined,
     onQueued,
     onWait,
     onAway,
@@ -180,18 +180,18 @@ export function maxHoldOf({ maxHold }: Pick<AcquireOptions, 'maxHold'>): number 
 type Writable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** Who asks, and under which circumstances. */
-export interface Circumstances {
+export interface RequestContext {
   readonly holder: string
   readonly incarnation: number | undefined
   readonly profile: Profile
   /** For leases that do not say. */
   readonly ttl: number
   /** What the code that asks is working under. */
-  readonly inside: readonly Belief[]
+  readonly inside: readonly HeldLease[]
   readonly wait: boolean
 }
 
-export function form(names: readonly string[], options: AcquireOptions, circumstances: Circumstances): Asked {
+export function acquireCommand(names: readonly string[], options: AcquireOptions, circumstances: RequestContext): AcquireRequest {
   const { mode = 'exclusive', units, any, priority, steal = false, labels, entries, recall, holding, require = [] } = options
   const { holder, incarnation, profile, wait } = circumstances
   for (const promise of require)
@@ -208,7 +208,7 @@ export function form(names: readonly string[], options: AcquireOptions, circumst
     wants[i] = want
   }
   const command: Writable<Acquire> = { kind: 'acquire', holder, ttl: settings.ttl, wants }
-  const kept = holding?.map(beliefOf) ?? circumstances.inside
+  const kept = holding?.map(heldLeaseOf) ?? circumstances.inside
   const above = parentOf(options.parent)
   const parent = typeof above === 'number' ? above : settings.parent?.id
   if (incarnation !== undefined) command.incarnation = incarnation
@@ -239,6 +239,6 @@ export function waitOf({ wait = true, ifAvailable = false }: AcquireOptions): nu
   return wait === Number.POSITIVE_INFINITY ? wait : milliseconds(wait, 'wait')
 }
 
-export function namesOf({ command: { wants } }: Pick<Asked, 'command'>): readonly string[] {
+export function namesOf({ command: { wants } }: Pick<AcquireRequest, 'command'>): readonly string[] {
   return wants.map(({ resource }) => resource)
 }

@@ -3,18 +3,18 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Want } from '../kernel/command.ts'
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
-import { Belief, type Sent } from '../lease.ts'
-import { type AcquireOptions, type Asked, form, namesOf } from './acquire-request.ts'
+import { HeldLease, type Sent } from '../lease.ts'
+import { type AcquireOptions, type AcquireRequest, acquireCommand, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
-import type { Heard, Waiter } from './event-router.ts'
-import type { Beliefs } from './held-leases.ts'
+import type { EventWaiter, RoutedEvents } from './event-router.ts'
+import type { HeldLeases } from './held-leases.ts'
 import type { Identity } from './identity.ts'
 import type { Nesting } from './nesting.ts'
-import { type Operations, PATIENCE, refused } from './operations.ts'
-import { Asking } from './pending-acquire.ts'
+import { type Operations, refused, TIMEOUT } from './operations.ts'
+import { PendingAcquire } from './pending-acquire.ts'
 
-export interface ApplicantOptions {
-  readonly beliefs: Beliefs
+export interface AcquirerOptions {
+  readonly beliefs: HeldLeases
   readonly operations: Operations
   readonly identity: Identity
   readonly nesting: Nesting
@@ -22,20 +22,20 @@ export interface ApplicantOptions {
   readonly ttl: number
 }
 
-export class Applicant {
-  readonly #options: ApplicantOptions
-  readonly #asking = new Map<Asking<Belief>, Promise<void>>()
+export class Acquirer {
+  readonly #options: AcquirerOptions
+  readonly #asking = new Map<PendingAcquire<HeldLease>, Promise<void>>()
   readonly #late = (outcome: Outcome) => this.#options.beliefs.abandon(outcome)
 
-  constructor(options: ApplicantOptions) {
+  constructor(options: AcquirerOptions) {
     this.#options = options
   }
 
   /** A lease to hand out, within `limit`. */
-  obtain(names: readonly string[], options: AcquireOptions, limit: number): Promise<Belief> {
+  obtain(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     const { operations, identity, nesting, ttl } = this.#options
     const { signal } = options
-    const asked = form(names, options, {
+    const asked = acquireCommand(names, options, {
       holder: identity.name,
       incarnation: identity.incarnation,
       profile: operations.lessor.profile,
@@ -45,7 +45,7 @@ export class Applicant {
     })
     publish('asking', () => ({ ask: asked.ask, holder: identity.name, resources: namesOf(asked), ttl: asked.ttl, limit }))
     return new Promise((resolve, reject) => {
-      const asking = new Asking<Belief>(asked.ask, limit === Number.POSITIVE_INFINITY, resolve, reject)
+      const asking = new PendingAcquire<HeldLease>(asked.ask, limit === Number.POSITIVE_INFINITY, resolve, reject)
       if (signal !== undefined) asking.endWith(signal)
       if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waitedInVain(namesOf(asked), ms))
       this.#asking.set(asking, this.#ask(asked, asking))
@@ -59,13 +59,13 @@ export class Applicant {
     await Promise.all(answers)
   }
 
-  async #ask(asked: Asked, asking: Asking<Belief>): Promise<void> {
+  async #ask(asked: AcquireRequest, asking: PendingAcquire<HeldLease>): Promise<void> {
     const { identity } = this.#options
     try {
       // The first lease makes the incarnation of all that follow.
       for (let { pending } = identity; pending !== undefined; pending = identity.pending)
-        await (asking.endless ? pending : this.#options.operations.within(PATIENCE, pending).catch(notAsked))
-      let belief: Belief | undefined
+        await (asking.endless ? pending : this.#options.operations.within(TIMEOUT, pending).catch(notAsked))
+      let belief: HeldLease | undefined
       do {
         asking.throwIfStopped()
         belief = await this.#attempt(asked, asking)
@@ -81,7 +81,7 @@ export class Applicant {
   }
 
   /** A lease to hand out; undefined when it was over before that. */
-  async #attempt(asked: Asked, asking: Asking<Belief>): Promise<Belief | undefined> {
+  async #attempt(asked: AcquireRequest, asking: PendingAcquire<HeldLease>): Promise<HeldLease | undefined> {
     const { beliefs } = this.#options
     const { heartbeat } = beliefs
     const sent = heartbeat.sent()
@@ -113,7 +113,7 @@ export class Applicant {
   }
 
   /** Whoever waits until it is granted waits through an outage, too: it has nothing that could be lost meanwhile. */
-  #decide({ command, ttl, onAway }: Asked, asking: Asking<Belief>): Promise<Outcome> {
+  #decide({ command, ttl, onAway }: AcquireRequest, asking: PendingAcquire<HeldLease>): Promise<Outcome> {
     const { operations, identity } = this.#options
     const { incarnation } = identity
     const current = incarnation === command.incarnation || incarnation === undefined ? command : { ...command, incarnation }
@@ -127,10 +127,10 @@ export class Applicant {
     return deciding
   }
 
-  #believe(outcome: Granted | Queued, sent: Sent, asked: Asked): Belief {
+  #believe(outcome: Granted | Queued, sent: Sent, asked: AcquireRequest): HeldLease {
     const { beliefs } = this.#options
     const { lease, ttl, kind, revision } = outcome
-    const belief = new Belief(beliefs.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, asked)
+    const belief = new HeldLease(beliefs.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, asked)
     belief.revision = revision
     if (kind === 'granted') {
       belief.resources = outcome.resources
@@ -141,10 +141,15 @@ export class Applicant {
     return belief
   }
 
-  async #queue(belief: Belief, { position, revision }: Queued, asked: Asked, asking: Asking<Belief>): Promise<Belief | undefined> {
+  async #queue(
+    belief: HeldLease,
+    { position, revision }: Queued,
+    asked: AcquireRequest,
+    asking: PendingAcquire<HeldLease>,
+  ): Promise<HeldLease | undefined> {
     const { beliefs } = this.#options
-    const heard = await new Promise<Heard | undefined>((settle, fail) => {
-      const waiter: Waiter = { belief, asked, position: -1, settle, fail }
+    const heard = await new Promise<RoutedEvents | undefined>((settle, fail) => {
+      const waiter: EventWaiter = { belief, asked, position: -1, settle, fail }
       beliefs.waiters.set(belief.id, waiter)
       beliefs.heartbeat.join(belief)
       beliefs.hearing.attend(waiter, position, revision)
@@ -156,7 +161,7 @@ export class Applicant {
     }
     if (heard.lease === belief.id) return (await beliefs.confirm(belief, heard)) ? belief : undefined
     // It came by transfer: our own place in the queue is given back.
-    const heir = new Belief(beliefs.keeper, heard.lease, 'told', belief.term, asked)
+    const heir = new HeldLease(beliefs.keeper, heard.lease, 'told', belief.term, asked)
     heir.revision = belief.revision // it was handed over later than that
     beliefs.add(heir)
     asking.onStop = () => beliefs.leave(heir)
@@ -179,7 +184,7 @@ export class Applicant {
     return true
   }
 
-  handOut(belief: Belief, maxHold: number): Belief {
+  handOut(belief: HeldLease, maxHold: number): HeldLease {
     const { beliefs, operations } = this.#options
     const { clock } = operations
     belief.grantedAt = clock.now()
@@ -197,11 +202,11 @@ export class Applicant {
 
 /** Whoever went before us waits as long as it takes. */
 function notAsked(cause: unknown): never {
-  throw new LeaseError('UNAVAILABLE', `no answer for ${inWords(PATIENCE)} to what was asked first: this was not asked at all`, { cause })
+  throw new LeaseError('UNAVAILABLE', `no answer for ${inWords(TIMEOUT)} to what was asked first: this was not asked at all`, { cause })
 }
 
 /** It was done: what was granted is given back by now, or on its way back. */
-function tooLate(asked: Asked): LeaseError {
+function tooLate(asked: AcquireRequest): LeaseError {
   const names = namesOf(asked)
   return new LeaseError(
     'LOST',
@@ -214,7 +219,7 @@ function tooLate(asked: Asked): LeaseError {
 export function waitedInVain(names: readonly string[], ms: number, holders: readonly string[] = []): LeaseError {
   const why = holders.length === 0 ? 'it is still held, or others come first' : `it is held by ${holders.join(', ')}`
   const who = holders.length === 0 ? {} : { holder: holders[0]!, holders }
-  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${inWords(ms)}: ${why}`, {
+  return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${inWords(ms)}: ${why}`, {
     facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms), ...who },
   })
 }

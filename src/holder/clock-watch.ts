@@ -1,6 +1,6 @@
 /** Looks at the clocks of a process, and notices that the machine slept, that the wall clock jumped or that the loop stood still. */
 import type { Clock } from '../clock.ts'
-import type { Reading } from '../lease.ts'
+import type { ClockReading } from '../lease.ts'
 
 /** How often the clocks are looked at while anything is held: after a suspend nobody is told sooner. */
 const PULSE = 250
@@ -35,7 +35,7 @@ export class ClockWatch {
   }
 
   /** As `glance`, at the moment of a request: from here on the clocks are watched. */
-  begin(): Reading {
+  begin(): ClockReading {
     if (this.#pulse === undefined) {
       const uptime = this.#clock.uptime()
       this.#slept = uptime - this.#clock.now()
@@ -49,13 +49,13 @@ export class ClockWatch {
    * Reading the uptime costs more than all the rest of asking, so it is taken from the last look unless the wall clock hints at a sleep.
    * For the moment of sending that errs on the safe side: too small an uptime makes us believe for shorter. `held` always looks.
    */
-  glance(): Reading {
+  glance(): ClockReading {
     const now = this.#clock.now()
     if (Math.abs(this.#clock.wall() - now - this.#slept - this.#wall) > 2 * LATE) return this.look()
     return { now, uptime: now + this.#slept }
   }
 
-  look(): Reading {
+  look(): ClockReading {
     const now = this.#clock.now()
     const uptime = this.#clock.uptime()
     if (this.#pulse === undefined) return { now, uptime }

@@ -1,4 +1,4 @@
-import type { Clock, Standing } from '../clock.ts'
+import type { Clock, RearmableTimer } from '../clock.ts'
 
 /**
  * A timer for moments that hardly ever come: set for the earliest of them, and asked what is due when it rings, which may be too early.
@@ -6,13 +6,13 @@ import type { Clock, Standing } from '../clock.ts'
  * Whoever asks again and again would set one and call it off for every question, which costs more than the question. So one that rests
  * stays set where the clock has such timers. It keeps no process alive.
  */
-export class Alarm {
+export class DeadlineTimer {
   /** When it rings. */
   at = Number.POSITIVE_INFINITY
   readonly #clock: Clock
   readonly #ring: (at: number) => void
   readonly #idle: (() => void) | undefined
-  #timer: Standing | undefined
+  #timer: RearmableTimer | undefined
   #resting = false
 
   /** `ring` is told for when it was set, and sets it anew. `idle` is told when it is not set any more while at rest. */

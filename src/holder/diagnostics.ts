@@ -21,7 +21,7 @@ export type ChannelName = keyof typeof channels
 
 let asks = 0
 
-export function nextAsk(): number {
+export function nextRequestId(): number {
   return ++asks
 }
 

@@ -4,7 +4,7 @@ import type { Event, EventType } from '../kernel/event.ts'
 import type { Lessor } from '../lessor.ts'
 import { LONGEST_RETRY, SHORTEST_RETRY } from './operations.ts'
 
-export interface Watch {
+export interface FeedWatch {
   readonly prefix: string
   readonly types: readonly EventType[] | undefined
   readonly stop: AbortController
@@ -15,17 +15,17 @@ export interface Watch {
 
 /** Who is told what the watches bring. */
 interface Reader {
-  heard(events: readonly Event[], watch: Watch): void
+  heard(events: readonly Event[], watch: FeedWatch): void
   /** We may not watch there, or not so much at once: no news will come. In how many ms to ask again. */
-  denied(watch: Watch): number
+  denied(watch: FeedWatch): number
 }
 
 /** One watch for all who want the same news under a prefix. */
-export class News {
+export class EventFeed {
   readonly #lessor: Lessor
   readonly #clock: Clock
   readonly #reader: Reader
-  readonly #watches = new Map<string, Watch>()
+  readonly #watches = new Map<string, FeedWatch>()
 
   constructor(lessor: Lessor, clock: Clock, reader: Reader) {
     this.#lessor = lessor
@@ -38,7 +38,7 @@ export class News {
   }
 
   /** A watch that was there already may have passed `after`: then its `revision` says so. */
-  follow(prefix: string, after: number, types?: readonly EventType[]): Watch {
+  follow(prefix: string, after: number, types?: readonly EventType[]): FeedWatch {
     const there = this.#watches.get(keyOf({ prefix, types }))
     if (there !== undefined) {
       there.followers++
@@ -50,13 +50,13 @@ export class News {
     return watch
   }
 
-  unfollow(watch: Watch): void {
+  unfollow(watch: FeedWatch): void {
     if (--watch.followers > 0) return
     this.#watches.delete(keyOf(watch))
     watch.stop.abort()
   }
 
-  async #run(watch: Watch): Promise<void> {
+  async #run(watch: FeedWatch): Promise<void> {
     const { prefix, types, stop } = watch
     const { signal } = stop
     for (let wait = SHORTEST_RETRY; !signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LONGEST_RETRY)) {
@@ -83,7 +83,7 @@ export class News {
 }
 
 /** No name contains the control character. */
-function keyOf({ prefix, types }: Pick<Watch, 'prefix' | 'types'>): string {
+function keyOf({ prefix, types }: Pick<FeedWatch, 'prefix' | 'types'>): string {
   return types === undefined ? prefix : `${types.join()}\n${prefix}`
 }
 

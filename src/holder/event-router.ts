@@ -1,56 +1,56 @@
 /** What others decided, and whom of ours it concerns: grants, recalls, transfers and ends. */
 import { LeaseError } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
-import type { Belief } from '../lease.ts'
+import type { HeldLease } from '../lease.ts'
 import { ELSEWHERE } from '../lessor.ts'
-import { type Asked, namesOf } from './acquire-request.ts'
+import { type AcquireRequest, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
-import { News, type Watch } from './event-feed.ts'
-import type { Beliefs } from './held-leases.ts'
+import { EventFeed, type FeedWatch } from './event-feed.ts'
+import type { HeldLeases } from './held-leases.ts'
 import type { Identity } from './identity.ts'
-import { type Operations, PATIENCE } from './operations.ts'
+import { type Operations, TIMEOUT } from './operations.ts'
 
 /** What others do to a lease that is held. When one lapses, its holder's own clocks have said so before. */
 const ENDS: readonly EventType[] = ['revoked', 'transferred', 'recalled']
 /** Where we may watch names alone, those that are held have so many watches between them. */
-const MOST_WATCHES = 32
+const MAX_WATCHES = 32
 /** Where we may not watch, those who wait are asked about so often; and it is tried again whether we may. */
 const LOOK = 1_000
 const RETRY_DENIED = 30_000
 
 /** News of a grant. */
-export interface Heard {
+export interface RoutedEvents {
   readonly lease: number
   readonly resources: readonly string[]
   readonly tokens: readonly number[]
 }
 
-export interface Waiter {
-  readonly belief: Belief
-  readonly asked: Asked
+export interface EventWaiter {
+  readonly belief: HeldLease
+  readonly asked: AcquireRequest
   position: number
   /** Undefined: the place is lost, ask again. */
-  readonly settle: (heard: Heard | undefined) => void
+  readonly settle: (heard: RoutedEvents | undefined) => void
   readonly fail: (error: unknown) => void
 }
 
-export class Hearing {
-  readonly #beliefs: Beliefs
+export class EventRouter {
+  readonly #beliefs: HeldLeases
   readonly #operations: Operations
   readonly #identity: Identity
-  readonly #news: News
+  readonly #news: EventFeed
   /** Leases that a transfer has made for this holder, and that nobody has adopted yet. */
   readonly #heirs = new Set<number>()
   /** One watch for all that is held: under what its names have in common. */
-  #ends: Watch | undefined
+  #ends: FeedWatch | undefined
   /** Held, and not under that watch yet. */
-  readonly #uncovered = new Set<Belief>()
+  readonly #uncovered = new Set<HeldLease>()
 
-  constructor(beliefs: Beliefs, operations: Operations, identity: Identity) {
+  constructor(beliefs: HeldLeases, operations: Operations, identity: Identity) {
     this.#beliefs = beliefs
     this.#operations = operations
     this.#identity = identity
-    this.#news = new News(operations.lessor, operations.clock, {
+    this.#news = new EventFeed(operations.lessor, operations.clock, {
       heard: (events, watch) => this.#heard(events, watch),
       denied: watch => this.#denied(watch),
     })
@@ -60,14 +60,14 @@ export class Hearing {
     this.#news.stop()
   }
 
-  #heard(events: readonly Event[], watch: Watch): void {
+  #heard(events: readonly Event[], watch: FeedWatch): void {
     if (events[0]!.type === 'resync') {
       if (watch.types !== undefined) void this.#checkHeld()
       else this.#checkWaiters(watch)
       return
     }
     this.#noteHeirs(events)
-    const grants = new Map<Belief, Event[]>()
+    const grants = new Map<HeldLease, Event[]>()
     for (const event of events) {
       const belief = this.#beliefs.get(event.lease)
       if (belief === undefined) {
@@ -85,7 +85,7 @@ export class Hearing {
   }
 
   /** Whoever waits must not wait for its next renewal to learn that it was granted. Most of what is held hears of its end with that. */
-  #denied(watch: Watch): number {
+  #denied(watch: FeedWatch): number {
     if (watch === this.#ends) this.#listenApart()
     if (watch.types !== undefined) return RETRY_DENIED
     this.#checkWaiters(watch)
@@ -95,19 +95,19 @@ export class Hearing {
   /** A key that may acquire a name may watch that very name. */
   #listenApart(): void {
     for (const belief of this.#beliefs) {
-      if (this.#news.size >= MOST_WATCHES) return
+      if (this.#news.size >= MAX_WATCHES) return
       const { stage, resources, revision, news } = belief
       if (stage === 'held' && resources.length === 1 && news === undefined) belief.news = this.#news.follow(resources[0]!, revision, ENDS)
     }
   }
 
-  #checkWaiters(watch: Watch): void {
+  #checkWaiters(watch: FeedWatch): void {
     for (const { belief } of this.#beliefs.waiters.values()) if (belief.news === watch) void this.check(belief)
   }
 
   /** Something happened that was not told. A renewal says which are gone, ten thousand at a time; those that only activity renews are read. */
   async #checkHeld(): Promise<void> {
-    const read: Belief[] = []
+    const read: HeldLease[] = []
     for (const belief of this.#beliefs) {
       if (belief.stage !== 'held') continue
       if (belief.strategy === 'half' || belief.strategy === 'continuous') this.#beliefs.heartbeat.urge(belief)
@@ -116,7 +116,7 @@ export class Hearing {
     for (const belief of read) if (belief.stage === 'held') await this.check(belief)
   }
 
-  #ended(belief: Belief, cause: string, by: string): void {
+  #ended(belief: HeldLease, cause: string, by: string): void {
     // A farewell is under way, or someone asks already: the answer says what became of it.
     if (belief.stage !== 'leaving') this.#beliefs.loseTo(belief, cause, by, belief.remaining())
   }
@@ -124,7 +124,7 @@ export class Hearing {
   // Waiting
 
   /** Brings the news for which a waiter waits. */
-  attend(waiter: Waiter, position: number, revision: number): void {
+  attend(waiter: EventWaiter, position: number, revision: number): void {
     const { belief, asked } = waiter
     const { wants, any } = asked.command
     const watch = this.#news.follow(any === undefined ? wants[0]!.resource : commonPrefix(namesOf(asked)), revision)
@@ -134,14 +134,14 @@ export class Hearing {
   }
 
   /** It waits for more than before, since `revision`. */
-  attendAnew({ belief, asked }: Waiter, revision: number): void {
+  attendAnew({ belief, asked }: EventWaiter, revision: number): void {
     this.unlisten(belief)
     belief.news = this.#news.follow(commonPrefix(namesOf(asked)), revision)
     void this.check(belief) // it may have been granted in that very revision
   }
 
   /** All of them belong to one revision; those outside what is watched are read. */
-  #granted(belief: Belief, events: readonly Event[]): void {
+  #granted(belief: HeldLease, events: readonly Event[]): void {
     const waiter = this.#beliefs.waiters.get(belief.id)
     if (waiter === undefined) return
     const { wants, any } = waiter.asked.command
@@ -152,10 +152,10 @@ export class Hearing {
   }
 
   /** A renewal, a resync or a late watch says that something happened: see what. The revision it was seen at, if it could be. */
-  async check(belief: Belief): Promise<number | undefined> {
+  async check(belief: HeldLease): Promise<number | undefined> {
     try {
       const asked = this.#operations.lessor.read({ kind: 'lease', lease: belief.id }, { atLeast: belief.revision })
-      const { value, revision } = await this.#operations.within(PATIENCE, asked)
+      const { value, revision } = await this.#operations.within(TIMEOUT, asked)
       const waiter = this.#beliefs.waiters.get(belief.id)
       if (value === undefined || value.status === 'frozen') void this.#beliefs.gone(belief)
       else if (value.recalled) belief.recall('')
@@ -177,7 +177,7 @@ export class Hearing {
     }
   }
 
-  #placed(waiter: Waiter, position: number): void {
+  #placed(waiter: EventWaiter, position: number): void {
     if (position === waiter.position) return
     const { asked, belief } = waiter
     const { id: lease } = belief
@@ -193,7 +193,7 @@ export class Hearing {
     }
   }
 
-  #withdrawn(belief: Belief, cause: string): void {
+  #withdrawn(belief: HeldLease, cause: string): void {
     const waiter = this.#beliefs.waiters.get(belief.id)
     if (waiter === undefined) return
     if (cause === ELSEWHERE) return // one of the queues it stood in; the grant is told beside it
@@ -236,7 +236,7 @@ export class Hearing {
   // Listening
 
   /** It is in its asker's hands: from here on what others do to it is of interest. */
-  hold(belief: Belief): void {
+  hold(belief: HeldLease): void {
     this.unlisten(belief)
     const watch = this.#ends
     if (watch === undefined || !namesUnder(belief).every(name => commonPrefix([watch.prefix, name]) === watch.prefix))
@@ -245,7 +245,7 @@ export class Hearing {
   }
 
   /** At once, for one who asks to be told. */
-  listen(belief: Belief): void {
+  listen(belief: HeldLease): void {
     if (this.#uncovered.has(belief)) this.#widen()
   }
 
@@ -267,15 +267,15 @@ export class Hearing {
     if (before !== undefined) this.#news.unfollow(before)
   }
 
-  unlisten(belief: Belief): void {
-    if (belief.news !== undefined) this.#news.unfollow(belief.news as Watch)
+  unlisten(belief: HeldLease): void {
+    if (belief.news !== undefined) this.#news.unfollow(belief.news as FeedWatch)
     belief.news = undefined
     this.#uncovered.delete(belief)
   }
 }
 
 /** What names nothing can be heard of only under everything. */
-function namesUnder({ resources }: Belief): readonly string[] {
+function namesUnder({ resources }: HeldLease): readonly string[] {
   return resources.length === 0 ? [''] : resources
 }
 

@@ -4,32 +4,32 @@
  */
 import type { Clock } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { type Belief, type Reading, type Sent, since } from '../lease.ts'
+import { type ClockReading, type HeldLease, type Sent, since } from '../lease.ts'
 import { ClockWatch, LATE } from './clock-watch.ts'
-import { Alarm } from './deadline-timer.ts'
+import { DeadlineTimer } from './deadline-timer.ts'
 import { publish } from './diagnostics.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
-import { Group, type Kind, ROUND } from './renewal-group.ts'
-import type { Pacemaker } from './worker-heartbeat.ts'
+import { RENEWAL_INTERVALS, RenewalGroup, type RenewalKind } from './renewal-group.ts'
+import type { WorkerHeartbeat } from './worker-heartbeat.ts'
 
 /** Renewals that one message may carry. */
-const MOST = 10_000
+const MAX = 10_000
 /** What is left after rounding is nothing: a timer set for it would fire at the same moment again and again. */
 const INSTANT = 0.01
 /** Renewals of one group that may be without an answer at a time. */
-const MOST_UNDERWAY = 4
+const MAX_UNDERWAY = 4
 /** Groups beyond this are not kept when they are empty. */
-const MOST_EMPTY = 64
+const MAX_EMPTY = 64
 
 /** What the heartbeat is for: it measures and renews, and tells what it found. */
 interface Ward {
   renew(leases: readonly number[], waiting: boolean): Promise<Outcome>
   /** A waiter turns out to have been granted. */
-  granted(belief: Belief): void
+  granted(belief: HeldLease): void
   /** The lessor says that it has ended. */
-  gone(belief: Belief): void
+  gone(belief: HeldLease): void
   /** The clocks say that it is over. */
-  expired(belief: Belief, cause: string, ms: number): void
+  expired(belief: HeldLease, cause: string, ms: number): void
   /** Several times a second while anything is held, and once when nothing is any more. */
   pulse(held: boolean): void
 }
@@ -37,18 +37,18 @@ interface Ward {
 export class Heartbeat {
   readonly #clock: Clock
   readonly #ward: Ward
-  readonly #pacemaker: Pacemaker | undefined
-  readonly #groups = new Map<string, Group[]>()
-  readonly #urgent = new Set<Belief>()
+  readonly #pacemaker: WorkerHeartbeat | undefined
+  readonly #groups = new Map<string, RenewalGroup[]>()
+  readonly #urgent = new Set<HeldLease>()
   #requests = 0
   readonly #watch: ClockWatch
   /** Nothing will be answered any more. */
   #dead = false
   doubted = 0
   failure: unknown
-  readonly seen = { messages: 0, renewals: 0 }
+  readonly stats = { messages: 0, renewals: 0 }
 
-  constructor(clock: Clock, ward: Ward, pacemaker?: Pacemaker) {
+  constructor(clock: Clock, ward: Ward, pacemaker?: WorkerHeartbeat) {
     this.#pacemaker = pacemaker
     this.#clock = clock
     this.#ward = ward
@@ -69,32 +69,32 @@ export class Heartbeat {
     return this.#requests
   }
 
-  *#all(): Generator<Group> {
+  *#all(): Generator<RenewalGroup> {
     for (const groups of this.#groups.values()) yield* [...groups]
   }
 
-  *members(): Generator<Belief> {
+  *members(): Generator<HeldLease> {
     for (const group of this.#all()) yield* [...group.members]
   }
 
   // Joining and leaving
 
   /** Takes the belief into the group where it belongs now, and says what is left of it. */
-  join(belief: Belief, { now, uptime } = this.#watch.glance()): number {
+  join(belief: HeldLease, { now, uptime } = this.#watch.glance()): number {
     this.#part(belief)
     const kind = this.#kindOf(belief)
     if (kind === 'half' || kind === 'continuous') this.#spare(belief)
     const key = `${kind} ${belief.term}`
     const groups = this.#groups.get(key) ?? []
-    let group = groups.find(({ members }) => members.size < MOST)
+    let group = groups.find(({ members }) => members.size < MAX)
     if (group === undefined) {
-      group = new Group(kind, belief.term, belief.valid, this.#alarm)
+      group = new RenewalGroup(kind, belief.term, belief.valid, this.#alarm)
       groups.push(group)
       this.#groups.set(key, groups)
     }
     group.members.add(belief)
     belief.group = group
-    const round = ROUND[kind]
+    const round = RENEWAL_INTERVALS[kind]
     if (round !== undefined && !this.#dead) group.beat = Math.min(group.beat, belief.sent.now + this.#jittered(round * group.term))
     const left = belief.left(now, uptime)
     group.attention = Math.min(group.attention, now + left - (belief.jeopardised ? 0 : group.valid / 4))
@@ -103,21 +103,21 @@ export class Heartbeat {
   }
 
   /** Another thread goes on renewing it while this one cannot. */
-  #spare(belief: Belief): void {
+  #spare(belief: HeldLease): void {
     if (this.#pacemaker === undefined || belief.spare !== undefined) return
     belief.spare = this.#pacemaker.keep(belief)
     belief.spare.renewed()
     belief.spare.progressed()
   }
 
-  leave(belief: Belief): void {
+  leave(belief: HeldLease): void {
     belief.spare?.drop()
     belief.spare = undefined
     this.#part(belief)
   }
 
-  #part(belief: Belief): void {
-    const group = belief.group as Group | undefined
+  #part(belief: HeldLease): void {
+    const group = belief.group as RenewalGroup | undefined
     if (group === undefined) return
     belief.group = undefined
     group.members.delete(belief)
@@ -125,11 +125,11 @@ export class Heartbeat {
     // Whoever asks again and again finds it again; but terms may all be different.
     group.beat = Number.POSITIVE_INFINITY
     group.attention = Number.POSITIVE_INFINITY
-    if (this.#groups.size > MOST_EMPTY) this.#drop(group)
+    if (this.#groups.size > MAX_EMPTY) this.#drop(group)
     else group.alarm.rest()
   }
 
-  #drop(group: Group): void {
+  #drop(group: RenewalGroup): void {
     group.alarm.clear()
     const key = `${group.kind} ${group.term}`
     const others = this.#groups.get(key)?.filter(other => other !== group) ?? []
@@ -137,7 +137,7 @@ export class Heartbeat {
     else this.#groups.delete(key)
   }
 
-  #kindOf({ stage, strategy, maxStall, progress }: Belief): Kind {
+  #kindOf({ stage, strategy, maxStall, progress }: HeldLease): RenewalKind {
     if (stage === 'waiting' || stage === 'told') return stage
     if (maxStall !== Number.POSITIVE_INFINITY && this.#clock.now() - progress > maxStall) return 'stalled'
     return strategy
@@ -151,19 +151,19 @@ export class Heartbeat {
   // The timer of a group
 
   // What is held keeps the process alive; once it is given back, nothing does.
-  readonly #alarm = (group: Group) =>
-    new Alarm(
+  readonly #alarm = (group: RenewalGroup) =>
+    new DeadlineTimer(
       this.#clock,
       at => this.#wake(group, at),
       () => this.#drop(group),
     )
 
-  #schedule(group: Group): void {
+  #schedule(group: RenewalGroup): void {
     const next = Math.min(group.beat, group.attention)
     if (next < Number.POSITIVE_INFINITY) group.alarm.set(next)
   }
 
-  #wake(group: Group, at: number): void {
+  #wake(group: RenewalGroup, at: number): void {
     const late = this.#clock.now() - at
     this.#watch.noteStall(late)
     // Overdue timers fire before queued input is read: an answer may be waiting in the socket. Belief is over meanwhile, by the clocks.
@@ -171,7 +171,7 @@ export class Heartbeat {
     else this.#attend(group)
   }
 
-  #attend(group: Group): void {
+  #attend(group: RenewalGroup): void {
     if (group.members.size === 0) return
     const now = this.#clock.now()
     if (now >= group.attention) this.#sweep(group, now)
@@ -180,7 +180,7 @@ export class Heartbeat {
   }
 
   /** Tells those in jeopardy and ends those whose time is over. */
-  #sweep(group: Group, now: number): void {
+  #sweep(group: RenewalGroup, now: number): void {
     const uptime = this.#clock.uptime()
     for (const belief of [...group.members]) {
       const left = belief.left(now, uptime)
@@ -190,7 +190,7 @@ export class Heartbeat {
     this.#survey(group, now, uptime)
   }
 
-  #survey(group: Group, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+  #survey(group: RenewalGroup, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
     let soonest = Number.POSITIVE_INFINITY
     for (const belief of group.members) {
       const left = belief.left(now, uptime) - (belief.jeopardised ? 0 : group.valid / 4)
@@ -200,14 +200,14 @@ export class Heartbeat {
   }
 
   /** Before it is given back: what was over by then was lost, though no timer has fired yet. */
-  expireIfOver(belief: Belief): void {
+  expireIfOver(belief: HeldLease): void {
     const { now, uptime } = this.#watch.glance()
     if (belief.left(now, uptime) <= 0) this.expire(belief, now, uptime)
   }
 
-  expire(belief: Belief, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+  expire(belief: HeldLease, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
     const { sent, strategy } = belief
-    const group = belief.group as Group | undefined
+    const group = belief.group as RenewalGroup | undefined
     const stalled = group?.kind === 'stalled'
     // Asked before overdue timers had a chance to fire: the stall is not noted yet.
     if (group !== undefined) this.#watch.noteStall(now - group.alarm.at)
@@ -218,7 +218,8 @@ export class Heartbeat {
     const unanswered = belief.asked > sent.number
     if (slept > 0) this.#ward.expired(belief, 'suspend', slept)
     else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
-    else if (!unanswered && belief.stage === 'held' && ROUND[strategy] === undefined) this.#ward.expired(belief, 'not-renewed', ran)
+    else if (!unanswered && belief.stage === 'held' && RENEWAL_INTERVALS[strategy] === undefined)
+      this.#ward.expired(belief, 'not-renewed', ran)
     else if (!unanswered && belief.stage === 'held' && strategy === 'on-activity' && !belief.touched)
       this.#ward.expired(belief, 'inactive', ran)
     else if (stall.at > sent.now && stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', stall.ms)
@@ -227,8 +228,8 @@ export class Heartbeat {
 
   // Renewing
 
-  #round(group: Group, now: number): void {
-    const round = this.#jittered((ROUND[group.kind] ?? 0) * group.term)
+  #round(group: RenewalGroup, now: number): void {
+    const round = this.#jittered((RENEWAL_INTERVALS[group.kind] ?? 0) * group.term)
     if (this.#dead) {
       group.beat = Number.POSITIVE_INFINITY
       return
@@ -240,7 +241,7 @@ export class Heartbeat {
       members = members.filter(belief => belief.touched)
       for (const belief of members) belief.touched = false
     }
-    if (members.length === 0 || group.underway >= MOST_UNDERWAY) {
+    if (members.length === 0 || group.underway >= MAX_UNDERWAY) {
       group.beat = now + round
       return
     }
@@ -250,17 +251,17 @@ export class Heartbeat {
     this.#renew(group, members)
   }
 
-  progressed(belief: Belief): void {
+  progressed(belief: HeldLease): void {
     belief.spare?.progressed()
-    if ((belief.group as Group | undefined)?.kind !== 'stalled') return
+    if ((belief.group as RenewalGroup | undefined)?.kind !== 'stalled') return
     this.join(belief)
     this.urge(belief)
   }
 
   /** Two groups that fit into one message become one: what was released must not leave many small ones. */
-  #absorb(group: Group): void {
+  #absorb(group: RenewalGroup): void {
     for (const other of this.#groups.get(`${group.kind} ${group.term}`) ?? []) {
-      if (other === group || other.underway > 0 || group.members.size + other.members.size > MOST) continue
+      if (other === group || other.underway > 0 || group.members.size + other.members.size > MAX) continue
       for (const belief of other.members) {
         group.members.add(belief)
         belief.group = group
@@ -271,7 +272,7 @@ export class Heartbeat {
     }
   }
 
-  #renew(group: Group, members: readonly Belief[]): void {
+  #renew(group: RenewalGroup, members: readonly HeldLease[]): void {
     group.underway++
     const settled = (sent: Sent, answered: boolean) => {
       group.underway--
@@ -284,7 +285,7 @@ export class Heartbeat {
       } else if (sent.number > group.answered) {
         group.answered = sent.number
         group.failures = 0
-        const round = this.#jittered(ROUND[group.kind]! * group.term)
+        const round = this.#jittered(RENEWAL_INTERVALS[group.kind]! * group.term)
         group.beat = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + round)
       }
       this.#survey(group)
@@ -298,11 +299,11 @@ export class Heartbeat {
     return most * (0.5 + this.#clock.random() / 2)
   }
 
-  #send(members: readonly Belief[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
+  #send(members: readonly HeldLease[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
     const sent = this.sent()
     for (const belief of members) belief.asked = sent.number
-    this.seen.messages++
-    this.seen.renewals += members.length
+    this.stats.messages++
+    this.stats.renewals += members.length
     this.#ward
       .renew(
         members.map(({ id }) => id),
@@ -321,7 +322,7 @@ export class Heartbeat {
     return sent
   }
 
-  #answered(members: readonly Belief[], ttls: readonly number[], sent: Sent): void {
+  #answered(members: readonly HeldLease[], ttls: readonly number[], sent: Sent): void {
     const reading = this.look()
     for (let i = 0; i < members.length; i++) {
       const belief = members[i]!
@@ -329,14 +330,14 @@ export class Heartbeat {
       if (ttl < 0) this.#ward.gone(belief)
       else if (ttl === 0) this.#ward.granted(belief)
       else if (belief.renewed(sent, ttl)) {
-        const group = belief.group as Group | undefined
+        const group = belief.group as RenewalGroup | undefined
         if (group === undefined || group.term !== ttl || group.kind === 'told' || group.kind === 'stalled') this.join(belief, reading)
       }
     }
   }
 
   /** Renews at once, with all others that ask for it in this turn; asked again until it is answered or over. */
-  urge(belief: Belief, failures = 0): void {
+  urge(belief: HeldLease, failures = 0): void {
     if (this.#dead) return
     if (this.#urgent.size === 0) queueMicrotask(() => this.#flush(failures))
     this.#urgent.add(belief)
@@ -345,8 +346,8 @@ export class Heartbeat {
   #flush(failures: number): void {
     const urgent = [...this.#urgent].filter(({ stage }) => stage === 'told' || stage === 'held')
     this.#urgent.clear()
-    for (let first = 0; first < urgent.length; first += MOST) {
-      const members = urgent.slice(first, first + MOST)
+    for (let first = 0; first < urgent.length; first += MAX) {
+      const members = urgent.slice(first, first + MAX)
       let cancel = () => {}
       const again = () => {
         for (const belief of members) if (belief.sent.number < sent.number && belief.group !== undefined) this.urge(belief, failures + 1)
@@ -354,7 +355,7 @@ export class Heartbeat {
       const sent = this.#send(members, false, (_, answered) => {
         cancel()
         if (!answered) cancel = this.#clock.after(this.#retry(failures, members[0]!.valid / 4), again)
-        for (const group of new Set(members.map(({ group }) => group as Group | undefined))) {
+        for (const group of new Set(members.map(({ group }) => group as RenewalGroup | undefined))) {
           if (group === undefined) continue
           this.#survey(group)
           this.#schedule(group)
@@ -373,7 +374,7 @@ export class Heartbeat {
     return held
   }
 
-  look(): Reading {
+  look(): ClockReading {
     return this.#watch.look()
   }
 
@@ -385,7 +386,7 @@ export class Heartbeat {
   #overslept(now: number): void {
     for (const group of this.#all()) {
       this.#sweep(group, now)
-      group.beat = ROUND[group.kind] === undefined ? group.beat : now
+      group.beat = RENEWAL_INTERVALS[group.kind] === undefined ? group.beat : now
       if (group.members.size > 0) this.#schedule(group)
     }
   }

@@ -3,17 +3,17 @@ import { inWords } from '../duration.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { type Belief, type Keeper, Lease, since } from '../lease.ts'
+import { type HeldLease, Lease, type LeaseKeeper, since } from '../lease.ts'
 import type { PastGrant } from '../lessor.ts'
 import { publish } from './diagnostics.ts'
-import { type Heard, Hearing, type Waiter } from './event-router.ts'
+import { EventRouter, type EventWaiter, type RoutedEvents } from './event-router.ts'
 import { Heartbeat } from './heartbeat.ts'
 import type { Identity } from './identity.ts'
-import { Losses } from './loss-log.ts'
+import { LossLog } from './loss-log.ts'
 import type { Operations } from './operations.ts'
-import { farewell } from './release-with-retry.ts'
-import { give } from './transfer.ts'
-import type { Pacemaker } from './worker-heartbeat.ts'
+import { releaseWithRetry } from './release-with-retry.ts'
+import { transferLease } from './transfer.ts'
+import type { WorkerHeartbeat } from './worker-heartbeat.ts'
 
 /** Why the clocks said that it is over. */
 const EXPIRED: Readonly<Record<string, (ms: number) => string>> = {
@@ -33,23 +33,23 @@ interface LoseOptions {
   readonly above?: number[]
 }
 
-export class Beliefs implements Iterable<Belief> {
+export class HeldLeases implements Iterable<HeldLease> {
   readonly heartbeat: Heartbeat
-  readonly keeper: Keeper
-  readonly losses: Losses
-  readonly waiters = new Map<number, Waiter>()
+  readonly keeper: LeaseKeeper
+  readonly losses: LossLog
+  readonly waiters = new Map<number, EventWaiter>()
   readonly #operations: Operations
-  readonly hearing: Hearing
-  readonly #beliefs = new Map<number, Belief>()
+  readonly hearing: EventRouter
+  readonly #beliefs = new Map<number, HeldLease>()
   /** Of what nobody was handed, or was lost. */
   readonly #farewells = new Set<Promise<void>>()
-  readonly #handles = new FinalizationRegistry<Belief>(belief => this.#forgotten(belief))
+  readonly #handles = new FinalizationRegistry<HeldLease>(belief => this.#forgotten(belief))
   #warned = false
 
-  constructor(operations: Operations, identity: Identity, margin: number, pacemaker?: Pacemaker) {
+  constructor(operations: Operations, identity: Identity, margin: number, pacemaker?: WorkerHeartbeat) {
     const { lessor, clock } = operations
     this.#operations = operations
-    this.losses = new Losses(clock)
+    this.losses = new LossLog(clock)
     const heartbeat = new Heartbeat(
       clock,
       {
@@ -73,13 +73,13 @@ export class Beliefs implements Iterable<Belief> {
       renew: belief => this.#renew(belief),
       progressed: belief => heartbeat.progressed(belief),
       release: belief => this.release(belief),
-      transfer: (belief, to, incarnation) => give(this, operations, belief, to, incarnation),
+      transfer: (belief, to, incarnation) => transferLease(this, operations, belief, to, incarnation),
       put: (belief, key, value) => this.#changeOn(belief, { kind: 'put', lease: belief.id, key, value }),
       delete: (belief, key) => this.#changeOn(belief, { kind: 'delete', lease: belief.id, key }),
       listen: belief => this.hearing.listen(belief),
       endangered: belief => publish('jeopardy', () => ({ ask: belief.ask, ...belief.facts, remaining: belief.remaining() })),
     }
-    this.hearing = new Hearing(this, operations, identity)
+    this.hearing = new EventRouter(this, operations, identity)
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
     lessor.onRewound?.(why => this.#rewound(why))
   }
@@ -88,16 +88,16 @@ export class Beliefs implements Iterable<Belief> {
     return this.#beliefs.size
   }
 
-  get(lease: number): Belief | undefined {
+  get(lease: number): HeldLease | undefined {
     return this.#beliefs.get(lease)
   }
 
   /** As they are now: some may end while they are looked at. */
-  [Symbol.iterator](): Iterator<Belief> {
+  [Symbol.iterator](): Iterator<HeldLease> {
     return [...this.#beliefs.values()][Symbol.iterator]()
   }
 
-  add(belief: Belief): void {
+  add(belief: HeldLease): void {
     this.#beliefs.set(belief.id, belief)
     const { parent } = belief
     if (parent === undefined) return
@@ -106,7 +106,7 @@ export class Beliefs implements Iterable<Belief> {
   }
 
   /** The handle of one that may be forgotten. */
-  handle(belief: Belief): Lease {
+  handle(belief: HeldLease): Lease {
     const lease = new Lease(belief)
     this.#handles.register(lease, belief, belief)
     belief.registered = true
@@ -116,7 +116,7 @@ export class Beliefs implements Iterable<Belief> {
   // Renewing
 
   /** Belief begins with a renewal that leaves after the news. False: it was over before that. */
-  async confirm(belief: Belief, { resources, tokens }: Pick<Heard, 'resources' | 'tokens'>): Promise<boolean> {
+  async confirm(belief: HeldLease, { resources, tokens }: Pick<RoutedEvents, 'resources' | 'tokens'>): Promise<boolean> {
     if (belief.stage === 'ended') return false // it was called off, or ran out, while the news was on its way
     belief.stage = 'told'
     belief.resources = resources
@@ -137,7 +137,7 @@ export class Beliefs implements Iterable<Belief> {
     }
   }
 
-  #renew(belief: Belief): Promise<void> {
+  #renew(belief: HeldLease): Promise<void> {
     if (belief.stage !== 'held') return Promise.reject(belief.end)
     const { signal } = this.#operations.lessor
     if (signal.aborted) return Promise.reject(signal.reason) // it is held until its time is over, and no answer will come
@@ -146,7 +146,7 @@ export class Beliefs implements Iterable<Belief> {
     return renewed
   }
 
-  async #changeOn(belief: Belief, command: Command): Promise<void> {
+  async #changeOn(belief: HeldLease, command: Command): Promise<void> {
     if (belief.stage !== 'held') throw belief.end
     try {
       await this.#operations.change(command)
@@ -159,7 +159,7 @@ export class Beliefs implements Iterable<Belief> {
   // Losing
 
   /** The lessor says it has ended: believed in no more, from here on. What is frozen waits for us, so there is time to ask why. */
-  async gone(belief: Belief): Promise<void> {
+  async gone(belief: HeldLease): Promise<void> {
     if (belief.stage === 'ended' || belief.stage === 'leaving') return
     this.waiters.get(belief.id)?.settle(undefined)
     if (belief.stage === 'waiting') return
@@ -178,14 +178,14 @@ export class Beliefs implements Iterable<Belief> {
   }
 
   /** The lessor has ended it, and there were `left` ms to go. */
-  loseTo(belief: Belief, cause: string, by: string, left: number): void {
+  loseTo(belief: HeldLease, cause: string, by: string, left: number): void {
     // It was over here before the lessor said so: why it was not renewed in time is what there is to tell.
     if (cause === 'lapsed' && left === 0) return this.heartbeat.expire(belief)
     const who = by === '' ? '' : cause === 'transferred' ? ` to ${by}` : ` by ${by}`
     this.lose(belief, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
   }
 
-  #expired(belief: Belief, cause: string, ms: number): void {
+  #expired(belief: HeldLease, cause: string, ms: number): void {
     const waiter = this.waiters.get(belief.id)
     if (waiter !== undefined) return waiter.settle(undefined)
     this.lose(belief, cause, EXPIRED[cause]!(ms), cause === 'unreachable' ? { ms, error: this.heartbeat.failure } : { ms })
@@ -194,7 +194,7 @@ export class Beliefs implements Iterable<Belief> {
   /**
    * `definite`: the lessor has nothing left to be given back. `above`: it ends with what it hangs on, whose release will name those that are added there.
    */
-  lose(belief: Belief, cause: string, text: string, { by = '', ms = 0, error, definite = false, above }: LoseOptions = {}): void {
+  lose(belief: HeldLease, cause: string, text: string, { by = '', ms = 0, error, definite = false, above }: LoseOptions = {}): void {
     if (belief.stage === 'ended') return
     const { clock } = this.#operations
     const handed = belief.grantedAt > 0
@@ -217,20 +217,21 @@ export class Beliefs implements Iterable<Belief> {
     }
     belief.told = true
     const stopped = (async () => onLost(belief.end))().catch(error => warnOfOnLost(belief, error))
-    const release = () => (definite ? undefined : farewell(this.#operations, belief.id, belief.term, above === undefined ? below : []))
+    const release = () =>
+      definite ? undefined : releaseWithRetry(this.#operations, belief.id, belief.term, above === undefined ? below : [])
     if (above === undefined && definite) for (const child of below) this.giveBack(child, belief.term)
     belief.farewell = stopped.then(release).catch(() => {})
   }
 
   /** Why it was lost, if it was and the code that has it could not know. Asks the clocks: a timer may be late. */
-  untold(belief: Belief): LeaseError | undefined {
+  untold(belief: HeldLease): LeaseError | undefined {
     const { told } = belief
     this.#catchUp(belief)
     return !told && belief.stage === 'ended' && belief.end.code === 'LOST' ? belief.end : undefined
   }
 
   /** Ends what is over already: by the clocks, before a timer could fire, or because the lessor said so. */
-  #catchUp(belief: Belief): void {
+  #catchUp(belief: HeldLease): void {
     if (belief.stage === 'leaving' && belief.endedWith !== undefined) this.loseTo(belief, 'ended', '', belief.endedWith)
     else if (belief.stage === 'held') this.heartbeat.expireIfOver(belief)
   }
@@ -239,19 +240,19 @@ export class Beliefs implements Iterable<Belief> {
    * Stops believing in all that hangs on it, however deep. What has stopped with that is returned, to be named by the release of what it hung on; what has
    * something to stop first says so itself.
    */
-  endChildren(belief: Belief): number[] {
+  endChildren(belief: HeldLease): number[] {
     const stopped: number[] = []
     for (const child of [...(belief.children ?? [])]) this.orphan(child, stopped)
     return stopped
   }
 
   /** What it hangs on has ended, here at least: the lessor may not have heard of it yet. */
-  orphan(child: Belief, above?: number[]): void {
+  orphan(child: HeldLease, above?: number[]): void {
     const { name, id } = child.parent!
     this.lose(child, 'parent', `${name}, which it hung on, has ended`, { by: String(id), ...(above !== undefined && { above }) })
   }
 
-  #forgotten(belief: Belief): void {
+  #forgotten(belief: HeldLease): void {
     if (belief.stage === 'ended') return
     if (!this.#warned) {
       this.#warned = true
@@ -287,7 +288,7 @@ export class Beliefs implements Iterable<Belief> {
 
   // Giving back
 
-  forget(belief: Belief): void {
+  forget(belief: HeldLease): void {
     this.heartbeat.leave(belief)
     this.hearing.unlisten(belief)
     this.#beliefs.delete(belief.id)
@@ -297,7 +298,7 @@ export class Beliefs implements Iterable<Belief> {
   }
 
   /** Gives back what nobody was handed. */
-  leave(belief: Belief): void {
+  leave(belief: HeldLease): void {
     if (belief.stage === 'ended') return
     const waiter = this.waiters.get(belief.id)
     this.forget(belief)
@@ -312,7 +313,7 @@ export class Beliefs implements Iterable<Belief> {
   }
 
   giveBack(lease: number, term: number, stopped: readonly number[] = []): void {
-    const said = farewell(this.#operations, lease, term, stopped)
+    const said = releaseWithRetry(this.#operations, lease, term, stopped)
       .catch(() => {}) // it lapses by itself
       .finally(() => this.#farewells.delete(said))
     this.#farewells.add(said)
@@ -323,7 +324,7 @@ export class Beliefs implements Iterable<Belief> {
     await Promise.all(this.#farewells)
   }
 
-  release(belief: Belief): Promise<void> {
+  release(belief: HeldLease): Promise<void> {
     this.#catchUp(belief)
     if (belief.farewell !== undefined) return belief.farewell
     if (belief.stage === 'ended') return Promise.resolve()
@@ -331,12 +332,12 @@ export class Beliefs implements Iterable<Belief> {
     this.forget(belief)
     const stopped = this.endChildren(belief)
     belief.finish(() => belief.gone('released by its holder'))
-    belief.farewell = farewell(this.#operations, belief.id, belief.term, stopped)
+    belief.farewell = releaseWithRetry(this.#operations, belief.id, belief.term, stopped)
     this.published(belief)
     return belief.farewell
   }
 
-  published(belief: Belief, to?: string): void {
+  published(belief: HeldLease, to?: string): void {
     publish('released', () => ({
       ask: belief.ask,
       ...belief.facts,
@@ -348,7 +349,7 @@ export class Beliefs implements Iterable<Belief> {
 }
 
 /** Nothing may throw out of a timer, and a failure to stop must not be kept quiet: as Node's own, it is a warning of the process. */
-function warnOfOnLost({ name }: Belief, cause: unknown): void {
+function warnOfOnLost({ name }: HeldLease, cause: unknown): void {
   const warning = new Error(`onLost of ${name} failed, so it counts as stopped: ${String(cause)}`, { cause })
   process.emitWarning(Object.assign(warning, { name: 'LeaseholdWarning', code: 'LEASEHOLD_ON_LOST' }))
 }

@@ -4,7 +4,7 @@ import type { Clock } from '../clock.ts'
 const AWAKE = 3_600_000
 
 /** What `from` brings. While someone waits for the next of it, the process stays: nothing else may be left that would keep it. */
-export async function* awake<T>(clock: Clock, from: AsyncIterable<T>): AsyncGenerator<T, void, void> {
+export async function* keepProcessAlive<T>(clock: Clock, from: AsyncIterable<T>): AsyncGenerator<T, void, void> {
   const source = from[Symbol.asyncIterator]()
   try {
     for (;;) {

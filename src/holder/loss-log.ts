@@ -1,6 +1,6 @@
 /** The flight recorder: what this process lost, and how. Kept here, so that it can be read with or without a lessor. */
 import type { Clock } from '../clock.ts'
-import type { Belief } from '../lease.ts'
+import type { HeldLease } from '../lease.ts'
 import type { PastGrant } from '../lessor.ts'
 import { publish } from './diagnostics.ts'
 
@@ -24,7 +24,7 @@ export interface PastLease extends PastGrant {
   readonly loss?: Loss
 }
 
-export class Losses {
+export class LossLog {
   readonly #clock: Clock
   readonly #recorded: Loss[] = []
 
@@ -37,7 +37,7 @@ export class Losses {
     return this.#recorded
   }
 
-  record(belief: Belief, cause: string, message: string, overlap: number): void {
+  record(belief: HeldLease, cause: string, message: string, overlap: number): void {
     const { id: lease, resources, tokens } = belief
     const loss: Loss = { lease, resources, token: tokens[0] ?? 0, cause, message, at: this.#clock.wall(), overlap }
     this.#recorded.push(loss)

@@ -5,20 +5,20 @@
  * So it is in use only while a callback runs; what was noted in a callback that is over counts for nothing.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { Belief } from '../lease.ts'
+import type { HeldLease } from '../lease.ts'
 
-const NONE: readonly Belief[] = []
+const NONE: readonly HeldLease[] = []
 
 export class Nesting {
-  readonly #storage = new AsyncLocalStorage<readonly Belief[]>()
+  readonly #storage = new AsyncLocalStorage<readonly HeldLease[]>()
   #running = 0
 
   /** Outermost first. */
-  get inside(): readonly Belief[] {
+  get inside(): readonly HeldLease[] {
     return this.#running === 0 ? NONE : (this.#storage.getStore()?.filter(({ stage }) => stage === 'held') ?? NONE)
   }
 
-  run<T, A>(belief: Belief, work: (given: A) => T | PromiseLike<T>, given: A): T | PromiseLike<T> {
+  run<T, A>(belief: HeldLease, work: (given: A) => T | PromiseLike<T>, given: A): T | PromiseLike<T> {
     const store = [...this.inside, belief]
     let result: T | PromiseLike<T> | undefined
     this.#running++

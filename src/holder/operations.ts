@@ -5,26 +5,26 @@ import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
 import { copyOf, type Lessor } from '../lessor.ts'
-import { Alarm } from './deadline-timer.ts'
+import { DeadlineTimer } from './deadline-timer.ts'
 
 export const SHORTEST_RETRY = 20
 export const LONGEST_RETRY = 1_000
 /** No answer for so long, or for a ttl if that is longer: the truth is then that nobody knows. */
-export const PATIENCE = 10_000
+export const TIMEOUT = 10_000
 
 export interface DecideOptions {
   readonly ttl?: number
-  readonly patience?: number
-  /** Gets an answer that comes after patience was over. */
+  readonly timeout?: number
+  /** Gets an answer that comes after timeout was over. */
   readonly late?: (outcome: Outcome) => void
-  /** Asked at each outage whether it is to be asked on: then patience is never over. */
+  /** Asked at each outage whether it is to be asked on: then timeout is never over. */
   readonly waits?: (error: LeaseError) => boolean
 }
 
 /** An answer that is waited for. */
 interface Waiting {
   readonly end: number
-  readonly patience: number
+  readonly timeout: number
   readonly reject: (error: LeaseError) => void
 }
 
@@ -36,25 +36,25 @@ export class Operations {
   /** The numbers of operations without an answer. */
   readonly #unanswered = new Set<number>()
   readonly #waiting = new Set<Waiting>()
-  readonly #alarm: Alarm
+  readonly #alarm: DeadlineTimer
 
   constructor(lessor: Lessor, clock: Clock) {
     this.lessor = lessor
     this.clock = clock
     this.#session = clock.bits().toString(36)
-    this.#alarm = new Alarm(clock, () => this.#sweep())
+    this.#alarm = new DeadlineTimer(clock, () => this.#sweep())
   }
 
   /**
-   * Proposes a change under an operation id. An outcome that nobody knows is asked for again under the same id, until `patience` is over; then
+   * Proposes a change under an operation id. An outcome that nobody knows is asked for again under the same id, until `timeout` is over; then
    * `late` gets the answer, should it come after all.
    */
-  async decide(asked: Command, { ttl = 0, patience = Math.max(PATIENCE, ttl), late, waits = never }: DecideOptions = {}): Promise<Outcome> {
+  async decide(asked: Command, { ttl = 0, timeout = Math.max(TIMEOUT, ttl), late, waits = never }: DecideOptions = {}): Promise<Outcome> {
     // It may be asked again under the same id, and the caller may have changed its own by then.
     const command = copyOf(asked)
     const seq = ++this.#last
     this.#unanswered.add(seq)
-    let end = this.clock.now() + patience
+    let end = this.clock.now() + timeout
     let failed = false
     /** A copy may have been done. From here on no failure of another copy can say that it was not. */
     let uncertain = false
@@ -70,13 +70,13 @@ export class Operations {
         const op = { session: this.#session, seq, acked: oldest - 1 }
         try {
           const answer = this.lessor.propose(command, { op: tries === 0 ? op : { ...op, again: true } })
-          const outcome = await this.until(end, patience, answer, heardLate)
+          const outcome = await this.until(end, timeout, answer, heardLate)
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
           const dead = this.lessor.signal.aborted
           const passing = isUnavailable(error) || (uncertain && isLimit(error))
           uncertain ||= isUnknown(error)
-          if (!dead && (isUnknown(error) || isUnavailable(error)) && waits(error as LeaseError)) end = this.clock.now() + patience
+          if (!dead && (isUnknown(error) || isUnavailable(error)) && waits(error as LeaseError)) end = this.clock.now() + timeout
           // Certainly not done, and never was: `again` would be another matter, since the first may have been.
           else if (!isUnknown(error) && (tries === 0 || !passing)) throw uncertain && isRefusal(error) ? asUnknown(error) : error
           else if (this.clock.now() >= end || dead) throw isUnknown(error) ? error : asUnknown(error as LeaseError)
@@ -105,10 +105,10 @@ export class Operations {
     return this.until(this.clock.now() + Math.max(0, ms), ms, answer)
   }
 
-  /** Waits for an answer until `end`, which is when `patience` is over. `late` gets one that comes afterwards. */
-  until<T>(end: number, patience: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
+  /** Waits for an answer until `end`, which is when `timeout` is over. `late` gets one that comes afterwards. */
+  until<T>(end: number, timeout: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
     return new Promise((resolve, reject) => {
-      const waiting: Waiting = { end, patience, reject }
+      const waiting: Waiting = { end, timeout, reject }
       this.#waiting.add(waiting)
       this.#alarm.set(end)
       answer.then(
@@ -135,13 +135,13 @@ export class Operations {
     const now = this.clock.now()
     let next = Number.POSITIVE_INFINITY
     for (const waiting of this.#waiting) {
-      const { end, patience, reject } = waiting
+      const { end, timeout, reject } = waiting
       if (end > now) {
         next = Math.min(next, end)
         continue
       }
       this.#waiting.delete(waiting)
-      reject(new LeaseError('UNKNOWN', `no answer for ${inWords(patience)}: what was asked may or may not have been done`))
+      reject(new LeaseError('UNKNOWN', `no answer for ${inWords(timeout)}: what was asked may or may not have been done`))
     }
     if (next < Number.POSITIVE_INFINITY) this.#alarm.set(next)
   }

@@ -6,7 +6,7 @@ import { publish } from './diagnostics.ts'
 class Ending {
   static readonly #all = new WeakMap<AbortSignal, Ending>()
   readonly #signal: AbortSignal
-  readonly #asking = new Set<Asking<never>>()
+  readonly #asking = new Set<PendingAcquire<never>>()
   readonly #abort = () => {
     for (const asking of [...this.#asking]) asking.stop(this.#signal.reason)
   }
@@ -22,11 +22,11 @@ class Ending {
     return ending
   }
 
-  add(asking: Asking<never>): void {
+  add(asking: PendingAcquire<never>): void {
     this.#asking.add(asking)
   }
 
-  delete(asking: Asking<never>): void {
+  delete(asking: PendingAcquire<never>): void {
     if (!this.#asking.delete(asking) || this.#asking.size > 0) return
     this.#signal.removeEventListener('abort', this.#abort)
     Ending.#all.delete(this.#signal)
@@ -34,7 +34,7 @@ class Ending {
 }
 
 /** One call of `acquire` while it is under way: what can end it from outside, and who waits for it. */
-export class Asking<T = unknown> {
+export class PendingAcquire<T = unknown> {
   readonly #ask: number
   /** It waits until it is granted or called off. */
   readonly endless: boolean
@@ -60,7 +60,7 @@ export class Asking<T = unknown> {
 
   endWith(signal: AbortSignal): void {
     this.#ending = Ending.of(signal)
-    this.#ending.add(this as unknown as Asking<never>)
+    this.#ending.add(this as unknown as PendingAcquire<never>)
   }
 
   endAfter(clock: Clock, wait: number, waited: (ms: number) => LeaseError): void {
@@ -95,6 +95,6 @@ export class Asking<T = unknown> {
   #finish(): void {
     this.#over = true
     this.#cancel?.()
-    this.#ending?.delete(this as unknown as Asking<never>)
+    this.#ending?.delete(this as unknown as PendingAcquire<never>)
   }
 }

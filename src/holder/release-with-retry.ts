@@ -2,18 +2,23 @@ import { pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import { MOST_STOPPED } from '../lessor.ts'
+import { MAX_STOPPED } from '../lessor.ts'
 import { LONGEST_RETRY, type Operations, refused, SHORTEST_RETRY } from './operations.ts'
 
-const LONGEST_FAREWELL = 5_000
+const LONGEST_RELEASE = 5_000
 
 /**
  * Resolves when the lessor has nothing of it any more; tried again for as long as that makes a difference. `stopped`: what hangs on it and is believed in no
  * more. It goes in the same release, so that all of it ends in one revision.
  */
-export async function farewell(operations: Operations, lease: number, term: number, stopped: readonly number[] = []): Promise<void> {
-  const named = stopped.slice(0, MOST_STOPPED)
-  const rest = stopped.slice(MOST_STOPPED)
+export async function releaseWithRetry(
+  operations: Operations,
+  lease: number,
+  term: number,
+  stopped: readonly number[] = [],
+): Promise<void> {
+  const named = stopped.slice(0, MAX_STOPPED)
+  const rest = stopped.slice(MAX_STOPPED)
   const gone = await release(operations, lease, term, named)
   // Where the lessor has ended it before, what hung on it is frozen until its holder says that it has stopped.
   await Promise.all([...(gone ? named : []), ...rest].map(child => release(operations, child, term, [])))
@@ -23,11 +28,11 @@ export async function farewell(operations: Operations, lease: number, term: numb
 async function release(operations: Operations, lease: number, term: number, stopped: readonly number[]): Promise<boolean> {
   const { lessor, clock } = operations
   const command: Command = stopped.length > 0 ? { kind: 'release', lease, stopped } : { kind: 'release', lease }
-  const patience = Math.min(LONGEST_FAREWELL, term)
-  const end = clock.now() + patience
+  const timeout = Math.min(LONGEST_RELEASE, term)
+  const end = clock.now() + timeout
   for (let failures = 0; ; failures++) {
     try {
-      const outcome = await operations.until(end, patience, lessor.propose(command))
+      const outcome = await operations.until(end, timeout, lessor.propose(command))
       if (outcome.kind === 'done') return false
       if (outcome.kind === 'refused' && outcome.code === 'GONE') return true
       throw refused(outcome)

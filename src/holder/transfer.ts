@@ -2,17 +2,17 @@
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { Belief } from '../lease.ts'
+import { HeldLease } from '../lease.ts'
 import { type AcquireOptions, settingsOf } from './acquire-request.ts'
-import type { Beliefs } from './held-leases.ts'
+import type { HeldLeases } from './held-leases.ts'
 import type { Identity } from './identity.ts'
-import { type Operations, PATIENCE, refused } from './operations.ts'
+import { type Operations, refused, TIMEOUT } from './operations.ts'
 
 /** Gives the grants away. The number of the recipient's lease. */
-export async function give(
-  beliefs: Beliefs,
+export async function transferLease(
+  beliefs: HeldLeases,
   operations: Operations,
-  belief: Belief,
+  belief: HeldLease,
   to: string,
   incarnation: number | undefined,
 ): Promise<number> {
@@ -26,7 +26,7 @@ export async function give(
   const command: Command = { kind: 'transfer', lease: belief.id, to, stopped: true, ...(incarnation !== undefined && { incarnation }) }
   let outcome: Outcome
   try {
-    outcome = await operations.decide(command, { patience: left })
+    outcome = await operations.decide(command, { timeout: left })
   } catch (error) {
     if (error instanceof LeaseError && error.code === 'UNAVAILABLE' && (await resume(beliefs, belief))) throw error
     beliefs.lose(belief, 'transfer', `whether it was transferred to ${to} is not known`, { error })
@@ -48,21 +48,21 @@ export async function give(
 }
 
 /** A farewell was refused: belief returns with the next renewal. */
-async function resume(beliefs: Beliefs, belief: Belief): Promise<boolean> {
+async function resume(beliefs: HeldLeases, belief: HeldLease): Promise<boolean> {
   if (belief.stage !== 'leaving') return false
   return beliefs.confirm(belief, belief).catch(() => false)
 }
 
 /** Takes what was given to this holder. It is renewed first, and returned when that is acknowledged. */
-export async function take(
-  beliefs: Beliefs,
+export async function adoptLease(
+  beliefs: HeldLeases,
   operations: Operations,
   identity: Identity,
   lease: number,
   options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'maxStall'>,
-): Promise<Belief> {
+): Promise<HeldLease> {
   const { name } = identity
-  const { value, revision } = await operations.within(PATIENCE, operations.lessor.read({ kind: 'lease', lease }, { consistent: true }))
+  const { value, revision } = await operations.within(TIMEOUT, operations.lessor.read({ kind: 'lease', lease }, { consistent: true }))
   if (value === undefined || value.status !== 'live')
     throw new LeaseError('GONE', `lease ${lease} has ended, or is not granted yet`, { facts: { lease } })
   if (value.holder !== name || beliefs.get(lease) !== undefined)
@@ -75,7 +75,7 @@ export async function take(
     identity.incarnation ??= lease
   }
   operations.lessor.signal.throwIfAborted() // nobody would confirm it
-  const belief = new Belief(beliefs.keeper, lease, 'told', value.ttl, settingsOf(options, name, value.ttl))
+  const belief = new HeldLease(beliefs.keeper, lease, 'told', value.ttl, settingsOf(options, name, value.ttl))
   belief.revision = revision
   beliefs.add(belief)
   const told = { resources: value.grants.map(({ resource }) => resource), tokens: value.grants.map(({ token }) => token) }

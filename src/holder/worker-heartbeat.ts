@@ -9,7 +9,7 @@
  * could have been read. Monotonic time is common to all threads.
  */
 import type { Clock } from '../clock.ts'
-import type { Belief, Reading, Spare } from '../lease.ts'
+import type { ClockReading, HeldLease, RenewalFigures } from '../lease.ts'
 
 /** In one page of shared memory. */
 const SLOTS = 1_024
@@ -19,8 +19,8 @@ const [LEASE, UNTIL, TERM, WORKING, WRITES, STOOD_FOR, STOOD_UNTIL, STOOD_UPTIME
 /** Tries to read what is being written. The writer may have been put aside in the middle of it; then there is no news this time. */
 const TRIES = 1_000
 
-export interface Slot {
-  readonly page: Page
+export interface BeliefSlot {
+  readonly page: BeliefPage
   readonly slot: number
   readonly lease: number
   /** Believed until then, by the monotonic clock. */
@@ -31,7 +31,7 @@ export interface Slot {
 }
 
 /** Slots in memory that both threads see. Moments are in µs. */
-export class Page {
+export class BeliefPage {
   readonly memory: SharedArrayBuffer
   readonly #fields: BigInt64Array
 
@@ -42,7 +42,7 @@ export class Page {
 
   // The main loop's
 
-  take(slot: number, { id, term }: Pick<Belief, 'id' | 'term'>): void {
+  take(slot: number, { id, term }: Pick<HeldLease, 'id' | 'term'>): void {
     this.#set(slot, UNTIL, 0n)
     this.#set(slot, TERM, BigInt(term))
     this.#set(slot, WORKING, micros(Number.POSITIVE_INFINITY))
@@ -63,7 +63,7 @@ export class Page {
   }
 
   /** Until when the worker's renewals let this lease be believed in, by each clock. */
-  stood(slot: number, lease: number): Reading | undefined {
+  stood(slot: number, lease: number): ClockReading | undefined {
     for (let i = 0; i < TRIES; i++) {
       const writes = this.#get(slot, WRITES)
       if (this.#get(slot, STOOD_FOR) !== BigInt(lease)) return undefined
@@ -76,7 +76,7 @@ export class Page {
 
   // The worker's
 
-  *slots(): Generator<Slot> {
+  *slots(): Generator<BeliefSlot> {
     for (let slot = 0; slot < SLOTS; slot++) {
       const lease = Number(this.#get(slot, LEASE))
       if (lease === 0) continue
@@ -87,7 +87,7 @@ export class Page {
     }
   }
 
-  standFor(slot: number, lease: number, { now, uptime }: Reading): void {
+  standFor(slot: number, lease: number, { now, uptime }: ClockReading): void {
     const before = this.stood(slot, lease)
     const writes = this.#get(slot, WRITES)
     this.#set(slot, WRITES, writes + 1n)
@@ -116,7 +116,7 @@ function millis(micros: bigint): number {
 }
 
 /** When the main loop turned last. */
-export class Pulse {
+export class LoopPulse {
   readonly memory: SharedArrayBuffer
   readonly #fields: BigInt64Array
 
@@ -143,17 +143,17 @@ export interface Thread extends AsyncDisposable {
 }
 
 /** The main loop's end: says what is held and that the loop turns. */
-export class Pacemaker implements AsyncDisposable {
+export class WorkerHeartbeat implements AsyncDisposable {
   readonly #clock: Clock
   readonly #thread: Thread
-  readonly #pulse: Pulse
+  readonly #pulse: LoopPulse
   readonly #every: number
-  readonly #pages: Page[] = []
-  readonly #free: { readonly page: Page; readonly slot: number }[] = []
+  readonly #pages: BeliefPage[] = []
+  readonly #free: { readonly page: BeliefPage; readonly slot: number }[] = []
   #shortest = Number.POSITIVE_INFINITY
   #cancel: (() => void) | undefined
 
-  constructor(clock: Clock, thread: Thread, pulse: Pulse, maxStall: number) {
+  constructor(clock: Clock, thread: Thread, pulse: LoopPulse, maxStall: number) {
     this.#clock = clock
     this.#thread = thread
     this.#pulse = pulse
@@ -167,7 +167,7 @@ export class Pacemaker implements AsyncDisposable {
   }
 
   /** From now on the worker renews it when we are late. */
-  keep(belief: Belief): Spare {
+  keep(belief: HeldLease): RenewalFigures {
     const { page, slot } = this.#free.pop() ?? this.#anotherPage()
     page.take(slot, belief)
     if (belief.term < this.#shortest) {
@@ -185,8 +185,8 @@ export class Pacemaker implements AsyncDisposable {
     }
   }
 
-  #anotherPage(): { readonly page: Page; readonly slot: number } {
-    const page = new Page()
+  #anotherPage(): { readonly page: BeliefPage; readonly slot: number } {
+    const page = new BeliefPage()
     this.#pages.push(page)
     this.#thread.post({ page: page.memory })
     for (let slot = SLOTS - 1; slot > 0; slot--) this.#free.push({ page, slot })

@@ -4,14 +4,14 @@
  */
 
 /** What one lease may ask for. */
-export const MOST_WANTS = 256
-export const MOST_ENTRIES = 64
-export const MOST_LABELS = 32
+export const MAX_RESOURCES = 256
+export const MAX_ENTRIES = 64
+export const MAX_LABELS = 32
 /** Leases that one release names beside its own. */
-export const MOST_STOPPED = 10_000
+export const MAX_STOPPED = 10_000
 /** What hangs on one lease: the bytes are those of its keys and values in UTF-8. More than one request brings, and little enough for one turn of the loop. */
-export const MOST_LEASE_ENTRIES = 1_024
-export const MOST_LEASE_BYTES = 2 * 1_024 * 1_024
+export const MAX_LEASE_ENTRIES = 1_024
+export const MAX_LEASE_BYTES = 2 * 1_024 * 1_024
 
 /** Units of one resource. Shared grants exclude exclusive ones and not each other; they take no units. */
 export interface Want {

@@ -49,13 +49,13 @@ export interface Event {
 }
 
 /** Whether a watch wants it. */
-export type Wanted = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
+export type EventFilter = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
 
 /** Answers carry at most so much; whoever is further behind asks again from where that ended. One who never reads keeps an answer. */
-const MOST_REVISIONS = 128
-const MOST_ANSWERED = 256 * 1_024
+const MAX_REVISIONS = 128
+const MAX_ANSWERED = 256 * 1_024
 /** What the texts of all events together may take. One key that rewrites one large entry would else fill the memory of every replica. */
-const MOST_BYTES = 64 * 1_024 * 1_024
+const MAX_BYTES = 64 * 1_024 * 1_024
 const FIRST_SLOTS = 64
 
 /**
@@ -74,7 +74,7 @@ export class RecentEvents {
   #forgotten: number
 
   /** `start`: the revision of the state one begins with; what came before is not known here. At most `limit` events and `bytes` of their texts are kept. */
-  constructor(start: number, { limit = 100_000, bytes = MOST_BYTES }: { readonly limit?: number; readonly bytes?: number } = {}) {
+  constructor(start: number, { limit = 100_000, bytes = MAX_BYTES }: { readonly limit?: number; readonly bytes?: number } = {}) {
     this.#forgotten = start
     this.#limit = limit
     this.#most = bytes
@@ -128,7 +128,7 @@ export class RecentEvents {
    * One array per revision after `revision`, oldest first, of what `wanted` lets pass; undefined when some are no longer known: resync. `upTo`
    * is how far this answer goes. What is not wanted is never made an event of: most watches want little of what passes.
    */
-  after(revision: number, wanted?: Wanted): { readonly revisions: readonly Event[][]; readonly upTo: number } | undefined {
+  after(revision: number, wanted?: EventFilter): { readonly revisions: readonly Event[][]; readonly upTo: number } | undefined {
     if (revision < this.#forgotten) return undefined
     let low = 0
     let high = this.#count
@@ -143,7 +143,7 @@ export class RecentEvents {
     let bytes = 0
     for (let i = low; i < this.#count; i++) {
       const kept = this.#at(i)
-      if (kept.revision !== upTo && (revisions.length === MOST_REVISIONS || bytes >= MOST_ANSWERED)) break
+      if (kept.revision !== upTo && (revisions.length === MAX_REVISIONS || bytes >= MAX_ANSWERED)) break
       upTo = kept.revision
       if (wanted !== undefined && !wanted(kept)) continue
       bytes += kept.bytes

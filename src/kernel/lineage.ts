@@ -27,8 +27,8 @@ export interface Lineage {
   generation: { readonly index: number; readonly quiet: number }
 }
 
-const MOST_RUNS = 256
-const MOST_BEFORE = 16
+const MAX_RUNS = 256
+const MAX_BEFORE = 16
 
 export function newLineage(): Lineage {
   return { id: 0, secret: '', runs: [], before: [], generation: { index: 0, quiet: 0 } }
@@ -40,7 +40,7 @@ export function noteRun(state: State, nonce: number, secret: string): void {
   if (lineage.id === 0) lineage.id = nonce
   if (lineage.secret === '') lineage.secret = secret
   lineage.runs.push({ number: state.run.number, nonce, index: state.index })
-  if (lineage.runs.length > MOST_RUNS) lineage.runs.shift()
+  if (lineage.runs.length > MAX_RUNS) lineage.runs.shift()
 }
 
 /**
@@ -64,5 +64,5 @@ export function carryLineage(target: Lineage, left: Lineage): Lineage {
   const before = new Set([...target.before, ...left.before, left.id])
   // A restored backup of the same log: its own records still count.
   if (target.id !== 0) before.delete(target.id)
-  return { ...target, runs: [...target.runs], before: [...before].slice(-MOST_BEFORE) }
+  return { ...target, runs: [...target.runs], before: [...before].slice(-MAX_BEFORE) }
 }

@@ -12,7 +12,7 @@ export const LEASES = 1_000_000
 export const LEASES_PER_KEY = 200_000
 const UNITS_LIMIT = 1_000_000_000
 /** Prefixes with rules of their own: every snapshot carries them. */
-export const MOST_POLICIES = 50_000
+export const MAX_POLICIES = 50_000
 
 const DEFAULTS = {
   ttlMin: TTL_MIN,

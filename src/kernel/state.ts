@@ -264,7 +264,7 @@ export interface State {
 }
 
 /** Before the first entry. */
-export function found(wall = 0, rules = RULES): State {
+export function createState(wall = 0, rules = RULES): State {
   const state: State = {
     rules,
     index: 0,
@@ -311,7 +311,7 @@ export function found(wall = 0, rules = RULES): State {
     freed: new Freed(),
     saving: undefined,
   }
-  foundAt(state, wall, rules)
+  beginLog(state, wall, rules)
   return state
 }
 
@@ -320,7 +320,7 @@ export function found(wall = 0, rules = RULES): State {
  * and revisions still grow when an engine forgot everything and the log begins again. The log begins with the rules of its founder, not with those of
  * its reader: otherwise one log would have two states.
  */
-export function foundAt(state: State, wall: number, rules: number): void {
+export function beginLog(state: State, wall: number, rules: number): void {
   state.rules = rules
   // A clock that is wrong by centuries must not leave too little room above: the number of a timer is to be a safe integer, too.
   const origin = Math.min(Math.max(0, Math.floor(wall)) * 100, ORIGIN_LIMIT)
@@ -426,7 +426,7 @@ export function leasesOf(state: State, holder: string): Iterable<Lease> {
     state.byHolder = new Map()
     for (const lease of state.leases.values()) addToHolder(state.byHolder, lease)
   }
-  return state.byHolder.get(holder) ?? NOBODY
+  return state.byHolder.get(holder) ?? NO_HOLDER
 }
 
 /** From here on it ends with its parent. */
@@ -487,7 +487,7 @@ export function nameFence(state: State, resource: string, token: number, key: nu
 
 /** Shared by all who have none, and never written to: a million leases should not keep a million empty lists, or lists with room to grow. */
 export const NO_GRANTS: Grant[] = []
-const NOBODY: Lease[] = []
+const NO_HOLDER: Lease[] = []
 
 /** The list with `grant` at its end: a new one where there was none, exactly as large as it must be. */
 export function withGrant(grants: Grant[], grant: Grant): Grant[] {
@@ -511,7 +511,7 @@ export function placeOfGrant(grants: readonly Grant[], token: number): number {
 export function resourceOf(state: State, name: string): Resource {
   let resource = state.resources.get(name)
   if (resource === undefined) {
-    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NOBODY, freed: false, pressed: 0 }
+    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_HOLDER, freed: false, pressed: 0 }
     state.resources.set(name, resource)
   }
   return resource

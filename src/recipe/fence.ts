@@ -13,7 +13,7 @@ import { LeaseError } from '../errors.ts'
 import { createPrivately, mustBePrivate, openPrivately, readPrivately } from '../private-file.ts'
 import { type Engine, loadEngine } from '../store/file/engine.ts'
 import { isBusy } from '../store/file/errors.ts'
-import { Grip } from '../store/file/file-lock.ts'
+import { FileLock } from '../store/file/file-lock.ts'
 
 /** Remembers the highest token of each resource. Refuses an older one with `STALE`; the same one again is welcome. */
 export interface Guard {
@@ -56,7 +56,7 @@ const ENGINES = ['@photostructure/sqlite', 'node:sqlite']
 
 export interface FileGuardOptions {
   /** How long, in ms, another process may be inside the guard before we give up; 5 s. */
-  readonly patience?: number
+  readonly timeout?: number
   readonly clock?: Clock
 }
 
@@ -67,7 +67,7 @@ export interface FileGuardOptions {
  */
 export class FileGuard implements Guard {
   readonly #path: string
-  readonly #patience: number
+  readonly #timeout: number
   readonly #clock: Clock
   #engine: Promise<Engine> | undefined
   /** One at a time: what waits for the lock within this process does not ask the disk. */
@@ -76,9 +76,9 @@ export class FileGuard implements Guard {
   #synced: string | undefined
   #broken: unknown
 
-  constructor(path: string, { patience = 5_000, clock = systemClock }: FileGuardOptions = {}) {
+  constructor(path: string, { timeout = 5_000, clock = systemClock }: FileGuardOptions = {}) {
     this.#path = path
-    this.#patience = patience
+    this.#timeout = timeout
     this.#clock = clock
   }
 
@@ -123,7 +123,7 @@ export class FileGuard implements Guard {
         grip.release()
       }
       const waited = this.#clock.now() - began
-      if (waited >= this.#patience)
+      if (waited >= this.#timeout)
         throw new LeaseError('UNAVAILABLE', `waited ${Math.round(waited)} ms for another process to leave the guard of ${this.#path}`, {
           facts: { path: this.#path, reason: 'busy' },
         })
@@ -131,11 +131,11 @@ export class FileGuard implements Guard {
     }
   }
 
-  #grip(engine: Engine): Grip {
+  #grip(engine: Engine): FileLock {
     const path = `${this.#path}-lock`
     try {
       if (mustBePrivate(path) === undefined) createPrivately(path, this.#clock)
-      return new Grip(engine, path, true)
+      return new FileLock(engine, path, true)
     } catch (error) {
       if (error instanceof LeaseError) throw error
       throw new LeaseError('UNAVAILABLE', `${path} cannot be opened: no token is admitted`, { cause: error, facts: { path } })

@@ -12,7 +12,7 @@ import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
-import { MOST_WANTS } from '../lessor.ts'
+import { MAX_RESOURCES } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
 
 /** Between two tries to follow what is offered, while the lessor does not answer. */
@@ -60,7 +60,7 @@ export class Pool {
     try {
       // Before it is seen: whoever takes it must find its capacity in force. And after: one who has just withdrawn it may have taken that away.
       undo = await this.#fit(member, units)
-      offer = await this.#leases.open({
+      offer = await this.#leases.grant({
         entries: { [this.#key(member)]: written({ labels, units }) },
         ...(ttl !== undefined && { ttl }),
       })
@@ -188,7 +188,7 @@ export class Pool {
         throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${members.length} members that match, ${count} were asked for`, {
           facts: { pool: this.#name, members: members.length, count },
         })
-      const chosen = members.length <= MOST_WANTS ? members : await this.#some(members, unitsOf, asked.signal)
+      const chosen = members.length <= MAX_RESOURCES ? members : await this.#some(members, unitsOf, asked.signal)
       let following = new AbortController()
       try {
         return await this.#leases.acquire(
@@ -232,17 +232,17 @@ export class Pool {
     const used = new Map(value.map(({ resource, grants, queue }) => [resource, queue.length > 0 ? Number.POSITIVE_INFINITY : sum(grants)]))
     const rank = (member: Member) => ((used.get(member.resource) ?? 0) + unitsOf(member) <= member.units ? 0 : 1) + clock.random()
     const ranked = members.map(member => ({ member, rank: rank(member) })).sort((a, b) => a.rank - b.rank)
-    return ranked.slice(0, MOST_WANTS).map(({ member }) => member)
+    return ranked.slice(0, MAX_RESOURCES).map(({ member }) => member)
   }
 
-  /** Resolves when there are enough; throws `WAITED` when that took too long. */
+  /** Resolves when there are enough; throws `TIMEOUT` when that took too long. */
   async #whenOffered(after: number, enough: () => Promise<boolean>, limit: number, signal: AbortSignal | undefined): Promise<void> {
     const { clock, lessor } = this.#leases
     const over = new AbortController()
     const leave = () => over.abort(signal!.reason)
     signal?.addEventListener('abort', leave, { once: true })
     if (signal?.aborted) leave()
-    const late = new LeaseError('WAITED', `the pool ${this.#name} had too few members that match for ${inWords(limit)}`, {
+    const late = new LeaseError('TIMEOUT', `the pool ${this.#name} had too few members that match for ${inWords(limit)}`, {
       facts: { pool: this.#name },
     })
     const cancel = limit === Number.POSITIVE_INFINITY ? () => {} : clock.after(limit, () => over.abort(late), { ref: true })

@@ -40,7 +40,7 @@ export class Session implements AsyncDisposable {
   static async begin(leases: Leases, options: SessionOptions = {}): Promise<Session> {
     checkOptionNames('session', options, OPTIONS)
     const { ttl = '20m', renew = 'on-activity', labels, parent, maxLife } = options
-    const lease = await leases.open({
+    const lease = await leases.grant({
       ttl,
       renew,
       ...(labels !== undefined && { labels }),

@@ -6,6 +6,7 @@ import type { Event } from '../kernel/event.ts'
 import type { EntryView } from '../lessor.ts'
 import {
   type CheckResult,
+  type InstanceState,
   type InstanceStatus,
   partsOf,
   type Registration,
@@ -13,12 +14,11 @@ import {
   readRegistration,
   readState,
   SERVICES,
-  type State,
   UNCHECKED,
   UNKNOWN_STATE,
 } from './entry.ts'
-import { type Filter, type Instance, inOrder, matches, type Wanted, wantedBy } from './match.ts'
-import { View } from './view.ts'
+import { type Filter, type Instance, type InstanceMatcher, inOrder, matches, wantedBy } from './match.ts'
+import { FilteredView } from './view.ts'
 
 export interface Change {
   readonly type: 'added' | 'changed' | 'removed'
@@ -27,7 +27,7 @@ export interface Change {
 }
 
 /** Whoever wants to hear of each change: `before` is undefined for a newcomer, `after` for one that is gone. */
-export type Listener = (slot: Known, before: Instance | undefined, after: Instance | undefined) => void
+export type DirectoryListener = (slot: KnownInstance, before: Instance | undefined, after: Instance | undefined) => void
 
 /** What hangs on one lease under one key. */
 interface Part<T> {
@@ -36,7 +36,7 @@ interface Part<T> {
 }
 
 /** An instance, or what has been heard of one so far. */
-export class Known {
+export class KnownInstance {
   readonly key: string
   /** As it was written, and what that means. The same text keeps the same object: that is how one sees that nothing changed. */
   text = ''
@@ -46,7 +46,7 @@ export class Known {
   revision = 0
   suspect = false
   suppressed = false
-  state: Part<State> | undefined
+  state: Part<InstanceState> | undefined
   check: Part<CheckResult> | undefined
   /** Undefined while its registration is not there. */
   #instance: Instance | undefined
@@ -105,7 +105,7 @@ export class Known {
   }
 
   /** Its own will first, then what is known to be wrong, then what is feared. */
-  #status({ status }: State, check: CheckResult | undefined, unchecked: boolean): InstanceStatus {
+  #status({ status }: InstanceState, check: CheckResult | undefined, unchecked: boolean): InstanceStatus {
     if (status === 'maintenance' || status === 'draining') return status
     if (status === 'critical' || check?.status === 'critical') return 'critical'
     // It asked to be looked at before it is used, and may be dead on arrival.
@@ -117,14 +117,14 @@ export class Known {
 }
 
 export class Directory {
-  readonly #known = new Map<string, Known>()
-  readonly #services = new Map<string, Set<Known>>()
-  readonly #capabilities = new Map<string, Set<Known>>()
-  readonly #tags = new Map<string, Set<Known>>()
+  readonly #known = new Map<string, KnownInstance>()
+  readonly #services = new Map<string, Set<KnownInstance>>()
+  readonly #capabilities = new Map<string, Set<KnownInstance>>()
+  readonly #tags = new Map<string, Set<KnownInstance>>()
   readonly #preserved = new Map<string, string>()
-  readonly #listeners = new Set<Listener>()
+  readonly #listeners = new Set<DirectoryListener>()
   /** Views go when nobody has them any more: whoever discovers in a loop leaves nothing behind. */
-  readonly #views = new Set<WeakRef<View>>()
+  readonly #views = new Set<WeakRef<FilteredView>>()
   #revision = 0
   #listed = 0
 
@@ -150,7 +150,7 @@ export class Directory {
 
   /** Begins anew with all entries under `services`. Only what differs from before is told. `preserved`: the services that are, and why. */
   load(entries: readonly EntryView[], revision: number, preserved: Iterable<readonly [string, string]> = []): void {
-    const fresh = new Map<string, Known>()
+    const fresh = new Map<string, KnownInstance>()
     for (const { key, value, lease, holder, status, suppressed, revision: changed } of entries) {
       const known = this.#put(fresh, key, value, lease, holder, changed)
       if (known?.lease !== lease) continue
@@ -165,7 +165,7 @@ export class Directory {
       this.#known.delete(key)
     }
     for (const [key, next] of fresh) {
-      const known = this.#known.get(key) ?? new Known(key)
+      const known = this.#known.get(key) ?? new KnownInstance(key)
       this.#known.set(key, known)
       const { text, lease, holder, revision, suspect, suppressed, state, check } = next
       const registration = known.text === text ? known.registration : next.registration
@@ -178,7 +178,7 @@ export class Directory {
 
   /** All events of one revision under `services`. Not `resync`: then everything is loaded anew. */
   apply(events: readonly Event[]): void {
-    const touched = new Set<Known>()
+    const touched = new Set<KnownInstance>()
     for (const { type, key = '', value = '', lease, holder = '', cause = '', revision } of events) {
       this.#revision = Math.max(this.#revision, revision)
       if (type === 'preserving') this.#preserved.set(key.slice(SERVICES.length + 1), cause)
@@ -192,11 +192,18 @@ export class Directory {
     }
   }
 
-  #put(to: Map<string, Known>, key: string, value: string, lease: number, holder: string, revision: number): Known | undefined {
+  #put(
+    to: Map<string, KnownInstance>,
+    key: string,
+    value: string,
+    lease: number,
+    holder: string,
+    revision: number,
+  ): KnownInstance | undefined {
     const parts = partsOf(key)
     if (parts === undefined) return undefined
     const own = `${parts.service}/${parts.instance}`
-    const known = to.get(own) ?? new Known(own)
+    const known = to.get(own) ?? new KnownInstance(own)
     to.set(own, known)
     if (parts.part === 'state') known.state = { lease, value: readState(value) }
     else if (parts.part === 'check') {
@@ -212,7 +219,7 @@ export class Directory {
     return known
   }
 
-  #told(type: Event['type'], key: string, lease: number, revision: number): Known | undefined {
+  #told(type: Event['type'], key: string, lease: number, revision: number): KnownInstance | undefined {
     const parts = partsOf(key)
     const known = parts === undefined ? undefined : this.#known.get(`${parts.service}/${parts.instance}`)
     if (parts === undefined || known === undefined) return undefined
@@ -228,7 +235,7 @@ export class Directory {
     return known
   }
 
-  #change(known: Known, change: () => void): void {
+  #change(known: KnownInstance, change: () => void): void {
     const before = known.listed ? known.instance : undefined
     change()
     const after = known.refresh()
@@ -242,21 +249,21 @@ export class Directory {
     for (const listener of this.#listeners) listener(known, before, after)
   }
 
-  #file(known: Known, { service, capabilities, tags }: Registration): void {
+  #file(known: KnownInstance, { service, capabilities, tags }: Registration): void {
     this.#listed++
     add(this.#services, service, known)
     for (const capability of capabilities) add(this.#capabilities, capability, known)
     for (const tag of tags) add(this.#tags, tag, known)
   }
 
-  #unfile(known: Known, { service, capabilities, tags }: Registration): void {
+  #unfile(known: KnownInstance, { service, capabilities, tags }: Registration): void {
     this.#listed--
     remove(this.#services, service, known)
     for (const capability of capabilities) remove(this.#capabilities, capability, known)
     for (const tag of tags) remove(this.#tags, tag, known)
   }
 
-  listen(listener: Listener): () => void {
+  listen(listener: DirectoryListener): () => void {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)
   }
@@ -281,17 +288,17 @@ export class Directory {
   }
 
   /** Kept up to date for as long as someone has it. */
-  view(filter: Filter, random: () => number): View {
-    const view = new View(wantedBy(filter), random, wanted => this.search(wanted))
+  view(filter: Filter, random: () => number): FilteredView {
+    const view = new FilteredView(wantedBy(filter), random, wanted => this.search(wanted))
     this.#views.add(new WeakRef(view))
     return view
   }
 
   /** Looks only at the smallest of the groups that everyone wanted must be in. */
-  *search(wanted: Wanted): Generator<Known, void, void> {
-    let smallest: Iterable<Known> & { readonly size: number } = NOBODY
+  *search(wanted: InstanceMatcher): Generator<KnownInstance, void, void> {
+    let smallest: Iterable<KnownInstance> & { readonly size: number } = NOBODY
     let chosen = false
-    const narrow = (group: Set<Known> | undefined) => {
+    const narrow = (group: Set<KnownInstance> | undefined) => {
       if (!chosen || (group?.size ?? 0) < smallest.size) smallest = group ?? NOBODY
       chosen = true
     }
@@ -303,7 +310,7 @@ export class Directory {
   }
 }
 
-const NOBODY: Set<Known> = new Set()
+const NOBODY: Set<KnownInstance> = new Set()
 
 /** A registration that was not written again is the same object: only what may have changed is compared. */
 function same(a: Instance, b: Instance): boolean {
@@ -320,13 +327,13 @@ function same(a: Instance, b: Instance): boolean {
   )
 }
 
-function add(to: Map<string, Set<Known>>, name: string, known: Known): void {
+function add(to: Map<string, Set<KnownInstance>>, name: string, known: KnownInstance): void {
   const group = to.get(name)
   if (group === undefined) to.set(name, new Set([known]))
   else group.add(known)
 }
 
-function remove(from: Map<string, Set<Known>>, name: string, known: Known): void {
+function remove(from: Map<string, Set<KnownInstance>>, name: string, known: KnownInstance): void {
   const group = from.get(name)
   group?.delete(known)
   if (group?.size === 0) from.delete(name)

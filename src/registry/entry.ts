@@ -18,23 +18,23 @@ import { badName, utf8Length } from '../kernel/name.ts'
 
 export const SERVICES = 'services'
 
-export const MOST_METADATA = 8_192
-export const MOST_DEPTH = 16
-const MOST_WORDS = 64
+export const MAX_METADATA = 8_192
+export const MAX_DEPTH = 16
+const MAX_WORDS = 64
 const WORD_BYTES = 128
-const MOST_ADDRESSES = 16
-const MOST_WEIGHT = 65_535
-const MOST_LOAD = 1e9
+const MAX_ADDRESSES = 16
+const MAX_WEIGHT = 65_535
+const MAX_LOAD = 1e9
 
 /** What an instance says of itself, or a check of it. `draining`, `maintenance` and `critical` are listed and not picked. */
 export const STATUSES = ['passing', 'warning', 'critical', 'draining', 'maintenance'] as const
-export type Status = (typeof STATUSES)[number]
+export type DeclaredStatus = (typeof STATUSES)[number]
 
 /**
  * What others see: `unknown` asked for a check that has not been made yet, `suspect` has missed a renewal and is in its grace, `suppressed` has
  * come and gone too often.
  */
-export type InstanceStatus = Status | 'unknown' | 'suspect' | 'suppressed'
+export type InstanceStatus = DeclaredStatus | 'unknown' | 'suspect' | 'suppressed'
 export const INSTANCE_STATUSES: readonly InstanceStatus[] = [...STATUSES, 'unknown', 'suspect', 'suppressed']
 
 /** The reason of one that has no result yet. */
@@ -46,7 +46,7 @@ export const CHECKERS = 'leasehold/checks/servers'
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json }
 
 /** A probe made by the server, where its operator allows it. Durations are whole milliseconds. */
-export interface Check {
+export interface HealthCheck {
   /** `http(s)://host:port/path`, `tcp://host:port` or `grpc://host:port[/service]`. */
   readonly url: string
   readonly interval?: number
@@ -73,7 +73,7 @@ export interface Registration {
   readonly zone: string
   /** A newer one takes the name over from an older one, whoever holds that. */
   readonly generation: number
-  readonly check: Check | undefined
+  readonly check: HealthCheck | undefined
 }
 
 /** As people and routes give it: `address` for one, and whatever is left out by default. */
@@ -82,11 +82,11 @@ export interface RegistrationInput extends Partial<Omit<Registration, 'service' 
   readonly instance: string
   readonly address?: string
   /** As an object, or just its url. */
-  readonly check?: Check | string | undefined
+  readonly check?: HealthCheck | string | undefined
 }
 
-export interface State {
-  readonly status: Status
+export interface InstanceState {
+  readonly status: DeclaredStatus
   /** Any measure of how busy it is, smaller being freer. */
   readonly load: number
 }
@@ -96,7 +96,7 @@ export interface CheckResult {
   readonly reason?: string
 }
 
-export const UNKNOWN_STATE: State = { status: 'passing', load: 0 }
+export const UNKNOWN_STATE: InstanceState = { status: 'passing', load: 0 }
 
 export function keyOf({ service, instance }: Pick<Registration, 'service' | 'instance'>, part?: 'state' | 'check'): string {
   return part === undefined ? `${SERVICES}/${service}/${instance}` : `${SERVICES}/${service}/${instance}/${part}`
@@ -131,11 +131,11 @@ function formed(input: RegistrationInput): Registration {
   return {
     service: names.service,
     instance: names.instance,
-    addresses: list(addresses, MOST_ADDRESSES, 'addresses').map(addressOf),
+    addresses: list(addresses, MAX_ADDRESSES, 'addresses').map(addressOf),
     capabilities: words(capabilities, 'capabilities'),
     tags: words(tags, 'tags'),
     metadata: metadataOf(metadata),
-    weight: whole(weight, 0, MOST_WEIGHT, 'weight'),
+    weight: whole(weight, 0, MAX_WEIGHT, 'weight'),
     zone: zone === '' ? '' : zoneOf(zone),
     generation: whole(generation, 0, Number.MAX_SAFE_INTEGER, 'generation'),
     check: check === undefined ? undefined : checkOf(check),
@@ -158,17 +158,17 @@ export function entryOf(registration: Registration): Attachment {
   return { key: keyOf(registration), value, ...(generation > 0 && { generation }) }
 }
 
-export function stateEntryOf(registration: Registration, { status, load }: State): Attachment {
+export function stateEntryOf(registration: Registration, { status, load }: InstanceState): Attachment {
   const { generation } = registration
   return { key: keyOf(registration, 'state'), value: JSON.stringify({ status, load }), ...(generation > 0 && { generation }) }
 }
 
-export function stateOf(input: Partial<State>, before: State = UNKNOWN_STATE): State {
+export function stateOf(input: Partial<InstanceState>, before: InstanceState = UNKNOWN_STATE): InstanceState {
   closed(input, ['status', 'load'], 'a state')
   const { status = before.status, load = before.load } = input
   if (!STATUSES.includes(status)) throw invalid(`status must be one of ${STATUSES.join(', ')}, not ${show(status)}`)
-  if (typeof load !== 'number' || !(load >= 0 && load <= MOST_LOAD))
-    throw invalid(`load must be a number from 0 to ${MOST_LOAD}, not ${show(load)}`)
+  if (typeof load !== 'number' || !(load >= 0 && load <= MAX_LOAD))
+    throw invalid(`load must be a number from 0 to ${MAX_LOAD}, not ${show(load)}`)
   return { status, load }
 }
 
@@ -189,9 +189,9 @@ export function readRegistration(key: string, value: string): Registration | und
   }
 }
 
-export function readState(value: string): State {
+export function readState(value: string): InstanceState {
   try {
-    return stateOf(JSON.parse(value) as Partial<State>)
+    return stateOf(JSON.parse(value) as Partial<InstanceState>)
   } catch {
     return UNKNOWN_STATE
   }
@@ -239,7 +239,7 @@ function list(value: unknown, most: number, what: string): readonly unknown[] {
 }
 
 function words(value: unknown, what: string): readonly string[] {
-  const given = list(value, MOST_WORDS, what).map(item => {
+  const given = list(value, MAX_WORDS, what).map(item => {
     const bad = badName(item) ?? (utf8Length(item as string) > WORD_BYTES ? `is longer than ${WORD_BYTES} bytes` : undefined)
     if (bad !== undefined) throw invalid(`${show(item)} in ${what} ${bad}`)
     if (TREACHEROUS.has(item as string)) throw invalid(`${what} cannot have ${show(item)}`)
@@ -282,7 +282,7 @@ function mustNameHost(address: string): void {
 
 function metadataOf(metadata: unknown): Json {
   tree(metadata, 1)
-  if (utf8Length(JSON.stringify(metadata)) > MOST_METADATA) throw invalid(`metadata is longer than ${MOST_METADATA} bytes of JSON`)
+  if (utf8Length(JSON.stringify(metadata)) > MAX_METADATA) throw invalid(`metadata is longer than ${MAX_METADATA} bytes of JSON`)
   return metadata as Json
 }
 
@@ -293,7 +293,7 @@ function tree(value: unknown, depth: number): void {
     return
   }
   if (typeof value !== 'object') throw invalid(`metadata has a ${typeof value}, which JSON cannot carry`)
-  if (depth > MOST_DEPTH) throw invalid(`metadata is nested deeper than ${MOST_DEPTH}`)
+  if (depth > MAX_DEPTH) throw invalid(`metadata is nested deeper than ${MAX_DEPTH}`)
   if (Array.isArray(value)) {
     for (const item of value) tree(item, depth + 1)
     return
@@ -306,8 +306,8 @@ function tree(value: unknown, depth: number): void {
   }
 }
 
-function checkOf(given: unknown): Check {
-  const check = typeof given === 'string' ? { url: given } : (given as Check)
+function checkOf(given: unknown): HealthCheck {
+  const check = typeof given === 'string' ? { url: given } : (given as HealthCheck)
   closed(check, CHECK, 'a check')
   const { url, interval, timeout, fall, rise, endAfter } = check
   if (typeof url !== 'string' || !/^(https?|tcp|grpc):\/\//i.test(url))

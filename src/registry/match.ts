@@ -31,7 +31,7 @@ export interface Filter {
 }
 
 /** The same, with nothing left to choose. */
-export interface Wanted {
+export interface InstanceMatcher {
   readonly service: string | undefined
   readonly all: readonly string[]
   readonly any: readonly string[]
@@ -42,7 +42,7 @@ export interface Wanted {
 
 const FIELDS = ['service', 'capability', 'capabilities', 'tag', 'zone', 'status']
 
-export function wantedBy(filter: Filter): Wanted {
+export function wantedBy(filter: Filter): InstanceMatcher {
   for (const name of Object.keys(filter))
     if (!FIELDS.includes(name)) throw new LeaseError('INVALID', `there is no filter ${name.slice(0, 64)}; there are ${FIELDS.join(', ')}`)
   const { service, capability, capabilities = [], tag, zone = '', status } = filter
@@ -62,7 +62,7 @@ function several<T extends string>(value: T | readonly T[] | undefined): readonl
   return value === undefined ? [] : typeof value === 'string' ? [value] : value
 }
 
-export function matches({ service, all, any, tags, statuses }: Wanted, instance: Instance): boolean {
+export function matches({ service, all, any, tags, statuses }: InstanceMatcher, instance: Instance): boolean {
   const { capabilities } = instance
   return (
     (service === undefined || instance.service === service) &&

@@ -2,34 +2,34 @@
 import type { Instance } from './match.ts'
 
 export const STRATEGIES = ['round-robin', 'weighted', 'least-loaded', 'two-choices', 'hash'] as const
-export type Strategy = (typeof STRATEGIES)[number]
+export type PickStrategy = (typeof STRATEGIES)[number]
 
 export interface PickOptions {
   /** `round-robin` unless said otherwise, or `hash` when there is a key. */
-  readonly strategy?: Strategy
+  readonly strategy?: PickStrategy
   /** With `hash`: the same key finds the same instance for as long as that is there, and others move only when theirs goes or a better one comes. */
   readonly key?: string
 }
 
 /** Something whose instance may change: its load, as often as it likes, without anything being worked out again. */
-export interface Slot {
+export interface PickSlot {
   readonly instance: Instance
 }
 
 export class Picker {
-  readonly #slots: readonly Slot[]
+  readonly #slots: readonly PickSlot[]
   readonly #random: () => number
   #sums: Float64Array | undefined
   #hashes: Int32Array | undefined
   #even: boolean | undefined
 
-  constructor(slots: readonly Slot[], random: () => number) {
+  constructor(slots: readonly PickSlot[], random: () => number) {
     this.#slots = slots
     this.#random = random
   }
 
   /** `turn` counts the picks before this one. */
-  pick(strategy: Strategy, turn: number, key: string): Instance | undefined {
+  pick(strategy: PickStrategy, turn: number, key: string): Instance | undefined {
     const slots = this.#slots
     if (slots.length <= 1) return slots[0]?.instance
     switch (strategy) {

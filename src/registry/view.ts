@@ -1,16 +1,16 @@
 /** Those that match a filter, kept up to date change by change. */
-import type { Known } from './directory.ts'
-import { candidates, type Instance, inOrder, matches, type Wanted } from './match.ts'
+import type { KnownInstance } from './directory.ts'
+import { candidates, type Instance, type InstanceMatcher, inOrder, matches } from './match.ts'
 import { Picker, type PickOptions } from './pick.ts'
 
-export class View {
-  readonly wanted: Wanted
+export class FilteredView {
+  readonly wanted: InstanceMatcher
   readonly #random: () => number
-  readonly #members: Set<Known>
+  readonly #members: Set<KnownInstance>
   #picker: Picker | undefined
   #turn = 0
 
-  constructor(wanted: Wanted, random: () => number, search: (wanted: Wanted) => Iterable<Known>) {
+  constructor(wanted: InstanceMatcher, random: () => number, search: (wanted: InstanceMatcher) => Iterable<KnownInstance>) {
     this.wanted = wanted
     this.#random = random
     this.#members = new Set(search(wanted))
@@ -22,12 +22,12 @@ export class View {
     return this.#members.size
   }
 
-  get members(): ReadonlySet<Known> {
+  get members(): ReadonlySet<KnownInstance> {
     return this.#members
   }
 
   /** The directory tells every change of anything. Returns true, always: it is still there. */
-  heard(known: Known, before: Instance | undefined, after: Instance | undefined): true {
+  heard(known: KnownInstance, before: Instance | undefined, after: Instance | undefined): true {
     const was = this.#members.has(known)
     const is = after !== undefined && matches(this.wanted, after)
     if (is && !was) this.#members.add(known)

@@ -19,7 +19,7 @@ const HEAD = MAGIC.length + 1
 const DIGEST = 32
 
 /** The file that `chunks` make. */
-export async function* written(chunks: Iterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+export async function* backupBytes(chunks: Iterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
   const hash = createHash('sha256')
   const counted = (bytes: Uint8Array) => {
     hash.update(bytes)

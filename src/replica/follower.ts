@@ -9,9 +9,9 @@ import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../ke
 import { FromTheFuture } from '../kernel/codec/bytes.ts'
 import { StateLoader, saveState } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
-import { EVENT_TYPES, type Event, RecentEvents, type Wanted } from '../kernel/event.ts'
-import { found, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
-import type { Entry, NotThere, Position, Snapshot, Store } from '../store.ts'
+import { EVENT_TYPES, type Event, type EventFilter, RecentEvents } from '../kernel/event.ts'
+import { createState, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
+import type { LogRecord, NotThere, Position, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
 import { framed, unframed } from './frame.ts'
 import { isTransient } from './retry.ts'
@@ -40,7 +40,7 @@ export interface FollowerOptions {
 export class Follower {
   readonly #store: Store
   readonly #options: FollowerOptions
-  #state = found()
+  #state = createState()
   #position: Position = START
   #recent: RecentEvents
   readonly #effects: { readonly events: Event[]; timer(lease: Lease | undefined, slot: Slot): void }
@@ -57,10 +57,10 @@ export class Follower {
   #tookIn: number | undefined
   /** Where we stood when it was loaded: what was asked for from there does not follow any more. */
   #stoodAt = 0
-  readonly #onChange = new Set<News>()
+  readonly #onChange = new Set<ReplicaNews>()
   #sinceSnapshot = { entries: 0, bytes: 0 }
   /** For metrics and tests. */
-  readonly seen = { snapshots: 0, reloads: 0 }
+  readonly stats = { snapshots: 0, reloads: 0 }
   /** What was applied since the log had been read, by type. */
   readonly happened: Record<string, number> = Object.fromEntries(EVENT_TYPES.map(type => [type, 0]))
 
@@ -87,13 +87,13 @@ export class Follower {
   }
 
   /** What `wanted` lets pass after `revision`; undefined when that is no longer, or not yet, known here. */
-  after(revision: number, wanted?: Wanted): ReturnType<RecentEvents['after']> {
+  after(revision: number, wanted?: EventFilter): ReturnType<RecentEvents['after']> {
     return revision > this.#state.revision ? undefined : this.#recent.after(revision, wanted)
   }
 
   /** Tells the leases that events after `revision` name; false when some of those are no longer known here. */
   named(revision: number, tell: (lease: number) => void): boolean {
-    const each: Wanted = ({ lease }) => {
+    const each: EventFilter = ({ lease }) => {
       if (lease !== 0) tell(lease)
       return false
     }
@@ -145,7 +145,7 @@ export class Follower {
         const snapshot = await this.#store.newest()
         if (snapshot === undefined) throw new LeaseError('DIVERGED', 'entries are gone from the log and there is no snapshot of them')
         if (snapshot.position.index <= this.#state.index && this.#overlooked === undefined) return
-        this.seen.reloads++
+        this.stats.reloads++
         await this.#load(snapshot)
         this.#options.keeper().caughtUp()
         this.wake()
@@ -195,7 +195,7 @@ export class Follower {
     })
   }
 
-  applyAll(entries: readonly Entry[]): void {
+  applyAll(entries: readonly LogRecord[]): void {
     for (const entry of entries) {
       const { index, nonce } = entry.position
       if (this.#overlooked !== undefined || (index > this.#state.index + 1 && index <= this.#stoodAt + 1)) return
@@ -207,7 +207,7 @@ export class Follower {
   }
 
   /** `own`: the batch that these bytes were made of, where that is at hand. */
-  apply({ position, bytes, age }: Entry, own?: Batch): void {
+  apply({ position, bytes, age }: LogRecord, own?: Batch): void {
     let batch: Batch
     try {
       batch = own ?? decodeBatch(bytes)
@@ -306,8 +306,8 @@ export class Follower {
   }
 
   /** For one who watches, until `signal` or the end of this replica: listened to once, since every change comes by here. */
-  news(signal: AbortSignal): News {
-    const news = new News(() => {
+  news(signal: AbortSignal): ReplicaNews {
+    const news = new ReplicaNews(() => {
       this.#onChange.delete(news)
       for (const over of [signal, closing]) over.removeEventListener('abort', wake)
     })
@@ -354,7 +354,7 @@ export class Follower {
       for await (const slice of slices) yield framed(slice)
     }
     try {
-      if ((await this.#store.snapshot(at, frames())) === 'kept') this.seen.snapshots++
+      if ((await this.#store.snapshot(at, frames())) === 'kept') this.stats.snapshots++
     } catch (error) {
       // The log is still whole without it; the next try comes when as much again has been written.
       const { closing, broken } = this.#options
@@ -393,7 +393,7 @@ export class Follower {
 }
 
 /** Whether something was applied that a watcher could see. */
-export class News implements Disposable {
+export class ReplicaNews implements Disposable {
   readonly #stop: () => void
   #wake: (() => void) | undefined
 

@@ -5,10 +5,10 @@
 
 const LENGTH = 4
 /** Far more than any chunk. Nothing larger is written: older builds do not read it. */
-const MOST = 1 << 28
+const MAX = 1 << 28
 
 export function framed(chunk: Uint8Array): Uint8Array {
-  if (chunk.length > MOST) throw new Error(`a chunk of ${chunk.length} bytes cannot be read again by every build: it was not written`)
+  if (chunk.length > MAX) throw new Error(`a chunk of ${chunk.length} bytes cannot be read again by every build: it was not written`)
   const frame = new Uint8Array(LENGTH + chunk.length)
   new DataView(frame.buffer).setUint32(0, chunk.length)
   frame.set(chunk, LENGTH)

@@ -16,7 +16,7 @@ import { entryView, leaseView, type Remaining, resourceView } from './view.ts'
 type Of<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
 type Listed = Of<'leases'> | Of<'resources'> | Of<'entries'>
 
-export interface ListsOptions {
+export interface ListReaderOptions {
   readonly clock: Clock
   readonly state: () => State
   readonly remaining: Remaining
@@ -26,16 +26,16 @@ export interface ListsOptions {
   readonly stride?: number
 }
 
-export class Lists {
+export class ListReader {
   readonly #clock: Clock
   readonly #state: () => State
   readonly #remaining: Remaining
-  readonly #named: ListsOptions['named']
+  readonly #named: ListReaderOptions['named']
   readonly #stride: number
   /** The long list that was begun last. */
   #last: Promise<unknown> = Promise.resolve()
 
-  constructor({ clock, state, remaining, named, stride = 5_000 }: ListsOptions) {
+  constructor({ clock, state, remaining, named, stride = 5_000 }: ListReaderOptions) {
     this.#clock = clock
     this.#state = state
     this.#remaining = remaining

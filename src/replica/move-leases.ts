@@ -11,9 +11,9 @@ import type { Move } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 import type { Store } from '../store.ts'
 import { readBackup } from './backup.ts'
-import { arrive, mustBeEmpty, type Restored, settleIn } from './restore.ts'
+import { completeMove, type LogContents, mustBeEmpty, restoreMoved } from './restore.ts'
 
-export interface CarryOptions {
+export interface MoveLeasesOptions {
   /** What the old log tells everyone. */
   readonly place: string
   /** The store at that place; alone on it where that is asked for and possible. */
@@ -22,14 +22,14 @@ export interface CarryOptions {
 }
 
 /** Undefined: they had left already, and only their arrival was missing. */
-export async function carry(old: Lessor, { place, open, clock = systemClock }: CarryOptions): Promise<Restored | undefined> {
+export async function moveLeases(old: Lessor, { place, open, clock = systemClock }: MoveLeasesOptions): Promise<LogContents | undefined> {
   const { value } = await old.read({ kind: 'summary' }, { consistent: true })
   // Before the old log is told anything: a driver that is missing, or a place that cannot be reached or is taken, must not stop it even for a moment.
   if (value.moved === undefined) await mustBeEmpty(await open(true))
   const now = value.moved === place ? undefined : await leave(old, place, await open(true), clock)
   let arrived: boolean
   try {
-    arrived = await arrive(await open(false), { clock })
+    arrived = await completeMove(await open(false), { clock })
   } catch (error) {
     const where = `the leases have left for ${place}, where nobody can have them yet: the same command again completes the move`
     throw told(error, where, 'not-complete')
@@ -41,11 +41,11 @@ export async function carry(old: Lessor, { place, open, clock = systemClock }: C
   return now
 }
 
-async function leave(old: Lessor, place: string, store: Store, clock: Clock): Promise<Restored> {
+async function leave(old: Lessor, place: string, store: Store, clock: Clock): Promise<LogContents> {
   const since = await begin(old, store)
-  let now: Restored
+  let now: LogContents
   try {
-    now = await settleIn(store, await readBackup(old.backup!()), { clock })
+    now = await restoreMoved(store, await readBackup(old.backup!()), { clock })
   } catch (error) {
     // What may have been written there is not in force, and never will be.
     await order(old, { kind: 'move', stay: true, since }).catch(cause => {

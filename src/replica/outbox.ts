@@ -6,7 +6,7 @@ import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/codec/batch.ts'
 import type { Proposal } from '../kernel/command.ts'
-import type { Told } from '../lessor.ts'
+import type { Completion } from '../lessor.ts'
 import type { Appended } from '../store.ts'
 import { isTransient, pauseUnless } from './retry.ts'
 
@@ -17,21 +17,21 @@ const RETRY_LAST = 1_000
 /** Upper bounds in ms of what `took` counts. */
 const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
-export interface Waiting {
+export interface OutboxItem {
   readonly proposal: Proposal
-  readonly told: Told
+  readonly told: Completion
   /** Wants to know what became of it, however long that takes. */
   readonly patient: boolean
 }
 
-const NOBODY: Told = { settle: () => {}, fail: () => {} }
+const NOBODY: Completion = { settle: () => {}, fail: () => {} }
 
 /** An entry on its way into the log. */
-export interface Flight {
+export interface InFlight {
   readonly seq: number
   readonly bytes: Uint8Array
   readonly batch: Batch
-  readonly waiting: Waiting[]
+  readonly waiting: OutboxItem[]
   /** How often the log had been skipped through by a snapshot when this was made. */
   readonly reloads: number
   /** A copy is on its way. */
@@ -43,7 +43,7 @@ export interface Flight {
 
 export interface OutboxOptions {
   readonly clock: Clock
-  readonly patience: number
+  readonly timeout: number
   /** A number that no two proposers share. */
   readonly proposer: number
   readonly closing: AbortSignal
@@ -53,7 +53,7 @@ export interface OutboxOptions {
   readonly reloads: () => number
   readonly append: (bytes: Uint8Array) => Promise<Appended>
   /** Applies what an append brought. Whether the entry has been dealt with; else it is sent again. */
-  readonly arrived: (flight: Flight, appended: Appended) => Promise<boolean>
+  readonly arrived: (flight: InFlight, appended: Appended) => Promise<boolean>
   /** After each entry. */
   readonly after: () => void
   /** Nothing more can be written. */
@@ -66,14 +66,14 @@ export class Outbox {
   readonly #closing: AbortSignal
   #seq = 0
   #next = new BatchWriter()
-  #nextWaiting: Waiting[] = []
+  #nextWaiting: OutboxItem[] = []
   /** Full batches that wait behind the one under way. */
-  readonly #backlog: { readonly writer: BatchWriter; readonly waiting: Waiting[] }[] = []
-  #flight: Flight | undefined
+  readonly #backlog: { readonly writer: BatchWriter; readonly waiting: OutboxItem[] }[] = []
+  #flight: InFlight | undefined
   #pumping = false
   #pumpSoon = false
   /** For metrics and tests. */
-  readonly seen = { appends: 0, commands: 0, resent: 0, voided: 0 }
+  readonly stats = { appends: 0, commands: 0, resent: 0, voided: 0 }
   /** The last append failed with this, and when. */
   trouble: { readonly error: LeaseError; readonly at: number } | undefined
   /** How many appends were acknowledged within each bound and not within the one before, and how many ms all of them took. */
@@ -95,7 +95,7 @@ export class Outbox {
     return this.#flight?.settled === false && this.#flight.seq <= seq
   }
 
-  put(waiting: Waiting): void {
+  put(waiting: OutboxItem): void {
     if (this.#closing.aborted) return waiting.told.fail(this.#closing.reason)
     if (this.#next.bytes > ENTRY_BYTES) {
       this.#backlog.push({ writer: this.#next, waiting: this.#nextWaiting })
@@ -131,7 +131,7 @@ export class Outbox {
     }
   }
 
-  #take(): Flight {
+  #take(): InFlight {
     const { writer, waiting } = this.#backlog.shift() ?? { writer: this.#next, waiting: this.#nextWaiting }
     if (writer === this.#next) {
       this.#next = new BatchWriter()
@@ -141,18 +141,18 @@ export class Outbox {
     const { proposer, applied, reloads } = this.#options
     const wall = Math.max(0, Math.floor(this.#clock.wall()))
     const { bytes, batch } = writer.take({ proposer, seq, ...applied(), wall })
-    this.seen.appends++
-    this.seen.commands += waiting.length
+    this.stats.appends++
+    this.stats.commands += waiting.length
     this.#flight = { seq, bytes, batch, waiting, reloads: reloads(), underWay: false, lost: false, settled: false }
     return this.#flight
   }
 
   /** Appends until it is certain what became of it. Throws only what no further attempt can cure. */
-  async #send(flight: Flight): Promise<void> {
+  async #send(flight: InFlight): Promise<void> {
     let pause = RETRY_FIRST
     let impatient = () => {}
     const wait = () => {
-      impatient = afterReading(this.#clock, this.#options.patience, () => {
+      impatient = afterReading(this.#clock, this.#options.timeout, () => {
         this.#tellUnknown(flight)
         wait()
       })
@@ -172,14 +172,14 @@ export class Outbox {
         await pauseUnless(this.#clock, pause, this.#closing)
         if (this.#closing.aborted || flight.settled) return
         pause = Math.min(pause * 2, RETRY_LAST)
-        this.seen.resent++
+        this.stats.resent++
       }
     } finally {
       impatient()
     }
   }
 
-  async #append(flight: Flight): Promise<Appended> {
+  async #append(flight: InFlight): Promise<Appended> {
     flight.underWay = true
     const began = this.#clock.now()
     try {
@@ -216,7 +216,7 @@ export class Outbox {
       for (let i = 0; i < flight.waiting.length; i++) flight.waiting[i]!.told.settle(applied.outcomes[i]!)
       return true
     }
-    if (applied.kind === 'void') this.seen.voided++
+    if (applied.kind === 'void') this.stats.voided++
     // An earlier copy may have been done in what was skipped, so long ago that its proposer was forgotten since.
     if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.tellSkipped(flight)
     // Certainly not done, and too late to be. It goes into a new entry.
@@ -225,11 +225,11 @@ export class Outbox {
   }
 
   /** It was applied, if it was, within what a snapshot made us skip: how it was answered is not known here. */
-  tellSkipped(flight: Flight): void {
+  tellSkipped(flight: InFlight): void {
     this.#reject(flight, new LeaseError('UNKNOWN', 'this process fell too far behind to see how this was answered; it may have been done'))
   }
 
-  #reject(flight: Flight, error: unknown): void {
+  #reject(flight: InFlight, error: unknown): void {
     flight.settled = true
     for (const { told } of flight.waiting) told.fail(error)
   }
@@ -238,8 +238,8 @@ export class Outbox {
    * Nobody waits for ever: after so long, the truth is that it is not known. The entry itself is still being sent; what waits behind it
    * never is.
    */
-  #tellUnknown(flight: Flight): void {
-    const silence = `no answer from the store for ${this.#options.patience} ms`
+  #tellUnknown(flight: InFlight): void {
+    const silence = `no answer from the store for ${this.#options.timeout} ms`
     const unknown = new LeaseError(
       'UNKNOWN',
       `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
@@ -255,7 +255,7 @@ export class Outbox {
     for (const { told } of this.#takeUnsent()) told.fail(unsent)
   }
 
-  #takeUnsent(): readonly Waiting[] {
+  #takeUnsent(): readonly OutboxItem[] {
     const unsent = [...this.#backlog.splice(0).flatMap(({ waiting }) => waiting), ...this.#nextWaiting]
     this.#next = new BatchWriter()
     this.#nextWaiting = []
@@ -278,7 +278,7 @@ export class Outbox {
   }
 
   /** What was put here is settled in that order: when the last of those that count is, all of them are. */
-  async #lastSettled(counts: (waiting: Waiting) => boolean): Promise<void> {
+  async #lastSettled(counts: (waiting: OutboxItem) => boolean): Promise<void> {
     const sent = this.#flight?.settled === false ? this.#flight.waiting : []
     const queued = [this.#nextWaiting, ...this.#backlog.map(({ waiting }) => waiting).reverse(), sent]
     const waiting = queued.find(some => some.some(counts))

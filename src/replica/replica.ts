@@ -13,20 +13,29 @@ import { malformed, malformedAsker } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
 import type { Command, Operation, Proposal, Release, Run } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
-import type { Event, EventType, Wanted } from '../kernel/event.ts'
+import type { Event, EventFilter, EventType } from '../kernel/event.ts'
 import { under } from '../kernel/name.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
 import { away } from '../kernel/rule/move.ts'
-import { MOST_RENEWALS } from '../kernel/rule/renew.ts'
+import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
 import { ages } from '../kernel/rule/service.ts'
 import { findLease, RULES, type State } from '../kernel/state.ts'
-import { type Lessor, type ProposeOptions, type Query, type ReadOptions, type Told, tell, type View, type WatchOptions } from '../lessor.ts'
+import {
+  type Completion,
+  complete,
+  type Lessor,
+  type ProposeOptions,
+  type Query,
+  type ReadOptions,
+  type View,
+  type WatchOptions,
+} from '../lessor.ts'
 import type { Appended, Profile, Store } from '../store.ts'
-import { written } from './backup.ts'
+import { backupBytes } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
-import { Lists } from './lists.ts'
-import { type Flight, Outbox } from './outbox.ts'
+import { ListReader } from './lists.ts'
+import { type InFlight, Outbox } from './outbox.ts'
 import { isTransient, orAborted, pauseUnless, within } from './retry.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { view } from './view.ts'
@@ -41,7 +50,7 @@ export interface ReplicaOptions {
   /** What a survivor of a log that lost entries had seen: a new generation begins above it. */
   readonly survivor?: Survivor
   /** After so long without an answer from the store a proposal is told that its fate is unknown; it may still be carried out. */
-  readonly patience?: number
+  readonly timeout?: number
   readonly snapshotEntries?: number
   readonly snapshotBytes?: number
   /** Events kept for watches that resume. */
@@ -67,7 +76,7 @@ export class Replica implements Lessor {
   readonly #store: Store
   readonly #clock: Clock
   readonly #owned: boolean
-  readonly #patience: number
+  readonly #timeout: number
   readonly #snapshotEntries: number
   readonly #snapshotBytes: number
   readonly #closing = new AbortController()
@@ -75,7 +84,7 @@ export class Replica implements Lessor {
   readonly #follower: Follower
   readonly #outbox: Outbox
   readonly #keeper: Timekeeper
-  readonly #lists: Lists
+  readonly #lists: ListReader
   #snapshotting: Promise<void> | undefined
   #tailing: Promise<void> | undefined
   #ticking: (() => void) | undefined
@@ -86,7 +95,7 @@ export class Replica implements Lessor {
   #rewinds = 0
 
   private constructor(store: Store, options: ReplicaOptions) {
-    const { clock = systemClock, owned = false, patience = 30_000, events = 100_000 } = options
+    const { clock = systemClock, owned = false, timeout = 30_000, events = 100_000 } = options
     const { snapshotEntries = 10_000, snapshotBytes = 8 << 20 } = options
     const closing = this.#closing.signal
     setMaxListeners(0, closing) // every watch and every pause listens there
@@ -94,7 +103,7 @@ export class Replica implements Lessor {
     this.#store = store
     this.#clock = clock
     this.#owned = owned
-    this.#patience = patience
+    this.#timeout = timeout
     this.#snapshotEntries = snapshotEntries
     this.#snapshotBytes = snapshotBytes
     const proposer = Number(clock.bits() >> 11n) || 1
@@ -105,9 +114,9 @@ export class Replica implements Lessor {
       own: (seq, applied) => this.#outbox.seenInLog(seq, applied),
     })
     this.#outbox = new Outbox({
-      ...{ clock, patience, proposer, closing, broken },
+      ...{ clock, timeout, proposer, closing, broken },
       applied: () => ({ applied: this.#state.index, trail: [this.#state.trailA, this.#state.trailB] }),
-      reloads: () => this.#follower.seen.reloads,
+      reloads: () => this.#follower.stats.reloads,
       append: bytes => store.append(bytes, this.#follower.position),
       arrived: (flight, appended) => this.#arrived(flight, appended),
       after: () => this.#afterApply(),
@@ -120,7 +129,7 @@ export class Replica implements Lessor {
       drain: () => this.#drain(),
       turn: () => this.#turn(),
     })
-    this.#lists = new Lists({
+    this.#lists = new ListReader({
       clock,
       state: () => this.#state,
       remaining: lease => this.#keeper.remaining(lease),
@@ -177,13 +186,13 @@ export class Replica implements Lessor {
   }
 
   /** For metrics and tests. */
-  get seen(): Outbox['seen'] & Follower['seen'] & { readonly memoryRenewals: number; readonly rewinds: number } {
-    return { ...this.#outbox.seen, ...this.#follower.seen, memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds }
+  get stats(): Outbox['stats'] & Follower['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
+    return { ...this.#outbox.stats, ...this.#follower.stats, memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds }
   }
 
   /** How late proposals were and how long this process stood still, for metrics and tests. */
-  get timing(): Timekeeper['seen'] {
-    return this.#keeper.seen
+  get timing(): Timekeeper['stats'] {
+    return this.#keeper.stats
   }
 
   /** Everything that can be counted here, by name: for an operator's figures. */
@@ -191,7 +200,7 @@ export class Replica implements Lessor {
     const { within, ms } = this.#outbox.took
     const { index, revision } = this.#state
     return {
-      ...this.seen,
+      ...this.stats,
       ...this.timing,
       index,
       appliedRevision: revision,
@@ -266,7 +275,7 @@ export class Replica implements Lessor {
   }
 
   /** Whether an entry of ours has been dealt with. */
-  async #arrived(flight: Flight, appended: Appended): Promise<boolean> {
+  async #arrived(flight: InFlight, appended: Appended): Promise<boolean> {
     if (appended.kind === 'appended') {
       const { position, missed } = appended
       this.#follower.applyAll(missed)
@@ -341,16 +350,16 @@ export class Replica implements Lessor {
     }
   }
 
-  submit(command: Command, options: ProposeOptions, told: Told): void {
+  submit(command: Command, options: ProposeOptions, told: Completion): void {
     const { op, key = 0, signal } = options
-    if (signal !== undefined) return tell(told, this.propose(command, options))
+    if (signal !== undefined) return complete(told, this.propose(command, options))
     try {
       const known = this.#withoutLog(command, key, op)
       if (known === undefined) {
         const proposal = proposalOf(command, key, op)
-        if (op?.again !== true && this.#looksRefused(command)) tell(told, this.#submitUnlessRefused(proposal, undefined))
+        if (op?.again !== true && this.#looksRefused(command)) complete(told, this.#submitUnlessRefused(proposal, undefined))
         else this.#write(proposal, told)
-      } else if (known.kind === 'partly') tell(told, this.#renewRest(known, key, undefined))
+      } else if (known.kind === 'partly') complete(told, this.#renewRest(known, key, undefined))
       else told.settle(known)
     } catch (error) {
       told.fail(error)
@@ -374,7 +383,7 @@ export class Replica implements Lessor {
     const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
     if (wrong !== undefined) return { kind: 'refused', revision: this.#state.revision, code: 'INVALID', message: wrong, facts: {} }
     if (command.kind !== 'renew' || command.waiting === true || !this.#owned || op !== undefined) return undefined
-    if (this.#state.moved !== undefined || command.leases.length > MOST_RENEWALS) return undefined
+    if (this.#state.moved !== undefined || command.leases.length > MAX_RENEWALS) return undefined
     return this.#renewInMemory(command.leases, key)
   }
 
@@ -382,7 +391,7 @@ export class Replica implements Lessor {
     return new Promise((settle, fail) => this.#write(proposal, { settle, fail }))
   }
 
-  #write(proposal: Proposal, told: Told): void {
+  #write(proposal: Proposal, told: Completion): void {
     const { command } = proposal
     if (command.kind === 'transfer') this.#keeper.markForHeir(command.lease)
     if (command.kind === 'release' && command.stopped !== undefined && this.#state.rules < 2)
@@ -391,8 +400,8 @@ export class Replica implements Lessor {
   }
 
   /** By the rules of version 1 a release names one lease, and older builds that share the log read no other. */
-  #writeEach(proposal: Proposal, { kind, lease, stopped = [] }: Release, told: Told): void {
-    const unheard: Told = { settle: () => {}, fail: () => {} }
+  #writeEach(proposal: Proposal, { kind, lease, stopped = [] }: Release, told: Completion): void {
+    const unheard: Completion = { settle: () => {}, fail: () => {} }
     const { key = 0 } = proposal
     for (const child of stopped) this.#outbox.put({ proposal: { command: { kind, lease: child }, key }, told: unheard, patient: false })
     this.#outbox.put({ proposal: { ...proposal, command: { kind, lease } }, told, patient: false })
@@ -449,12 +458,12 @@ export class Replica implements Lessor {
   // Reading
 
   /**
-   * What callers proposed here before is applied, and the log has been read to its end as of now. `UNAVAILABLE` after `patience`: the store may be silent for
+   * What callers proposed here before is applied, and the log has been read to its end as of now. `UNAVAILABLE` after `timeout`: the store may be silent for
    * ever, and nothing that waits here was sent.
    */
   #atTheEnd(): Promise<void> {
     if (this.#owned && this.#outbox.idle) return Promise.resolve()
-    return within(this.#clock, this.#patience, this.#reachTheEnd(), () => silent(this.#patience))
+    return within(this.#clock, this.#timeout, this.#reachTheEnd(), () => silent(this.#timeout))
   }
 
   async #reachTheEnd(): Promise<void> {
@@ -543,7 +552,7 @@ export class Replica implements Lessor {
       () => (this.#snapshotting = undefined),
       () => (this.#snapshotting = undefined),
     )
-    yield* written(await orAborted(copying, signal))
+    yield* backupBytes(await orAborted(copying, signal))
   }
 
   // What clients saw
@@ -608,7 +617,7 @@ export class Replica implements Lessor {
     this.#keeper.stop()
     this.#ticking?.()
     if (!this.#closing.signal.aborted)
-      await Promise.race([this.#outbox.allSettled(), pauseUnless(this.#clock, this.#patience, this.#closing.signal)])
+      await Promise.race([this.#outbox.allSettled(), pauseUnless(this.#clock, this.#timeout, this.#closing.signal)])
     this.#fail(new LeaseError('UNAVAILABLE', 'this replica was closed'))
     await this.#snapshotting
     await this.#store[Symbol.asyncDispose]()
@@ -616,14 +625,14 @@ export class Replica implements Lessor {
   }
 }
 
-function silent(patience: number): LeaseError {
+function silent(timeout: number): LeaseError {
   return new LeaseError(
     'UNAVAILABLE',
-    `no answer from the store for ${patience} ms: the end of the log is not known, and nothing was sent; ask again`,
+    `no answer from the store for ${timeout} ms: the end of the log is not known, and nothing was sent; ask again`,
   )
 }
 
-function wantedBy(prefix: string, types: readonly EventType[] | undefined): Wanted | undefined {
+function wantedBy(prefix: string, types: readonly EventType[] | undefined): EventFilter | undefined {
   if (types === undefined) return prefix === '' ? undefined : event => under(prefix, event.resource ?? event.key ?? '')
   return event => types.includes(event.type) && (prefix === '' || under(prefix, event.resource ?? event.key ?? ''))
 }

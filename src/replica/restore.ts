@@ -19,7 +19,7 @@ import type { Generation, Move } from '../kernel/command.ts'
 import type { Effects } from '../kernel/effects.ts'
 import { carryLineage } from '../kernel/lineage.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { found, nameFence, RULES, type State } from '../kernel/state.ts'
+import { createState, nameFence, RULES, type State } from '../kernel/state.ts'
 import { type Position, START, type Store } from '../store.ts'
 import { framed, unframed } from './frame.ts'
 
@@ -29,11 +29,11 @@ const END: Move = { kind: 'move', into: 'end' }
 export interface RestoreOptions {
   readonly clock?: Clock
   /** Told what the log holds now; to go on, it returns. What it throws ends everything, and nothing was changed. */
-  readonly confirm?: (found: Restored) => void | PromiseLike<void>
+  readonly confirm?: (found: LogContents) => void | PromiseLike<void>
 }
 
 /** What a log holds. */
-export interface Restored {
+export interface LogContents {
   readonly leases: number
   readonly policies: number
   readonly keys: readonly string[]
@@ -44,7 +44,7 @@ export interface Restored {
 }
 
 /** The store belongs to this call, which opens it and disposes of it. */
-export async function restore(store: Store, backup: State, options: RestoreOptions = {}): Promise<Restored> {
+export async function restore(store: Store, backup: State, options: RestoreOptions = {}): Promise<LogContents> {
   const { clock = systemClock, confirm } = options
   await using here = store
   const target = await Log.open(here)
@@ -84,7 +84,11 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
  * that it does not know, so it need not be quiet. They are not in force there until `arrive`: before that, the log they come from must have said,
  * for good, where they are.
  */
-export async function settleIn(store: Store, left: State, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<Restored> {
+export async function restoreMoved(
+  store: Store,
+  left: State,
+  { clock = systemClock }: { readonly clock?: Clock } = {},
+): Promise<LogContents> {
   if (left.moved === undefined) throw new Error('leases can be granted in the log that they leave')
   await using here = store
   const target = await Log.open(here)
@@ -111,7 +115,7 @@ export async function mustBeEmpty(store: Store): Promise<void> {
 }
 
 /** What `settleIn` has put there is in force, and every term begins anew. False: it was already. */
-export async function arrive(store: Store, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<boolean> {
+export async function completeMove(store: Store, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<boolean> {
   await using here = store
   const target = await Log.open(here)
   if (!target.state.awaiting) return false
@@ -146,7 +150,7 @@ function takePlaceOf(target: State, backup: State): void {
     nameFence(backup, resource, Math.max(token, backup.fences.get(resource) ?? 0), target.fencedBy.get(resource) ?? 0)
 }
 
-function described(state: State): Restored {
+function described(state: State): LogContents {
   return {
     leases: state.leases.size,
     policies: state.policies.size,
@@ -175,7 +179,7 @@ class Log {
 
   static async open(store: Store): Promise<Log> {
     const { snapshot } = await store.open()
-    let state = found()
+    let state = createState()
     if (snapshot !== undefined) {
       const loader = new StateLoader()
       for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)

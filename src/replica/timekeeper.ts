@@ -13,14 +13,14 @@ import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { agedOf, CAP, findLease, type Lease, LIVE, QUIET, SLOTS, type Slot, type State, TERM, timerId, timerOf } from '../kernel/state.ts'
-import { type Alarm, type Bucket, Wheel } from './timer-wheel.ts'
+import { type Bucket, Wheel, type WheelAlarm } from './timer-wheel.ts'
 
 /** So much later than usual, and the loop was not just busy: it stood still. */
 const STALL = 100
 /** How often the loop is looked at while timers run, so that a stall is measured and not guessed. */
 const BEAT = 250
 const MARK_STEP = 1_000
-const MOST_MARKS = 5_000
+const MAX_MARKS = 5_000
 /** So few are proposed by everyone at once; more wait for their proposer's turn, so that a mass lapse is proposed about once. */
 const FEW = 16
 const TURN = 15
@@ -35,7 +35,7 @@ export interface TimekeeperOptions {
   readonly turn: () => number
 }
 
-class Countdown implements Alarm {
+class Countdown implements WheelAlarm {
   bucket: Bucket | undefined = undefined
   place = 0
   readonly lease: Lease | undefined
@@ -102,7 +102,7 @@ export class Timekeeper {
   #proposals = 0
   #stopped = false
   /** For metrics and tests: lateness of the last proposals, stalls seen. */
-  readonly seen = { stalls: 0, stalled: 0, proposed: 0, lateness: 0 }
+  readonly stats = { stalls: 0, stalled: 0, proposed: 0, lateness: 0 }
 
   constructor(state: State, { clock, propose, drain, turn }: TimekeeperOptions) {
     this.#state = state
@@ -121,8 +121,8 @@ export class Timekeeper {
     const now = this.#elapsed()
     const late = now - this.#expected
     if (late <= 0 || (this.#added === 0 && !this.#isStall(late))) return now
-    if (this.#added === 0) this.seen.stalls++
-    this.seen.stalled += late
+    if (this.#added === 0) this.stats.stalls++
+    this.stats.stalled += late
     this.#added += late
     this.#stalls += late
     return now - late
@@ -406,7 +406,7 @@ export class Timekeeper {
     for (const countdown of this.#wheel.take(now)) {
       if (countdown.busy !== 0) continue // set again when what is under way is settled
       if (now >= countdown.zero + this.#duration(countdown)) due.push(countdown)
-      else if (this.#look(countdown) <= now && marks.length < MOST_MARKS) marks.push(countdown)
+      else if (this.#look(countdown) <= now && marks.length < MAX_MARKS) marks.push(countdown)
       else this.#wheel.set(countdown, Math.max(this.#look(countdown), now + 1))
     }
     if (this.#state.moved !== undefined) {
@@ -450,8 +450,8 @@ export class Timekeeper {
         this.#wheel.set(countdown, this.#look(countdown))
         continue
       }
-      this.seen.proposed++
-      this.seen.lateness = Math.max(this.seen.lateness, late)
+      this.stats.proposed++
+      this.stats.lateness = Math.max(this.stats.lateness, late)
       this.#proposeFor(countdown, { kind: 'due', timer: this.#timerIdOf(countdown), epoch: countdown.epoch })
     }
   }
@@ -552,7 +552,7 @@ export class Timekeeper {
       const ms = Math.floor(now - countdown.zero)
       if (countdown.busy !== 0 || ms - this.#known(countdown) < (ages ? MARK_STEP : 1)) continue
       marks.push({ timer: this.#timerIdOf(countdown), epoch: countdown.epoch, ms })
-      if (marks.length === MOST_MARKS) break
+      if (marks.length === MAX_MARKS) break
     }
     if (marks.length > 0) this.#propose({ kind: 'aged', marks }, () => {})
   }

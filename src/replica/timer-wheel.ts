@@ -4,7 +4,7 @@
  * A renewal moves an alarm's deadline and nothing else; the alarm stays in its old bucket and is put into the right one when that comes up.
  * So a renewal costs the same with a thousand leases and with a million.
  */
-export interface Alarm {
+export interface WheelAlarm {
   /** When to look at it again, at the latest. Kept by the wheel; `undefined`: it is in no bucket. */
   bucket: Bucket | undefined
   /** Its place in the bucket, so that it can be taken out without a search. */
@@ -13,10 +13,10 @@ export interface Alarm {
 
 export interface Bucket {
   readonly tick: number
-  readonly alarms: Alarm[]
+  readonly alarms: WheelAlarm[]
 }
 
-export class Wheel<A extends Alarm> {
+export class Wheel<A extends WheelAlarm> {
   readonly #grain: number
   readonly #buckets = new Map<number, Bucket>()
   /** A binary heap of the ticks that have a bucket. */

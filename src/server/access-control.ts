@@ -29,7 +29,7 @@ export interface Caller {
 }
 
 /** Each connection is one of its own, so that what is limited by caller is limited by connection. */
-export function anyone(): Caller {
+export function anonymousCaller(): Caller {
   return { key: 0, name: 'anyone' }
 }
 
@@ -52,7 +52,7 @@ interface Guest {
   readonly out: (error: LeaseError) => void
 }
 
-export interface GateOptions {
+export interface AccessControlOptions {
   /** A secret that is in no log; empty: there is none. */
   readonly operator?: string | undefined
   readonly clock?: Clock
@@ -60,7 +60,7 @@ export interface GateOptions {
 
 const RETRY = 100
 
-export class Gate implements AsyncDisposable {
+export class AccessControl implements AsyncDisposable {
   readonly #lessor: Lessor
   readonly #clock: Clock
   readonly #operator: Buffer | undefined
@@ -71,14 +71,14 @@ export class Gate implements AsyncDisposable {
   #exposed = false
   #following: Promise<void> = Promise.resolve()
 
-  private constructor(lessor: Lessor, { operator = '', clock = systemClock }: GateOptions) {
+  private constructor(lessor: Lessor, { operator = '', clock = systemClock }: AccessControlOptions) {
     this.#lessor = lessor
     this.#clock = clock
     this.#operator = operator === '' ? undefined : hashOf(operator)
   }
 
-  static async open(lessor: Lessor, options: GateOptions = {}): Promise<Gate> {
-    const gate = new Gate(lessor, options)
+  static async open(lessor: Lessor, options: AccessControlOptions = {}): Promise<AccessControl> {
+    const gate = new AccessControl(lessor, options)
     const after = await gate.learn({ consistent: true })
     gate.#following = gate.#follow(after)
     return gate
@@ -102,7 +102,7 @@ export class Gate implements AsyncDisposable {
   /** The caller that a secret belongs to. Throws `UNAUTHENTICATED`. */
   identify(secret: string | undefined): Caller {
     if (secret === undefined) {
-      const caller = anyone()
+      const caller = anonymousCaller()
       this.admit(caller)
       return caller
     }

@@ -30,7 +30,7 @@ const ALWAYS: ReadonlySet<Command['kind']> = new Set([
   'move',
 ])
 /** Owners remembered: an administrator that keeps leases of its own renews them again and again. */
-const MOST_REMEMBERED = 100_000
+const MAX_REMEMBERED = 100_000
 
 /** A lease that may be another's: its holder is not known where it has not been heard of here. */
 interface Foreign {
@@ -79,7 +79,7 @@ export class Audit {
     const { value } = await this.#lessor.read({ kind: 'lease', lease }).catch(() => ({ value: undefined }))
     if (value === undefined) return { lease }
     if (value.key === UNCLAIMED) return undefined // whoever renews it makes it theirs
-    if (this.#owners.size >= MOST_REMEMBERED) this.#owners.delete(this.#owners.keys().next().value!)
+    if (this.#owners.size >= MAX_REMEMBERED) this.#owners.delete(this.#owners.keys().next().value!)
     this.#owners.set(lease, value.key)
     return value.key === key ? undefined : { lease, holder: value.holder }
   }

@@ -7,7 +7,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Clock } from '../clock.ts'
-import type { Caller, Gate } from './access-control.ts'
+import type { AccessControl, Caller } from './access-control.ts'
 import type { Limits } from './limits.ts'
 import type { Log } from './listener.ts'
 
@@ -52,7 +52,7 @@ interface Entry {
 
 export class Connections {
   static readonly #bySocket = new WeakMap<object, Connection>()
-  readonly #gate: Gate
+  readonly #gate: AccessControl
   readonly #clock: Clock
   readonly #limits: Limits
   readonly #log: Log
@@ -64,7 +64,12 @@ export class Connections {
   #unread = 0
   #sweep: (() => void) | undefined
 
-  constructor({ gate, clock, limits, log }: { readonly gate: Gate; readonly clock: Clock; readonly limits: Limits; readonly log: Log }) {
+  constructor({
+    gate,
+    clock,
+    limits,
+    log,
+  }: { readonly gate: AccessControl; readonly clock: Clock; readonly limits: Limits; readonly log: Log }) {
     this.#gate = gate
     this.#clock = clock
     this.#limits = limits

@@ -11,31 +11,31 @@ import type { Event } from '../kernel/event.ts'
 import { badText, NAME_BYTES } from '../kernel/name.ts'
 import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
 import {
+  type Completion,
+  complete,
   holdersOf,
   type Lessor,
   type ProposeOptions,
   type Query,
   type ReadOptions,
-  type Told,
-  tell,
   type View,
   type WatchOptions,
 } from '../lessor.ts'
-import { type Caller, Gate } from './access-control.ts'
+import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type Audited, type Concern } from './audit.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
-import { type FollowOptions, Waiting } from './remote-waiters.ts'
+import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
 
 export type { Audited } from './audit.ts'
 
-export interface Asked {
+export interface GuardedRequest {
   readonly op?: Operation
   readonly signal?: AbortSignal
   /** Speaks for this key. The operator's right alone. */
   readonly key?: number
 }
 
-export interface DeskOptions {
+export interface GuardedLessorOptions {
   readonly lessor: Lessor
   readonly limits?: Limits
   readonly clock?: Clock
@@ -51,36 +51,39 @@ const SECOND = 1_000
 /** So long it is asked who was in the way of a wait in vain. */
 const NAMING = 250
 /** Leases or resources in one answer. */
-export const MOST_LISTED = 100_000
-export const NOTHING_MORE: Asked = {}
+export const MAX_LISTED = 100_000
+export const NOTHING_MORE: GuardedRequest = {}
 
-export class Desk implements AsyncDisposable {
+export class GuardedLessor implements AsyncDisposable {
   readonly lessor: Lessor
-  readonly gate: Gate
+  readonly gate: AccessControl
   readonly limits: Limits
   readonly clock: Clock
   readonly #audit: Audit
   readonly #moveTo: ReadonlySet<string>
-  readonly #waiting: Waiting
+  readonly #waiting: RemoteWaiters
   /** Requests in this second, by key. */
   readonly #asked = new Map<number, number>()
   /** Watches open now: by key, and by connection for those who have none. */
   readonly #watches = new Map<number | Caller, number>()
   #second = 0
 
-  private constructor(gate: Gate, { lessor, limits = DEFAULT_LIMITS, clock = systemClock, audit = () => {}, moveTo = [] }: DeskOptions) {
+  private constructor(
+    gate: AccessControl,
+    { lessor, limits = DEFAULT_LIMITS, clock = systemClock, audit = () => {}, moveTo = [] }: GuardedLessorOptions,
+  ) {
     this.#moveTo = new Set(moveTo)
     this.lessor = lessor
     this.gate = gate
     this.limits = limits
     this.clock = clock
     this.#audit = new Audit(lessor, audit)
-    this.#waiting = new Waiting(lessor, clock)
+    this.#waiting = new RemoteWaiters(lessor, clock)
   }
 
-  static async open(options: DeskOptions): Promise<Desk> {
+  static async open(options: GuardedLessorOptions): Promise<GuardedLessor> {
     const { lessor, operator, clock = systemClock } = options
-    return new Desk(await Gate.open(lessor, { operator, clock }), options)
+    return new GuardedLessor(await AccessControl.open(lessor, { operator, clock }), options)
   }
 
   /** How many wait through this server. */
@@ -94,12 +97,12 @@ export class Desk implements AsyncDisposable {
     return open
   }
 
-  propose(caller: Caller, command: Command, asked: Asked = NOTHING_MORE): Promise<Outcome> {
+  propose(caller: Caller, command: Command, asked: GuardedRequest = NOTHING_MORE): Promise<Outcome> {
     return new Promise((settle, fail) => this.submit(caller, command, asked, { settle, fail }))
   }
 
   /** Most requests come this way. Never throws: what is not let in is told, too. */
-  submit(caller: Caller, asks: Command, asked: Asked, told: Told): void {
+  submit(caller: Caller, asks: Command, asked: GuardedRequest, told: Completion): void {
     try {
       const { lessor } = this
       const options = this.#admit(caller, asks, asked)
@@ -109,7 +112,7 @@ export class Desk implements AsyncDisposable {
       if (concern === undefined && lessor.submit !== undefined) return lessor.submit(command, options, seen)
       const forbidden = this.#mayNotMove(caller, command)
       const outcome = forbidden === undefined ? lessor.propose(command, options) : Promise.resolve(forbidden)
-      tell(seen, concern === undefined ? outcome : this.#audited(caller, command, outcome, concern))
+      complete(seen, concern === undefined ? outcome : this.#audited(caller, command, outcome, concern))
     } catch (error) {
       told.fail(error)
     }
@@ -129,11 +132,11 @@ export class Desk implements AsyncDisposable {
   }
 
   /** Only a waiter that declares what it holds can be refused because of what others hold. */
-  #censored(caller: Caller, told: Told): Told {
+  #censored(caller: Caller, told: Completion): Completion {
     return { settle: outcome => told.settle(this.gate.refusal(caller, outcome)), fail: error => told.fail(error) }
   }
 
-  #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: Asked): ProposeOptions & { readonly key: number } {
+  #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: GuardedRequest): ProposeOptions & { readonly key: number } {
     this.gate.admit(caller)
     // What has not even a kind is the lessor's to refuse.
     if (!UNCOUNTED.has(command?.kind)) this.#count(caller)
@@ -152,12 +155,12 @@ export class Desk implements AsyncDisposable {
 
   /**
    * Asks and, when others have it, waits up to `wait` ms. `signal` is the asker's connection: its place goes when that goes. A grant that was
-   * `waited` for must be renewed once before anyone trusts it. A wait in vain throws `WAITED`.
+   * `waited` for must be renewed once before anyone trusts it. A wait in vain throws `TIMEOUT`.
    */
   async acquire(
     caller: Caller,
     command: Acquire,
-    { wait, op, signal }: Asked & { readonly wait: number },
+    { wait, op, signal }: GuardedRequest & { readonly wait: number },
   ): Promise<Outcome | (Granted & { readonly waited: boolean })> {
     const { wait: _, ...now } = command
     // Without the signal: what was asked may happen all the same, and then somebody must know it to undo it.
@@ -198,7 +201,7 @@ export class Desk implements AsyncDisposable {
   }
 
   /** For those who were answered `queued` and are to be told of the grant later: see Waiting. A revoked key's place goes at once. */
-  async follow(caller: Caller, queued: Queued, signal: AbortSignal, options?: FollowOptions): Promise<Granted> {
+  async follow(caller: Caller, queued: Queued, signal: AbortSignal, options?: RemoteWaiterOptions): Promise<Granted> {
     const stay = this.#stay(caller, signal)
     try {
       return await this.#waiting.follow(queued, stay.signal, options)
@@ -232,12 +235,12 @@ export class Desk implements AsyncDisposable {
     // Views are made all of one state, in one turn of the loop: a million of them would keep everyone from renewing.
     const { limit } = query as { readonly limit?: number }
     const bounded = query.kind === 'leases' || query.kind === 'resources'
-    const asked = bounded ? { ...narrowed, limit: Math.min(limit ?? MOST_LISTED, MOST_LISTED) } : narrowed
+    const asked = bounded ? { ...narrowed, limit: Math.min(limit ?? MAX_LISTED, MAX_LISTED) } : narrowed
     const view = this.gate.filter(caller, query, await this.lessor.read<K>(asked, options))
     // Who did not ask for a part must not take it for the whole.
     if (view.more && limit === undefined)
-      throw new LeaseError('LIMIT', `there are more than ${MOST_LISTED}: say a limit to have so many of them, or name a narrower prefix`, {
-        facts: { limit: MOST_LISTED },
+      throw new LeaseError('LIMIT', `there are more than ${MAX_LISTED}: say a limit to have so many of them, or name a narrower prefix`, {
+        facts: { limit: MAX_LISTED },
       })
     return view
   }
@@ -345,7 +348,7 @@ function shortened(text: string): string {
 function waitedInVain({ wants }: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
   const names = wants.map(({ resource }) => resource)
   const who = holders.length === 0 ? '' : `: it is held by ${holders.join(', ')}`
-  return new LeaseError('WAITED', `${names.join(', ')} was not granted within ${wait} ms${who}`, {
+  return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${wait} ms${who}`, {
     facts: { resources: names, waited: wait, ...(holders.length > 0 && { holder: holders[0]!, holders }) },
   })
 }

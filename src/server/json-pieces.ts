@@ -9,7 +9,7 @@ export function isShort(items: readonly unknown[]): boolean {
 }
 
 /** An object: `items` under their name, and the rest, which has at least one field. */
-export async function* pieces(name: string, items: readonly unknown[], rest: object): AsyncGenerator<string, void, void> {
+export async function* jsonPieces(name: string, items: readonly unknown[], rest: object): AsyncGenerator<string, void, void> {
   for (let i = 0; i < items.length; i += PIECE) {
     yield `${i === 0 ? `{"${name}":[` : ','}${JSON.stringify(items.slice(i, i + PIECE)).slice(1, -1)}`
     await turn()

@@ -4,7 +4,7 @@
  */
 import type { Server as HttpServer } from 'node:http'
 import type { Clock } from '../clock.ts'
-import type { Desk } from './guarded-lessor.ts'
+import type { GuardedLessor } from './guarded-lessor.ts'
 import type { Limits } from './limits.ts'
 
 /** Of pino's shape; silent where none is given. Nothing secret is ever handed to it. */
@@ -19,8 +19,8 @@ export interface Log {
 export const LOG_WENT_BACK =
   'the log went back: a client saw records that it does not contain, as after a data directory was put back from a copy; what the client held by them is lost'
 
-export interface DoorContext {
-  readonly desk: Desk
+export interface ListenerContext {
+  readonly desk: GuardedLessor
   readonly clock: Clock
   readonly limits: Limits
   readonly log: Log
@@ -36,4 +36,4 @@ export interface DoorContext {
  * HTTP: a Node server that does not listen itself. Its connections come by `emit('connection', socket)` with everything they sent put back; the
  * port starts its watch over slow headers and bodies (`emit('listening')`), closes idle connections when stopping, and cuts what is left in the end.
  */
-export type Door = (context: DoorContext) => HttpServer
+export type Listener = (context: ListenerContext) => HttpServer

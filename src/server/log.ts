@@ -4,14 +4,14 @@
  */
 import { type DestinationStream, pino } from 'pino'
 import type { Audited } from './audit.ts'
-import { UNSEEN } from './control-characters.ts'
+import { CONTROL_CHARACTERS } from './control-characters.ts'
 import { SECRET } from './key-secret.ts'
 import type { Log } from './listener.ts'
 
 const DEEPEST = 6
 
 export function clean(text: string): string {
-  return text.replace(UNSEEN, '\ufffd').replace(SECRET, '[key]')
+  return text.replace(CONTROL_CHARACTERS, '\ufffd').replace(SECRET, '[key]')
 }
 
 function cleaned(value: unknown, left = DEEPEST): unknown {

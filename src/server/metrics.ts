@@ -3,8 +3,8 @@
  * since they would tell one customer of another and could be made up without end.
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
-import type { DoorContext } from './listener.ts'
-import { Tallies } from './request-counts.ts'
+import type { ListenerContext } from './listener.ts'
+import { RequestCounts } from './request-counts.ts'
 import { StoreWatch } from './store-watch.ts'
 
 /** Upper bounds of what `figures` counts as `commit.le.MS`, in ms. */
@@ -31,11 +31,11 @@ const FIGURES: Readonly<Record<string, string>> = {
 export class Metrics {
   static readonly #byDesk = new WeakMap<object, Metrics>()
   readonly #registry = new Registry()
-  readonly #context: DoorContext
+  readonly #context: ListenerContext
   readonly #look: () => Promise<void>
 
   /** One for all wires of a server. */
-  static of(context: DoorContext): Metrics {
+  static of(context: ListenerContext): Metrics {
     let metrics = Metrics.#byDesk.get(context.desk)
     if (metrics === undefined) {
       metrics = new Metrics(context)
@@ -44,7 +44,7 @@ export class Metrics {
     return metrics
   }
 
-  private constructor(context: DoorContext) {
+  private constructor(context: ListenerContext) {
     this.#context = context
     collectDefaultMetrics({ register: this.#registry })
     this.#requests()
@@ -75,7 +75,7 @@ export class Metrics {
 
   #requests(): void {
     // Added up elsewhere and handed over when someone looks: a counter with labels costs more than some answers.
-    const tallies = Tallies.of(this.#context.desk)
+    const tallies = RequestCounts.of(this.#context.desk)
     new Counter({
       name: 'leasehold_requests_total',
       help: 'Requests answered, by wire, by route or command, and by how they were answered.',
@@ -135,7 +135,7 @@ export class Metrics {
 }
 
 /** Counted where the log is written, one for each append: here it is only put into words. */
-function commitHistogram(figures: DoorContext['figures']) {
+function commitHistogram(figures: ListenerContext['figures']) {
   const name = 'leasehold_commit_seconds'
   const get = async () => {
     const counted = figures()

@@ -12,8 +12,8 @@ import { afterReading } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { isCertified, uncertified } from './client-certificate.ts'
 import { Connections, type Reason } from './connections.ts'
-import type { Door, DoorContext } from './listener.ts'
-import { RespDoor } from './resp/resp-listener.ts'
+import type { Listener, ListenerContext } from './listener.ts'
+import { RespListener } from './resp/resp-listener.ts'
 import { takeSocketPath } from './socket-path.ts'
 
 export interface TlsFiles {
@@ -24,11 +24,11 @@ export interface TlsFiles {
 }
 
 export interface PortOptions {
-  readonly context: DoorContext
+  readonly context: ListenerContext
   readonly listen: readonly { readonly host: string; readonly port: number }[]
   readonly socket?: string
   readonly tls?: TlsFiles
-  readonly http?: Door
+  readonly http?: Listener
 }
 
 /** So many more than allowed are told why they are refused; the rest is cut off without a word. */
@@ -43,9 +43,9 @@ const STOP_WITHIN = 10_000
 
 export class Port {
   readonly addresses: string[] = []
-  readonly #context: DoorContext
+  readonly #context: ListenerContext
   readonly #tls: TlsFiles | undefined
-  readonly #resp: RespDoor
+  readonly #resp: RespListener
   readonly #http: HttpServer | undefined
   readonly #servers: NetServer[] = []
   readonly #sockets = new Set<Socket>()
@@ -64,7 +64,7 @@ export class Port {
     this.#context = context
     this.#tls = tls
     this.#connections = new Connections({ ...context, gate: context.desk.gate })
-    this.#resp = new RespDoor(context)
+    this.#resp = new RespListener(context)
     this.#http = http?.(context)
     // A server that does not listen itself never begins to count how long its requests take.
     this.#http?.emit('listening')

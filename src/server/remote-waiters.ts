@@ -22,18 +22,18 @@ interface Follower {
   readonly failed: (error: unknown) => void
 }
 
-export interface FollowOptions {
+export interface RemoteWaiterOptions {
   /** Whoever asks again must hear that the wait was in vain, and not only that its place is gone: see `wasInVain`. */
   readonly remember?: boolean
 }
 
 const NEWS = ['granted', 'withdrawn'] as const
-const MOST = 10_000
+const MAX = 10_000
 /** A place is renewed this often within its ttl. */
 const BEATS = 3
 const RETRY = 100
 
-export class Waiting {
+export class RemoteWaiters {
   readonly #lessor: Lessor
   readonly #clock: Clock
   readonly #places = new Map<number, Place>()
@@ -53,7 +53,7 @@ export class Waiting {
   }
 
   /** Waits for the grant of a queued lease. Rejects with `GONE` when it is withdrawn, with the signal's reason when that fires first. */
-  follow(queued: Queued, signal: AbortSignal, { remember = false }: FollowOptions = {}): Promise<Granted> {
+  follow(queued: Queued, signal: AbortSignal, { remember = false }: RemoteWaiterOptions = {}): Promise<Granted> {
     const { lease, revision } = queued
     return new Promise((resolve, reject) => {
       const place = this.#places.get(lease) ?? { queued, due: this.#clock.now() + queued.ttl / BEATS, followers: new Set() }
@@ -63,7 +63,7 @@ export class Waiting {
         // Another copy of the question still waits, through a connection that lives.
         if (place.followers.size > 0 || !this.#settle(lease, place)) return
         // Also when it was granted at this moment: nobody will hear of it.
-        const inVain = remember && signal.reason instanceof LeaseError && signal.reason.code === 'WAITED'
+        const inVain = remember && signal.reason instanceof LeaseError && signal.reason.code === 'TIMEOUT'
         this.#giveUp(lease, inVain).catch(() => {})
       }
       const follower: Follower = {
@@ -196,7 +196,7 @@ export class Waiting {
     const now = this.#clock.now()
     const due: number[] = []
     for (const [lease, place] of this.#places) {
-      if (place.due <= now + 1 && due.length < MOST) {
+      if (place.due <= now + 1 && due.length < MAX) {
         due.push(lease)
         place.due = now + place.queued.ttl / BEATS
       }

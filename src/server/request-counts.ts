@@ -2,7 +2,7 @@
 
 export type Wire = 'http' | 'resp'
 
-export class Tally {
+export class RequestCount {
   readonly wire: Wire
   /** A route or a command of ours, never what somebody sent. */
   readonly asked: string
@@ -25,31 +25,31 @@ export class Tally {
   }
 }
 
-export class Tallies {
-  static readonly #byDesk = new WeakMap<object, Tallies>()
-  readonly #tallies = new Map<string, Tally>()
+export class RequestCounts {
+  static readonly #byDesk = new WeakMap<object, RequestCounts>()
+  readonly #tallies = new Map<string, RequestCount>()
 
   /** One for all wires of a server. */
-  static of(desk: object): Tallies {
-    let tallies = Tallies.#byDesk.get(desk)
+  static of(desk: object): RequestCounts {
+    let tallies = RequestCounts.#byDesk.get(desk)
     if (tallies === undefined) {
-      tallies = new Tallies()
-      Tallies.#byDesk.set(desk, tallies)
+      tallies = new RequestCounts()
+      RequestCounts.#byDesk.set(desk, tallies)
     }
     return tallies
   }
 
-  tally(wire: Wire, asked: string): Tally {
+  tally(wire: Wire, asked: string): RequestCount {
     const key = `${wire} ${asked}`
     let tally = this.#tallies.get(key)
     if (tally === undefined) {
-      tally = new Tally(wire, asked)
+      tally = new RequestCount(wire, asked)
       this.#tallies.set(key, tally)
     }
     return tally
   }
 
-  all(): Iterable<Tally> {
+  all(): Iterable<RequestCount> {
     return this.#tallies.values()
   }
 }

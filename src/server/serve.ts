@@ -8,13 +8,13 @@ import { isIP } from 'node:net'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Lessor } from '../lessor.ts'
-import { type Audited, Desk } from './guarded-lessor.ts'
+import { type Audited, GuardedLessor } from './guarded-lessor.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
-import type { Door, DoorContext, Log } from './listener.ts'
+import type { Listener, ListenerContext, Log } from './listener.ts'
 import { Port, type TlsFiles } from './port.ts'
 import { type StoreTrouble, StoreWatch } from './store-watch.ts'
 
-export type { Door, DoorContext, Log } from './listener.ts'
+export type { Listener, ListenerContext, Log } from './listener.ts'
 
 export interface ServeOptions {
   readonly lessor: Lessor
@@ -38,13 +38,13 @@ export interface ServeOptions {
   /** The last append of the replica, if it failed: for metrics and the log. */
   readonly trouble?: () => StoreTrouble | undefined
   /** HTTP, where it is wanted; without it such connections are told so and closed. */
-  readonly http?: Door
+  readonly http?: Listener
 }
 
 export interface Server extends AsyncDisposable {
   /** Where it listens: `127.0.0.1:7420`, `[::1]:7420`, `/path/of/socket`. */
   readonly addresses: readonly string[]
-  readonly desk: Desk
+  readonly desk: GuardedLessor
   /** Connections open now. */
   readonly connections: number
   /** Reads certificates anew. Connections that are open stay as they are. Throws, and changes nothing, when they cannot be used. */
@@ -61,13 +61,20 @@ export async function serve(options: ServeOptions): Promise<Server> {
   const { lessor, socket, tls, behindProxy = false, limits = DEFAULT_LIMITS, log = SILENT, clock = systemClock } = options
   const { operator, audit, moveTo, figures = () => ({}) } = options
   const listen = [options.listen ?? (socket === undefined ? `127.0.0.1:${DEFAULT_PORT}` : [])].flat().map(addressOf)
-  const desk = await Desk.open({ lessor, limits, clock, ...(operator && { operator }), ...(audit && { audit }), ...(moveTo && { moveTo }) })
+  const desk = await GuardedLessor.open({
+    lessor,
+    limits,
+    clock,
+    ...(operator && { operator }),
+    ...(audit && { audit }),
+    ...(moveTo && { moveTo }),
+  })
   const watch = new StoreWatch(desk, { clock, log, ...(options.trouble && { trouble: options.trouble }) })
   const closing = new AbortController()
   try {
     for (const { host } of listen) mustBeProtected(host, { keys: desk.gate.hasKeys, tls: tls !== undefined, behindProxy })
     if (listen.some(({ host }) => !isLoopback(host))) desk.gate.expose()
-    const context: DoorContext = { desk, clock, limits, log, figures, closing: closing.signal, connections: () => port.connections }
+    const context: ListenerContext = { desk, clock, limits, log, figures, closing: closing.signal, connections: () => port.connections }
     const port = await Port.open({
       context,
       listen,

@@ -5,11 +5,11 @@ import { dirname } from 'node:path'
 import { LeaseError } from '../errors.ts'
 
 /** An address of a socket has no room for more. A longer path would be cut short in silence, and be listened on where nobody looks. */
-const MOST_BYTES = process.platform === 'linux' ? 107 : 103
+const MAX_BYTES = process.platform === 'linux' ? 107 : 103
 
 export async function takeSocketPath(path: string): Promise<void> {
-  if (Buffer.byteLength(path) > MOST_BYTES)
-    throw new LeaseError('INVALID', `${path} is too long for a socket, whose path has at most ${MOST_BYTES} bytes`, { facts: { path } })
+  if (Buffer.byteLength(path) > MAX_BYTES)
+    throw new LeaseError('INVALID', `${path} is too long for a socket, whose path has at most ${MAX_BYTES} bytes`, { facts: { path } })
   // To listen there would be refused as if it were forbidden.
   const folder = dirname(path)
   if (!(await stat(folder).catch(() => undefined))?.isDirectory())

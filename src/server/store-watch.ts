@@ -7,7 +7,7 @@
  */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Desk } from './guarded-lessor.ts'
+import type { GuardedLessor } from './guarded-lessor.ts'
 import type { Log } from './listener.ts'
 
 /** How often the store is asked. */
@@ -34,8 +34,8 @@ export interface StoreWatchOptions {
 }
 
 export class StoreWatch implements Disposable {
-  static readonly #byDesk = new WeakMap<Desk, StoreWatch>()
-  readonly #desk: Desk
+  static readonly #byDesk = new WeakMap<GuardedLessor, StoreWatch>()
+  readonly #desk: GuardedLessor
   readonly #options: StoreWatchOptions
   #up = true
   #since: number
@@ -49,11 +49,11 @@ export class StoreWatch implements Disposable {
   #over = false
 
   /** The one of a server. */
-  static of(desk: Desk): StoreWatch | undefined {
+  static of(desk: GuardedLessor): StoreWatch | undefined {
     return StoreWatch.#byDesk.get(desk)
   }
 
-  constructor(desk: Desk, options: StoreWatchOptions) {
+  constructor(desk: GuardedLessor, options: StoreWatchOptions) {
     StoreWatch.#byDesk.set(desk, this)
     this.#desk = desk
     this.#options = options

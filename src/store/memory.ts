@@ -6,11 +6,11 @@
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Snapshot, Store } from '../store.ts'
-import { type Appended, type Entry, type NotThere, type Opened, type Position, type Profile, type Read, START } from '../store.ts'
+import { type Appended, type LogRecord, type NotThere, type Opened, type Position, type Profile, type Read, START } from '../store.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
-const MOST_ENTRIES = 1_000
-const MOST_BYTES = 1_048_576
+const MAX_ENTRIES = 1_000
+const MAX_BYTES = 1_048_576
 
 interface Kept {
   readonly position: Position
@@ -82,7 +82,7 @@ export class MemoryLog {
     const complete = (missed.at(-1)?.position ?? after).index === position.index - 1
     this.#entries.push({ position, bytes: bytes.slice(), stamp: this.#clock.now() })
     this.#wake()
-    return complete && size(missed) <= MOST_BYTES ? { kind: 'appended', position, missed } : { kind: 'behind', position }
+    return complete && size(missed) <= MAX_BYTES ? { kind: 'appended', position, missed } : { kind: 'behind', position }
   }
 
   read(after: Position, epoch: number): Read {
@@ -156,13 +156,13 @@ export class MemoryLog {
     this.#newEpoch()
   }
 
-  #following({ index }: Position): Entry[] {
+  #following({ index }: Position): LogRecord[] {
     const first = index - this.#floor.index
-    const entries: Entry[] = []
+    const entries: LogRecord[] = []
     let bytes = 0
-    for (const entry of this.#entries.slice(first, first + MOST_ENTRIES)) {
+    for (const entry of this.#entries.slice(first, first + MAX_ENTRIES)) {
       bytes += entry.bytes.length
-      if (bytes > MOST_BYTES && entries.length > 0) break
+      if (bytes > MAX_BYTES && entries.length > 0) break
       entries.push({ position: entry.position, bytes: entry.bytes, age: this.#age(entry.stamp) })
     }
     return entries
@@ -276,7 +276,7 @@ async function* each(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> 
   yield* chunks
 }
 
-function size(entries: readonly Entry[]): number {
+function size(entries: readonly LogRecord[]): number {
   return entries.reduce((sum, { bytes }) => sum + bytes.length, 0)
 }
 

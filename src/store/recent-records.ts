@@ -1,22 +1,22 @@
-import type { Entry, Position } from '../store.ts'
+import type { LogRecord, Position } from '../store.ts'
 
-const MOST_ENTRIES = 256
-const MOST_BYTES = 1_048_576
+const MAX_ENTRIES = 256
+const MAX_BYTES = 1_048_576
 
 /**
  * The last entries that our own appends have put or brought, without a gap. Whoever waits for news is served from here: otherwise everything
  * that this process writes would be fetched back from the engine once more.
  */
-export class Run {
+export class RecentRecords {
   #base: Position | undefined
-  #entries: Entry[] = []
+  #entries: LogRecord[] = []
   #bytes = 0
 
   get end(): Position | undefined {
     return this.#entries.at(-1)?.position ?? this.#base
   }
 
-  add(after: Position, entries: readonly Entry[]): void {
+  add(after: Position, entries: readonly LogRecord[]): void {
     const { end } = this
     const from = entries.findIndex(({ position }) => position.index === (end?.index ?? -1) + 1)
     const joins = from !== -1 && isSame(end!, from === 0 ? after : entries[from - 1]!.position)
@@ -25,7 +25,7 @@ export class Run {
       this.#entries.push(entry)
       this.#bytes += entry.bytes.length
     }
-    while (this.#entries.length > MOST_ENTRIES || this.#bytes > MOST_BYTES) {
+    while (this.#entries.length > MAX_ENTRIES || this.#bytes > MAX_BYTES) {
       const { position, bytes } = this.#entries.shift()!
       this.#base = position
       this.#bytes -= bytes.length
@@ -38,7 +38,7 @@ export class Run {
   }
 
   /** What follows, when that is known here; empty when it is not. */
-  following(after: Position): readonly Entry[] {
+  following(after: Position): readonly LogRecord[] {
     return this.has(after) ? this.#entries.slice(after.index - this.#base!.index) : []
   }
 

@@ -4,4 +4,4 @@ export { SilentLessor, type SilentLessorOptions, silentLessor } from './in-memor
 export { type LessorFixture, lessorSuite } from './lessor-suite.ts'
 export { ManualClock, type ManualClockOptions } from './manual-clock.ts'
 export { type Accident, type OwnedFixture, ownedSuite } from './owned-suite.ts'
-export { type LinkedStore, type LinkFailure, type Sentence, type StoreFixture, storeSuite } from './store-suite.ts'
+export { type LinkedStore, type LinkFailure, type StoreFixture, type SuiteCase, storeSuite } from './store-suite.ts'

@@ -17,7 +17,7 @@ import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/
 import type { Event, EventType } from '../kernel/event.ts'
 import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, WatchOptions } from '../lessor.ts'
-import type { Sentence } from './store-suite.ts'
+import type { SuiteCase } from './store-suite.ts'
 
 /** One fresh, empty log. */
 export interface LessorFixture extends AsyncDisposable {
@@ -36,12 +36,12 @@ export interface LessorFixture extends AsyncDisposable {
 }
 
 /** Bounds a failure; nothing here waits for it. */
-const PATIENCE = 20_000
+const TIMEOUT = 20_000
 /** Long enough never to end by itself in these sentences. */
 const LONG = 600_000
 const SHORT = 1_000
 
-export function lessorSuite(open: () => Promise<LessorFixture>): Sentence[] {
+export function lessorSuite(open: () => Promise<LessorFixture>): SuiteCase[] {
   return Object.entries(sentences).map(([name, check]) => ({
     name,
     run: async () => {
@@ -1017,7 +1017,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
   "an aborted proposal or read throws the signal's own reason and leaves nothing on it": async log => {
     const lessor = await log.open()
     granted(await lessor.propose(acquire('ann', ['a'])))
-    const reason = new Error('no patience')
+    const reason = new Error('no timeout')
     const before = AbortSignal.abort(reason)
     await assert.rejects(lessor.propose(acquire('ann', ['b']), { signal: before }), reason)
     await assert.rejects(lessor.read({ kind: 'summary' }, { signal: before }), reason)
@@ -1287,7 +1287,7 @@ async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<voi
 
 async function within<T>(promise: PromiseLike<T>): Promise<T> {
   const over = new AbortController()
-  const late = pause(systemClock, PATIENCE, over.signal, { ref: true }).then(() => assert.fail(`nothing happened for ${PATIENCE} ms`))
+  const late = pause(systemClock, TIMEOUT, over.signal, { ref: true }).then(() => assert.fail(`nothing happened for ${TIMEOUT} ms`))
   try {
     return await Promise.race([promise, late])
   } finally {

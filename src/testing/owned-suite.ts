@@ -8,8 +8,8 @@
  */
 import assert from 'node:assert/strict'
 import { LeaseError } from '../errors.ts'
-import { type Entry, type Position, START, type Store } from '../store.ts'
-import type { Sentence } from './store-suite.ts'
+import { type LogRecord, type Position, START, type Store } from '../store.ts'
+import type { SuiteCase } from './store-suite.ts'
 
 /** One fresh, empty log, and the accidents that can befall it. */
 export interface OwnedFixture extends AsyncDisposable {
@@ -33,8 +33,8 @@ export interface Accident {
 
 const ENTRIES = 40
 
-export function ownedSuite(open: () => Promise<OwnedFixture>): Sentence[] {
-  const sentence = (name: string, run: (fixture: OwnedFixture) => Promise<void>): Sentence => ({
+export function ownedSuite(open: () => Promise<OwnedFixture>): SuiteCase[] {
+  const sentence = (name: string, run: (fixture: OwnedFixture) => Promise<void>): SuiteCase => ({
     name,
     run: async () => {
       await using fixture = await open()
@@ -159,8 +159,8 @@ async function appendAll(store: Store, words: readonly string[], after: Position
   return after
 }
 
-async function readAll(store: Store): Promise<Entry[]> {
-  const all: Entry[] = []
+async function readAll(store: Store): Promise<LogRecord[]> {
+  const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
     assert.ok(read.kind === 'entries', read.kind)
@@ -173,6 +173,6 @@ function bytes(word: string): Uint8Array {
   return new TextEncoder().encode(word)
 }
 
-function texts(entries: readonly Entry[]): string[] {
+function texts(entries: readonly LogRecord[]): string[] {
   return entries.map(entry => new TextDecoder().decode(entry.bytes))
 }

@@ -11,7 +11,7 @@ import { pause, systemClock, turn } from '../clock.ts'
 import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Granted } from '../kernel/outcome.ts'
 import { Replica } from '../replica/replica.ts'
-import { type Appended, type Entry, type Position, type Read, START, type Store } from '../store.ts'
+import { type Appended, type LogRecord, type Position, type Read, START, type Store } from '../store.ts'
 
 /** One fresh, empty log on a real engine, and the accidents that can befall it. */
 export interface StoreFixture extends AsyncDisposable {
@@ -49,15 +49,15 @@ export interface LinkFailure {
   readonly end: 'disconnected' | 'forbidden'
 }
 
-export interface Sentence {
+export interface SuiteCase {
   readonly name: string
   run(): Promise<void>
 }
 
 /** Real engines are slow to wake; nothing here waits for time, so this only bounds a failure. */
-const PATIENCE = 10_000
+const TIMEOUT = 10_000
 
-export function storeSuite(open: () => Promise<StoreFixture>): Sentence[] {
+export function storeSuite(open: () => Promise<StoreFixture>): SuiteCase[] {
   return Object.entries(sentences).map(([name, check]) => ({
     name,
     run: async () => {
@@ -289,7 +289,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
       const all = [...(await Promise.all(ages)), (await store.newest())!.age]
       for (const age of all) lowerBound(age)
       if (!store.profile.ages || all.every(age => age > 0)) break
-      assert.ok(systemClock.now() - began < PATIENCE, `the profile says that ages are known, but they stay ${all}`)
+      assert.ok(systemClock.now() - began < TIMEOUT, `the profile says that ages are known, but they stay ${all}`)
     }
     lowerBound(appended(await other.append(bytes('b'), START)).missed[0]!.age)
   },
@@ -728,7 +728,7 @@ class Follower {
     this.#see(await readAll(this.#store, this.#at))
   }
 
-  #see(entries: readonly Entry[]): void {
+  #see(entries: readonly LogRecord[]): void {
     for (const entry of entries) this.seen.push({ position: entry.position, text: text(entry.bytes) })
     this.#at = entries.at(-1)?.position ?? this.#at
   }
@@ -739,7 +739,7 @@ function appended(answer: Appended): Extract<Appended, { kind: 'appended' }> {
   return answer
 }
 
-function entriesOf(read: Read): readonly Entry[] {
+function entriesOf(read: Read): readonly LogRecord[] {
   assert.ok(read.kind === 'entries', `expected entries, got ${read.kind}`)
   return read.entries
 }
@@ -753,8 +753,8 @@ async function appendAll(store: Store, words: readonly string[], after: Position
   return positions
 }
 
-async function readAll(store: Store, after: Position = START): Promise<Entry[]> {
-  const all: Entry[] = []
+async function readAll(store: Store, after: Position = START): Promise<LogRecord[]> {
+  const all: LogRecord[] = []
   for (;;) {
     const entries = entriesOf(await store.read(all.at(-1)?.position ?? after))
     if (entries.length === 0) return all
@@ -781,7 +781,7 @@ function failureOf(error: unknown): LeaseError {
 
 async function soon<T>(promise: Promise<T>): Promise<T> {
   const over = new AbortController()
-  const late = pause(systemClock, PATIENCE, over.signal, { ref: true }).then(() => assert.fail(`nothing happened for ${PATIENCE} ms`))
+  const late = pause(systemClock, TIMEOUT, over.signal, { ref: true }).then(() => assert.fail(`nothing happened for ${TIMEOUT} ms`))
   try {
     return await Promise.race([promise, late])
   } finally {
@@ -813,7 +813,7 @@ function text(entry: Uint8Array): string {
   return new TextDecoder().decode(entry)
 }
 
-function texts(entries: readonly Entry[]): string[] {
+function texts(entries: readonly LogRecord[]): string[] {
   return entries.map(entry => text(entry.bytes))
 }
 

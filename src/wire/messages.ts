@@ -16,7 +16,7 @@ import type { View } from '../lessor.ts'
 export const MESSAGES_VERSION = 1
 
 /** A client's. */
-export type Question =
+export type ClientMessage =
   | { readonly kind: 'propose'; readonly id: number; readonly proposal: Proposal }
   | { readonly kind: 'read'; readonly id: number; readonly query: unknown; readonly consistent: boolean; readonly atLeast: number }
   | { readonly kind: 'watch'; readonly id: number; readonly prefix: string; readonly after?: number; readonly types?: readonly EventType[] }
@@ -27,7 +27,7 @@ export type Question =
   | { readonly kind: 'beat'; readonly id: number }
 
 /** A server's. */
-export type Answer =
+export type ServerMessage =
   | { readonly kind: 'outcome'; readonly id: number; readonly outcome: Outcome }
   | { readonly kind: 'failed'; readonly id: number; readonly error: LeaseError }
   /** `json`: the view, where it has been written out already. */
@@ -42,13 +42,13 @@ export type Answer =
   | { readonly kind: 'witness'; readonly id: number; readonly witness: string }
 
 /** The place in these lists is the number on the wire: append only. */
-const QUESTIONS = ['propose', 'read', 'watch', 'backup', 'stop', 'beat'] as const satisfies readonly Question['kind'][]
+const QUESTIONS = ['propose', 'read', 'watch', 'backup', 'stop', 'beat'] as const satisfies readonly ClientMessage['kind'][]
 const ANSWERS = [
   ...(['outcome', 'failed', 'view', 'watching', 'events', 'chunk', 'over', 'beat'] as const),
   'witness',
-] as const satisfies readonly Answer['kind'][]
+] as const satisfies readonly ServerMessage['kind'][]
 
-export function writeQuestion(to: Writer, question: Question): void {
+export function writeClientMessage(to: Writer, question: ClientMessage): void {
   to.byte(QUESTIONS.indexOf(question.kind))
   to.uint(question.id)
   switch (question.kind) {
@@ -68,7 +68,7 @@ export function writeQuestion(to: Writer, question: Question): void {
 }
 
 /** Reads one of several. */
-export function readQuestion(from: Reader): Question {
+export function readClientMessage(from: Reader): ClientMessage {
   const kind = QUESTIONS[from.byte()]
   if (kind === undefined) throw new FromTheFuture('a question of another kind')
   const id = from.uint()
@@ -92,7 +92,7 @@ export function readQuestion(from: Reader): Question {
   }
 }
 
-export function writeAnswer(to: Writer, answer: Answer): void {
+export function writeServerMessage(to: Writer, answer: ServerMessage): void {
   to.byte(ANSWERS.indexOf(answer.kind))
   to.uint(answer.id)
   switch (answer.kind) {
@@ -116,12 +116,12 @@ export function writeAnswer(to: Writer, answer: Answer): void {
   }
 }
 
-export function readAnswers(bytes: Uint8Array, each: (answer: Answer) => void): void {
+export function readServerMessages(bytes: Uint8Array, each: (answer: ServerMessage) => void): void {
   const from = new Reader(bytes)
   while (!from.ended) each(readAnswer(from))
 }
 
-function readAnswer(from: Reader): Answer {
+function readAnswer(from: Reader): ServerMessage {
   const kind = ANSWERS[from.byte()]
   if (kind === undefined) throw new FromTheFuture('an answer of another kind')
   const id = from.uint()
@@ -167,7 +167,7 @@ function eventsFrom(value: unknown): readonly Event[] {
 
 const CODES: ReadonlySet<string> = new Set<ErrorCode>([
   ...(['HELD', 'GONE', 'STALE', 'DEADLOCK', 'INVALID', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE', 'NOT_FOUND'] as const),
-  ...(['WAITED', 'LOST', 'UNKNOWN', 'UNAUTHENTICATED', 'UNSUPPORTED', 'DIVERGED'] as const),
+  ...(['TIMEOUT', 'LOST', 'UNKNOWN', 'UNAUTHENTICATED', 'UNSUPPORTED', 'DIVERGED'] as const),
 ])
 
 /** A code that is not known here is UNKNOWN: nothing may be concluded from it. */
@@ -181,10 +181,10 @@ export function isWhole(value: unknown): value is number {
 }
 
 /** A query of more characters is none: to parse it would take long, and no honest one is that large. */
-const MOST_QUERY = 64 << 10
+const MAX_QUERY = 64 << 10
 
 function queryIn(text: string): unknown {
-  return text.length > MOST_QUERY ? undefined : json(text)
+  return text.length > MAX_QUERY ? undefined : json(text)
 }
 
 function json(text: string): unknown {

@@ -1,6 +1,6 @@
 import { expect, test, vi } from 'vitest'
 import { turn } from '../../src/clock.ts'
-import { Following } from '../../src/connect/relocating-lessor.ts'
+import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Acquire, Command } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
@@ -8,9 +8,9 @@ import type { Outcome } from '../../src/kernel/outcome.ts'
 import { Leases } from '../../src/leases.ts'
 import type { Lessor, ProposeOptions } from '../../src/lessor.ts'
 import { readBackup } from '../../src/replica/backup.ts'
-import { carry } from '../../src/replica/move-leases.ts'
+import { moveLeases } from '../../src/replica/move-leases.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { arrive, settleIn } from '../../src/replica/restore.ts'
+import { completeMove, restoreMoved } from '../../src/replica/restore.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { fate, granted, Line, Rig } from '../support/replica/rig.ts'
@@ -25,8 +25,8 @@ function houses() {
     clock,
     next,
     replica: () => replica(old),
-    following: async () => new Following(await replica(old), { clock, open: () => replica(next) }),
-    carry: (from: Replica) => carry(from, { place: 'next', open: async () => new MemoryStore({ log: next, clock }), clock }),
+    following: async () => new RelocatingLessor(await replica(old), { clock, open: () => replica(next) }),
+    carry: (from: Replica) => moveLeases(from, { place: 'next', open: async () => new MemoryStore({ log: next, clock }), clock }),
     there: () => replica(next),
   }
 }
@@ -105,7 +105,7 @@ test('a place that cannot be opened is told, and holders end by their own clocks
   const { clock, replica, carry } = houses()
   await using mover = await replica()
   const open = () => Promise.reject(new Error('no route'))
-  await using lessor = new Following(await replica(), { clock, open })
+  await using lessor = new RelocatingLessor(await replica(), { clock, open })
   await carry(mover)
   await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moved: 'next' } })
 })
@@ -114,7 +114,7 @@ test('a read is answered where the leases are, not by the log that they have lef
   const { clock, replica, carry, there } = houses()
   await using mover = await replica()
   let arrive!: (lessor: Lessor) => void
-  await using lessor = new Following(await replica(), { clock, open: () => new Promise(resolve => (arrive = resolve)) })
+  await using lessor = new RelocatingLessor(await replica(), { clock, open: () => new Promise(resolve => (arrive = resolve)) })
   const { lease } = granted(await mover.propose(acquire('ann', 'a')))
   await carry(mover)
   await using other = await there()
@@ -154,7 +154,7 @@ test('one who cannot open the new place is told so whatever it asks, goes on try
     place.tries++
     return place.password ? there() : Promise.reject(new Error('no password in this environment'))
   }
-  await using lessor = new Following(await replica(), { clock, open })
+  await using lessor = new RelocatingLessor(await replica(), { clock, open })
   granted(await mover.propose({ kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }))
   const [stop, seen] = [new AbortController(), [] as string[]]
   const watch = async () => {
@@ -186,7 +186,7 @@ test('a watch outlasts a place that cannot be opened for a moment', async () => 
   await using mover = await replica()
   let tries = 0
   const open = () => (++tries < 5 ? Promise.reject(new Error('it is owned')) : there())
-  await using lessor = new Following(await replica(), { clock, open })
+  await using lessor = new RelocatingLessor(await replica(), { clock, open })
   const [stop, seen] = [new AbortController(), [] as string[]]
   const watching = (async () => {
     for await (const events of lessor.watch('', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
@@ -207,16 +207,16 @@ test('what was under way when the leases left is decided where they are, under t
   const line = new Line()
   await using mover = await from.open()
   const open = () => Replica.open(new MemoryStore({ log: next, clock }), { clock })
-  await using leases = new Leases(new Following(await from.open({ line }), { clock, open }), { clock, holder: 'ann' })
+  await using leases = new Leases(new RelocatingLessor(await from.open({ line }), { clock, open }), { clock, holder: 'ann' })
   await clock.settle()
   line.ways.append.push(20, 0)
   const asked = fate(leases.acquire('free', { wait: false, ttl: 60_000 }))
   await clock.settle()
   const { revision: since } = await mover.propose({ kind: 'move' }) // stands in the log before the request does
   await clock.advance(100)
-  await settleIn(new MemoryStore({ log: next, clock }), await readBackup(mover.backup()), { clock })
+  await restoreMoved(new MemoryStore({ log: next, clock }), await readBackup(mover.backup()), { clock })
   await mover.propose({ kind: 'move', to: 'next', since })
-  await arrive(new MemoryStore({ log: next, clock }), { clock })
+  await completeMove(new MemoryStore({ log: next, clock }), { clock })
   await clock.advance(1_000)
   expect(asked.error).toBeUndefined()
   expect(asked.value?.held).toBe(true)
@@ -270,7 +270,7 @@ function led() {
       if (place.owned) throw new LeaseError('UNAVAILABLE', 'it is owned')
       return replica()
     }
-    return { cut, server, following: new Following(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home }) }
+    return { cut, server, following: new RelocatingLessor(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home }) }
   }
   return { clock, open, place }
 }
@@ -321,7 +321,7 @@ test('one that is closed while it goes home leaves nothing open', async () => {
     // It says goodbye to a server that does not answer.
     [Symbol.asyncDispose]: () => new Promise(resolve => (closed = resolve)),
   }
-  const following = new Following(here, { clock, open: gone, home: () => new Promise(resolve => (home = resolve)) })
+  const following = new RelocatingLessor(here, { clock, open: gone, home: () => new Promise(resolve => (home = resolve)) })
   await clock.advance(10_500)
   const closing = following[Symbol.asyncDispose]()
   await clock.settle()

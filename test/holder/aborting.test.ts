@@ -10,7 +10,7 @@ const mine = new Error('not any more')
 const calls: Readonly<Record<string, (leases: Leases, signal: AbortSignal) => Promise<unknown>>> = {
   acquire: (leases, signal) => leases.acquire('held', { signal }),
   request: (leases, signal) => leases.request('held', { signal }, () => {}),
-  open: (leases, signal) => leases.open({ signal }),
+  open: (leases, signal) => leases.grant({ signal }),
   'lock.run': (leases, signal) => leases.lock(['held', 'free']).run(() => {}, { signal }),
   'lock.acquire': (leases, signal) => leases.lock('held').acquire({ signal }),
   'pool.take, of nothing': (leases, signal) => leases.pool('empty').take(1, { wait: true, signal }),

@@ -131,7 +131,7 @@ test('request takes its options before or after the callback', async () => {
   expect(await leases.request('k', { ttl: '3s' }, lease => lease.ttl)).toBe(3_000)
   await using _held = await leases.acquire('k')
   expect(await leases.request('k', lease => lease, { ifAvailable: true })).toBeNull()
-  const asked = expect(leases.request('k', () => {}, { wait: '1s' })).rejects.toMatchObject({ code: 'WAITED' })
+  const asked = expect(leases.request('k', () => {}, { wait: '1s' })).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(1_000)
   await asked
 })
@@ -159,8 +159,8 @@ test('options that contradict each other, or that a call has no use for, are INV
   for (const asked of [
     leases.tryAcquire('k', { wait: '5s' }),
     leases.acquire('k', { ifAvailable: true, wait: '5s' }),
-    leases.open(wrong({ mode: 'shared' })),
-    leases.open(wrong({ wait: '5s' })),
+    leases.grant(wrong({ mode: 'shared' })),
+    leases.grant(wrong({ wait: '5s' })),
   ])
     await expect(asked).rejects.toMatchObject({ code: 'INVALID' })
   await using one = (await leases.tryAcquire('k', { wait: false }))!
@@ -176,7 +176,7 @@ test('every call of the library refuses an option that it does not have, and say
   const cache = leases.cache('c/', { load: () => 1 })
   const calls: Readonly<Record<string, () => unknown>> = {
     acquire: () => leases.acquire('k', bad),
-    open: () => leases.open(bad),
+    open: () => leases.grant(bad),
     adopt: () => leases.adopt(1, bad),
     lock: () => leases.lock('k', bad),
     'lock.run': () => leases.lock('k').run(() => {}, bad),

@@ -147,17 +147,17 @@ test('units of a resource are handed out up to its capacity', async () => {
   await expect(a!.acquire('licences', { units: 6 })).rejects.toMatchObject({ code: 'INVALID' })
 })
 
-test('waiting ends after its time with WAITED, and leaves nothing behind', async () => {
+test('waiting ends after its time with TIMEOUT, and leaves nothing behind', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   await using _held = await a!.acquire('k')
   const asked = b!.acquire('k', { wait: '5s' })
-  const told = expect(asked).rejects.toMatchObject({ code: 'WAITED', facts: { resource: 'k', waited: 5_000 } })
+  const told = expect(asked).rejects.toMatchObject({ code: 'TIMEOUT', facts: { resource: 'k', waited: 5_000 } })
   await here.clock.advance(5_000)
   await told
   await here.clock.settle()
   expect((await a!.query()).pending).toEqual([])
-  expect(b!.seen.leases).toBe(0)
+  expect(b!.stats.leases).toBe(0)
 })
 
 test('not waiting is an answer at once: undefined, HELD, or null for a callback', async () => {
@@ -198,7 +198,7 @@ test.each(['before it was sent', 'while it is decided', 'while it waits', 'when 
     await held?.release()
     const { value } = await a!.read({ kind: 'leases' })
     expect(value).toEqual([])
-    expect(b!.seen.leases).toBe(0)
+    expect(b!.stats.leases).toBe(0)
   },
 )
 
@@ -268,7 +268,7 @@ test.each(['UNKNOWN', 'UNAVAILABLE'] as const)('one who waits until granted wait
   const seat = b!.election('seat').terms(new AbortController().signal).next()
   await here.clock.settle()
   const down = vi.spyOn(lessor!, 'propose').mockRejectedValue(new LeaseError(code, 'connection refused'))
-  await here.clock.advance(120_000) // long enough for its place to lapse, and for every patience to end
+  await here.clock.advance(120_000) // long enough for its place to lapse, and for every timeout to end
   const told = expect(b!.tryAcquire('other')).rejects.toMatchObject({ code })
   await here.clock.advance(60_000)
   await told

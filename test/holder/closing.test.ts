@@ -8,7 +8,7 @@ import { describe, expect, test, vi } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Leases } from '../../src/leases.ts'
-import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { place } from '../support/resp-place.ts'
 
@@ -38,7 +38,7 @@ const somewhere: Readonly<Record<string, () => Promise<Somewhere>>> = {
 }
 
 async function served(scheme: string): Promise<Somewhere> {
-  const here = await place({ http: httpDoor({}) })
+  const here = await place({ http: httpListener({}) })
   return {
     open: holder => connect(`${scheme}://127.0.0.1:${here.port}`, { holder }),
     [Symbol.asyncDispose]: () => here[Symbol.asyncDispose](),
@@ -124,7 +124,7 @@ test('what was called off is forgotten, and leases that nobody waits for any mor
     await waiting
   }
   await clock.settle()
-  expect(leases.seen.leases).toBe(1)
+  expect(leases.stats.leases).toBe(1)
   await lease.release()
   let closed = false
   void leases[Symbol.asyncDispose]().then(() => (closed = true))
@@ -136,5 +136,5 @@ test('what was called off is forgotten, and leases that nobody waits for any mor
     collect()
     expect(asked.filter(ref => ref.deref() !== undefined).length).toBeLessThan(5)
   })
-  expect(leases.seen.leases).toBe(0) // they are still there themselves
+  expect(leases.stats.leases).toBe(0) // they are still there themselves
 })

@@ -1,14 +1,14 @@
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { Alarm } from '../../src/holder/deadline-timer.ts'
+import { DeadlineTimer } from '../../src/holder/deadline-timer.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 test('an alarm rings at the earliest moment it was set for, is told which that was, and then has to be set anew', async () => {
   const clock = new ManualClock()
   const began = clock.now()
   const rang: number[] = []
-  const alarm = new Alarm(clock, at => rang.push(at - began, clock.now() - began))
+  const alarm = new DeadlineTimer(clock, at => rang.push(at - began, clock.now() - began))
   alarm.set(began + 50)
   alarm.set(began + 30)
   alarm.set(began + 40)
@@ -24,7 +24,7 @@ test('one that rests does not ring, and where timers cannot stand it is called o
   const clock = new ManualClock()
   let rings = 0
   let idle = 0
-  const alarm = new Alarm(
+  const alarm = new DeadlineTimer(
     clock,
     () => rings++,
     () => idle++,
@@ -42,10 +42,10 @@ test('one that rests stays set without keeping its process alive, and rings when
   const alarm = fileURLToPath(new URL('../../dist/holder/deadline-timer.js', import.meta.url))
   const program = (rest: string) => `
     const { systemClock } = await import(${JSON.stringify(clock)})
-    const { Alarm } = await import(${JSON.stringify(alarm)})
+    const { DeadlineTimer } = await import(${JSON.stringify(alarm)})
     let timers = 0
     const counting = Object.create(systemClock, { standing: { value: (ms, then) => (timers++, systemClock.standing(ms, then)) } })
-    const alarm = new Alarm(counting, () => console.log('rang'))
+    const alarm = new DeadlineTimer(counting, () => console.log('rang'))
     const now = systemClock.now()
     for (let i = 0; i < 5; i++) { alarm.set(now + 1_500 + i); alarm.rest() }
     ${rest}

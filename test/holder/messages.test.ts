@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { LeaseError } from '../../src/errors.ts'
 import type { Done } from '../../src/kernel/outcome.ts'
-import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashOf } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
@@ -45,7 +45,7 @@ test('a manual lease that nobody renewed still says so, also after an earlier re
   await leases[Symbol.asyncDispose]()
 })
 
-test('WAITED names who is in the way', async () => {
+test('TIMEOUT names who is in the way', async () => {
   const a = silentLessor({ holder: 'ann' })
   const { clock, log } = a
   const c = silentLessor({ holder: 'cleo', clock, log })
@@ -55,7 +55,7 @@ test('WAITED names who is in the way', async () => {
     const asked = ask().catch(error => error)
     await clock.advance(1_000)
     expect(await asked).toMatchObject({
-      code: 'WAITED',
+      code: 'TIMEOUT',
       message: expect.stringMatching(/k was not granted within 1 s: it is held by ann, cleo/),
       facts: { resource: 'k', waited: 1_000, holder: 'ann', holders: ['ann', 'cleo'] },
     })
@@ -64,7 +64,7 @@ test('WAITED names who is in the way', async () => {
   await Promise.all([a, b, c].map(({ leases }) => leases[Symbol.asyncDispose]()))
 })
 
-test('WAITED is told in time when nobody can say who is in the way', async () => {
+test('TIMEOUT is told in time when nobody can say who is in the way', async () => {
   const a = silentLessor({ holder: 'ann' })
   const { clock, log } = a
   const b = silentLessor({ holder: 'bob', clock, log })
@@ -73,14 +73,14 @@ test('WAITED is told in time when nobody can say who is in the way', async () =>
   await clock.advance(500)
   b.lessor.stopAnswering()
   await clock.advance(1_000)
-  expect(await asked).toMatchObject({ code: 'WAITED' })
+  expect(await asked).toMatchObject({ code: 'TIMEOUT' })
   b.lessor.answer()
   expect(kept.held).toBe(true)
   await Promise.all([a, b].map(({ leases }) => leases[Symbol.asyncDispose]()))
 })
 
-test('over HTTP and RESP, WAITED names who is in the way', async () => {
-  await using here = await place({ http: httpDoor({}) })
+test('over HTTP and RESP, TIMEOUT names who is in the way', async () => {
+  await using here = await place({ http: httpListener({}) })
   await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'k' }] })
   const answer = await fetch(`http://127.0.0.1:${here.port}/v1/leases`, {
     method: 'POST',
@@ -89,7 +89,7 @@ test('over HTTP and RESP, WAITED names who is in the way', async () => {
   })
   expect(answer.status).toBe(408)
   expect(((await answer.json()) as { error: object }).error).toMatchObject({
-    code: 'WAITED',
+    code: 'TIMEOUT',
     message: expect.stringContaining('held by ann'),
     holder: 'ann',
     holders: ['ann'],
@@ -100,7 +100,7 @@ test('over HTTP and RESP, WAITED names who is in the way', async () => {
 })
 
 test('a waiter whose key is revoked is told UNAUTHENTICATED', async () => {
-  await using here = await place({ http: httpDoor({}) })
+  await using here = await place({ http: httpListener({}) })
   const key = (name: string, secret: string, verb: 'admin' | 'acquire') =>
     here.lessor.propose({ kind: 'key', name, hash: hashOf(secret), allow: [{ verb, prefix: '' }] })
   await key('root', 'root-secret', 'admin')

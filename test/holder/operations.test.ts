@@ -1,12 +1,12 @@
 /** UNAVAILABLE says that nothing was done and never will be. Once one copy of a request is uncertain, no later failure may say so. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { Following } from '../../src/connect/relocating-lessor.ts'
+import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
 import { type ErrorCode, LeaseError } from '../../src/errors.ts'
 import type { Lessor } from '../../src/lessor.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import type { Connection } from '../../src/wire/resp/connection.ts'
-import { Ask } from '../../src/wire/resp/request.ts'
+import type { RespConnection } from '../../src/wire/resp/connection.ts'
+import { PendingRequest } from '../../src/wire/resp/request.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -61,7 +61,7 @@ describe('after a copy that may have been done', () => {
     }
     const propose = vi.fn(() => Promise.reject(new LeaseError('UNAVAILABLE', 'the file cannot be written')))
     const home = async () => ({ ...base, propose, [Symbol.asyncDispose]: async () => {} })
-    const following = new Following(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home })
+    const following = new RelocatingLessor(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home })
     const op = { session: 's', seq: 1, acked: 0 }
     const asked = following.propose({ kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] }, { op })
     const told = expect(asked).rejects.toMatchObject({ code: 'UNKNOWN' })
@@ -75,12 +75,17 @@ describe('after a copy that may have been done', () => {
 describe('a question on its way', () => {
   const command = { kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] } as const
   const ask = () =>
-    new Ask({ kind: 'propose', id: 1, proposal: { command, key: 0, op: { session: 's', seq: 1, acked: 0 } } }, 0, vi.fn(), vi.fn())
+    new PendingRequest(
+      { kind: 'propose', id: 1, proposal: { command, key: 0, op: { session: 's', seq: 1, acked: 0 } } },
+      0,
+      vi.fn(),
+      vi.fn(),
+    )
   const refusals: ErrorCode[] = ['UNAUTHENTICATED', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE']
 
   test.each(refusals)('%s is the last word on a first copy', code => {
     const asked = ask()
-    asked.on = {} as Connection
+    asked.on = {} as RespConnection
     const error = new LeaseError(code, 'no')
     expect(asked.isFinal(error)).toBe(true)
     expect(asked.finally(error)).toBe(error)
@@ -88,7 +93,7 @@ describe('a question on its way', () => {
 
   test.each(refusals)('%s says nothing about an earlier copy', code => {
     const asked = ask()
-    asked.on = {} as Connection
+    asked.on = {} as RespConnection
     asked.interrupted()
     const error = new LeaseError(code, 'no')
     expect(asked.isFinal(error)).toBe(code === 'UNAUTHENTICATED' || code === 'FORBIDDEN')

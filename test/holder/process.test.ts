@@ -102,7 +102,7 @@ test('a program on a server ends when its last question is answered, though noth
   const began = performance.now()
   const { ended } = child(`leasehold://127.0.0.1:${here.port}`, `await leases.request('k', () => {})`)
   expect(await ended).toMatchObject({ code: 0 })
-  expect(performance.now() - began).toBeLessThan(20_000) // patience for an answer is 30 s
+  expect(performance.now() - began).toBeLessThan(20_000) // timeout for an answer is 30 s
 }, 60_000)
 
 describe('whoever waits for news stays until they come', () => {

@@ -273,7 +273,7 @@ test('after a stall the answers that wait are read before anything is given up',
   const lease = await asking
   const { signal } = lease
   lessor.delay = 200
-  while (leases.seen.messages === 0) await world.advance(10)
+  while (leases.stats.messages === 0) await world.advance(10)
   let believed: boolean | undefined
   process.stall(700, () => (believed = lease.remaining() > 0))
   await world.advance(705)
@@ -286,8 +286,8 @@ test('after a stall the answers that wait are read before anything is given up',
   await world.advance(0)
   const kept = await again
   lessor.delay = 200
-  const { messages } = leases.seen
-  while (leases.seen.messages === messages) await world.advance(10)
+  const { messages } = leases.stats
+  while (leases.stats.messages === messages) await world.advance(10)
   process.stall(700, () => {})
   await world.advance(705)
   expect(kept.signal.aborted).toBe(false)

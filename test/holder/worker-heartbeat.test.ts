@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
-import { StandIn } from '../../src/holder/backup-renewer.ts'
-import { Page, Pulse } from '../../src/holder/worker-heartbeat.ts'
+import { BackupRenewer } from '../../src/holder/backup-renewer.ts'
+import { BeliefPage, LoopPulse } from '../../src/holder/worker-heartbeat.ts'
 import { Leases } from '../../src/leases.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 
@@ -156,9 +156,9 @@ describe('who stands in', () => {
   async function standingIn({ maxStall = 10_000 }: { maxStall?: number } = {}) {
     const here = silentLessor()
     const { clock, lessor } = here
-    const pulse = new Pulse()
-    const page = new Page()
-    const standIn = new StandIn({ lessor, clock, pulse, margin: 0.01, maxStall })
+    const pulse = new LoopPulse()
+    const page = new BeliefPage()
+    const standIn = new BackupRenewer({ lessor, clock, pulse, margin: 0.01, maxStall })
     standIn.addPage(page.memory)
     standIn.mindTerm(1_000)
     const granted = await lessor.propose({ kind: 'acquire', holder: 'h', ttl: 1_000, wants: [{ resource: 'k' }] })

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { applyBatch, type Batch, decodeBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { stateHash } from '../../src/kernel/codec/snapshot.ts'
-import { found, RULES, type State } from '../../src/kernel/state.ts'
+import { createState, RULES, type State } from '../../src/kernel/state.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
 import { Stream } from '../support/kernel/stream.ts'
 
@@ -20,7 +20,7 @@ const GOLDEN = new Map([
 ])
 
 function write(seed: number, length: number, rules: number): { state: State; entries: Uint8Array[] } {
-  const state = found(0, rules)
+  const state = createState(0, rules)
   const stream = new Stream(seed, { widening: false })
   const entries: Uint8Array[] = []
   for (let seq = 1; seq <= length; seq++) {
@@ -52,7 +52,7 @@ test.each([...GOLDEN])('a log of rules version %i leads to the same state as on 
   const { state, entries } = write(2_026, 3_000, rules)
   expect(state.leases.size).toBeGreaterThan(3)
   expect(ended(state)).toBe(golden)
-  const replayed = found()
+  const replayed = createState()
   for (const entry of entries) applyBatch(replayed, replayed.index + 1, decodeBatch(entry), { events: [], timer: () => undefined })
   expect(ended(replayed)).toBe(golden)
 })

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { applyBatch } from '../../src/kernel/codec/batch.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import { FROZEN, found, type Lease, RULES, type State, SUSPECT } from '../../src/kernel/state.ts'
+import { createState, FROZEN, type Lease, RULES, type State, SUSPECT } from '../../src/kernel/state.ts'
 import { Stream } from '../support/kernel/stream.ts'
 import { World } from '../support/kernel/world.ts'
 
@@ -80,7 +80,7 @@ function truth(state: State): readonly string[] {
 
 test(`whoever follows one name alone knows who holds it, with which token, who waits for it and what is registered there (${SEEDS} seeds)`, () => {
   for (let seed = 1; seed <= SEEDS; seed++) {
-    const state = found()
+    const state = createState()
     const stream = new Stream(seed)
     const mirror = new Mirror()
     for (let i = 1; i <= LENGTH; i++) {

@@ -3,7 +3,7 @@ import { apply } from '../../src/kernel/apply.ts'
 import { stateHash } from '../../src/kernel/codec/snapshot.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import { findLease, found, SLOTS, type State, timerOf } from '../../src/kernel/state.ts'
+import { createState, findLease, SLOTS, type State, timerOf } from '../../src/kernel/state.ts'
 import { violations, withinCapacity } from '../support/kernel/invariant.ts'
 import { reload, wants } from '../support/kernel/world.ts'
 
@@ -169,7 +169,7 @@ function follow(told: ReadonlyMap<string, string>, events: readonly Event[], pat
 
 describe('every sequence of commands', { timeout: 120_000 }, () => {
   test.each(Object.entries(settings))('%s', (name, { before, letters, length }) => {
-    const start = found(0)
+    const start = createState(0)
     for (const command of before) apply(start, { command }, { events: [], timer: () => undefined })
     let level = [{ state: start, path: '', told: new Map<string, string>() }]
     const seen = new Set([stateHash(start)])

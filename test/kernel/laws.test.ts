@@ -11,7 +11,7 @@ import type { Event } from '../../src/kernel/event.ts'
 import { newLineage } from '../../src/kernel/lineage.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
 import { rule } from '../../src/kernel/policy.ts'
-import { COUNTER_LIMIT, found, RULES, SLOTS, type State } from '../../src/kernel/state.ts'
+import { COUNTER_LIMIT, createState, RULES, SLOTS, type State } from '../../src/kernel/state.ts'
 import { check } from '../support/kernel/invariant.ts'
 import { random, Stream, type StreamOptions } from '../support/kernel/stream.ts'
 import { reload } from '../support/kernel/world.ts'
@@ -19,7 +19,7 @@ import { reload } from '../support/kernel/world.ts'
 const seeds = fc.integer({ min: 0, max: 2 ** 31 })
 
 class Log {
-  state: State = Object.assign(found(10), { index: 1 }) // founded: an entry before ours did that
+  state: State = Object.assign(createState(10), { index: 1 }) // founded: an entry before ours did that
   readonly events: Event[] = []
   readonly effects: Effects = { events: this.events, timer: () => undefined }
   #seq = 0

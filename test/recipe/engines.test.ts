@@ -9,7 +9,7 @@ import { describeEngine, engine } from '../support/engine.ts'
 import { ServerProcess } from '../support/server-process.ts'
 
 const address = 'http://10.0.0.7:8080'
-const patience = { timeout: 20_000, interval: 50 }
+const polling = { timeout: 20_000, interval: 50 }
 
 interface Where extends AsyncDisposable {
   url(name: string): string
@@ -81,7 +81,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
         cache.write('a', 'new'),
       ])
       waited.catch(() => {})
-      await vi.waitFor(async () => expect(await askedBy(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu/one', 'lock']), patience)
+      await vi.waitFor(async () => expect(await askedBy(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu/one', 'lock']), polling)
       victim.kill('SIGKILL')
       const [lock, , , { value: term }] = await waited
       expect(lock.token).toBeGreaterThan(token)
@@ -90,7 +90,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
         expect(await services.list()).toEqual([])
         expect((await owner.read({ kind: 'entries', prefix: 'there' }, { consistent: true })).value).toEqual([])
         expect(leaders).toEqual([token, term?.token])
-      }, patience)
+      }, polling)
       ending.abort()
       await observing
     } finally {
@@ -116,12 +116,12 @@ function everyRecipe(begin: () => Promise<Where>): void {
     await using _offer = await a.pool('gpu').offer('one')
     const taken = await a.pool('gpu').take()
     const takers = [b, c].map(async (leases, i) => {
-      await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(i), patience)
+      await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(i), polling)
       const lease = await leases.pool('gpu').take(1, { wait: true })
       told.push(leases.holder)
       await lease.release()
     })
-    await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(2), patience)
+    await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(2), polling)
     const session = await a.session({ ttl: '1m' })
     void session.ended.then(() => told.push('session'))
     const me = await a.registry.register({ service: 's', instance: 'a', address, ttl: '20s' })
@@ -146,7 +146,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
     void terms.next() // its work has ended
     const { value: second } = await elected
     expect(second?.token).toBeGreaterThan(first?.token ?? 0)
-    await vi.waitFor(() => expect(leaders).toEqual([first?.token, second?.token]), patience)
+    await vi.waitFor(() => expect(leaders).toEqual([first?.token, second?.token]), polling)
     await session.end()
     await vi.waitFor(() => expect(told).toEqual(['b', 'c', 'session']))
     ending.abort()

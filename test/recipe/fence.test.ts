@@ -155,13 +155,13 @@ test('a process that stands still inside the guard is waited for, and then nobod
   const { DatabaseSync } = await loadEngine()
   const lock = new DatabaseSync(`${path}-lock`, { timeout: 0 })
   lock.exec('begin exclusive')
-  await expect(new FileGuard(path, { patience: 50 }).admit('a', 6)).rejects.toMatchObject({
+  await expect(new FileGuard(path, { timeout: 50 }).admit('a', 6)).rejects.toMatchObject({
     code: 'UNAVAILABLE',
     facts: { reason: 'busy' },
   })
   lock.exec('rollback')
   lock.close()
-  await new FileGuard(path, { patience: 50 }).admit('a', 6)
+  await new FileGuard(path, { timeout: 50 }).admit('a', 6)
 })
 
 test('a file of tokens that is damaged, a link, or open to others admits nobody', async () => {

@@ -249,7 +249,7 @@ test('one who says how long it waits also waits for members', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   const pool = leases.pool('late')
-  const told = expect(pool.take(1, { wait: '2s' })).rejects.toMatchObject({ code: 'WAITED' })
+  const told = expect(pool.take(1, { wait: '2s' })).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(2_100)
   await told
   const asked = pool.take(2, { wait: '1m' })
@@ -326,7 +326,7 @@ test('what was offered while one had lost its place is among what it waits for w
 test('what somebody else has written among the members is none, and keeps nobody from taking', async () => {
   await using leases = silentLessor().leases
   await leases.pool('p').offer('a')
-  await leases.open({ entries: { 'pool/p/note': 'hello', 'pool/p/null': 'null', 'pool/p/no': '{"labels":{},"units":0}' } })
+  await leases.grant({ entries: { 'pool/p/note': 'hello', 'pool/p/null': 'null', 'pool/p/no': '{"labels":{},"units":0}' } })
   expect((await leases.pool('p').members()).map(({ member }) => member)).toEqual(['a'])
   await using lease = await leases.pool('p').take()
   expect(lease.resources).toEqual(['p/a'])

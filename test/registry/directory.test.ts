@@ -4,7 +4,7 @@ import type { EntryView } from '../../src/lessor.ts'
 import { Directory } from '../../src/registry/directory.ts'
 import { entryOf, type RegistrationInput, registrationOf } from '../../src/registry/entry.ts'
 import type { Filter, Instance } from '../../src/registry/match.ts'
-import type { Strategy } from '../../src/registry/pick.ts'
+import type { PickStrategy } from '../../src/registry/pick.ts'
 import { random } from '../support/kernel/stream.ts'
 
 const address = 'h:1'
@@ -195,12 +195,12 @@ describe('picking', () => {
   function filled(
     n: number,
     each: (i: number) => Partial<RegistrationInput> = () => ({}),
-  ): { log: Log; count: (strategy: Strategy, picks: number) => number[] } {
+  ): { log: Log; count: (strategy: PickStrategy, picks: number) => number[] } {
     const log = new Log()
     for (let i = 0; i < n; i++) log.register({ service: 's', instance: `${i}`, ...each(i) })
     const draw = random(7)
     const view = log.directory.view({}, () => draw(1 << 30) / 2 ** 30)
-    const count = (strategy: Strategy, picks: number) => {
+    const count = (strategy: PickStrategy, picks: number) => {
       const counts = new Array<number>(n).fill(0)
       for (let i = 0; i < picks; i++) counts[Number(view.pick({ strategy, key: `k${i}` })!.instance)]!++
       return counts

@@ -181,10 +181,10 @@ test('a backup is taken while writes go on and snapshots fall due, and a reader 
       const state = await readBackup(replica.backup())
       expect(state.leases.size).toBeGreaterThanOrEqual(400)
     }
-    const before = replica.seen.snapshots
+    const before = replica.stats.snapshots
     const end = systemClock.now() + 20_000
-    while (replica.seen.snapshots === before && systemClock.now() < end) await new Promise(resolve => setImmediate(resolve))
-    expect(replica.seen.snapshots).toBeGreaterThan(before)
+    while (replica.stats.snapshots === before && systemClock.now() < end) await new Promise(resolve => setImmediate(resolve))
+    expect(replica.stats.snapshots).toBeGreaterThan(before)
     going = false
     await writing
     expect(kept.every(({ held }) => held)).toBe(true)

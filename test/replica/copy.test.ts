@@ -5,7 +5,7 @@
 import { expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import type { Command, PolicyRules } from '../../src/kernel/command.ts'
-import { found, type State } from '../../src/kernel/state.ts'
+import { createState, type State } from '../../src/kernel/state.ts'
 import { Leases } from '../../src/leases.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import type { Replica } from '../../src/replica/replica.ts'
@@ -86,7 +86,7 @@ test.each([1, 2, 3])('whatever callers change after they proposed it, all replic
   {
     await using one = await rig.open()
     await using other = await rig.open()
-    const shadow: State = found()
+    const shadow: State = createState()
     const stream = new Stream(seed, { calm: seed === 2 })
     for (let i = 0; i < 150; i++) {
       const state = await stateOf(one, shadow)

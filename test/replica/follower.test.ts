@@ -242,12 +242,12 @@ describe('snapshots', () => {
       ids.push(...all.map(outcome => granted(outcome).lease))
       await rig.clock.settle()
     }
-    const before = replica.seen.snapshots
+    const before = replica.stats.snapshots
     for (let i = 0; i < 200; i++) {
       await replica.propose({ kind: 'renew', leases: ids.slice(0, 1_000) })
       await rig.clock.settle()
     }
-    const made = replica.seen.snapshots - before
+    const made = replica.stats.snapshots - before
     expect(made).toBeGreaterThan(0)
     expect(made).toBeLessThan(6)
   })
@@ -264,7 +264,7 @@ describe('snapshots', () => {
       await replica.propose(acquire('late', `late/${i}`))
     }
     await rig.clock.settle()
-    expect(replica.seen.snapshots).toBeGreaterThan(1)
+    expect(replica.stats.snapshots).toBeGreaterThan(1)
     await using other = await rig.open()
     expect(other.index).toBe(replica.index)
     expect(other.hash()).toBe(replica.hash())
@@ -281,7 +281,7 @@ describe('snapshots', () => {
       granted(await replicas[i % 3]!.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 })))
       await rig.clock.settle()
     }
-    const made = replicas.reduce((sum, { seen }) => sum + seen.snapshots, 0)
+    const made = replicas.reduce((sum, { stats }) => sum + stats.snapshots, 0)
     expect(made).toBeGreaterThan(7)
     expect(made).toBeLessThan(14)
     for (const replica of replicas) await replica[Symbol.asyncDispose]()
@@ -298,7 +298,7 @@ describe('snapshots', () => {
       await Promise.all(Array.from({ length: 100 }, (_, i) => replica.propose(acquire(`holder-${i}`, `a/${i}`))))
       for (let i = 0; i < 10; i++) granted(await replica.propose(acquire('ann', `b/${i}`)))
       await rig.clock.settle()
-      expect(replica.seen.snapshots).toBe(1)
+      expect(replica.stats.snapshots).toBe(1)
       await using other = await rig.open()
       expect(other.hash()).toBe(replica.hash())
     }
@@ -350,7 +350,7 @@ describe('snapshots', () => {
     line.ways.append.push(6_000)
     const answer = fate(behind.propose(acquire('ann', 'late')))
     await rig.clock.advance(30_000)
-    expect(behind.seen.reloads).toBeGreaterThan(0)
+    expect(behind.stats.reloads).toBeGreaterThan(0)
     expect(answer.value?.kind).toBe('granted')
     expect(told).toContain('resync')
     expect(told.slice(told.indexOf('resync') + 1)).not.toContain('resync')

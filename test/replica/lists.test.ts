@@ -4,21 +4,21 @@ import type { Command, Scope } from '../../src/kernel/command.ts'
 import { RecentEvents } from '../../src/kernel/event.ts'
 import { among, common } from '../../src/kernel/prefixes.ts'
 import type { LeaseView, Lessor, Query, View } from '../../src/lessor.ts'
-import { Lists } from '../../src/replica/lists.ts'
+import { ListReader } from '../../src/replica/lists.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { anyone } from '../../src/server/access-control.ts'
-import { Desk, MOST_LISTED } from '../../src/server/guarded-lessor.ts'
+import { anonymousCaller } from '../../src/server/access-control.ts'
+import { GuardedLessor, MAX_LISTED } from '../../src/server/guarded-lessor.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { HttpLessor } from '../../src/wire/http/client.ts'
 import { RemoteLessor } from '../../src/wire/resp/client.ts'
-import { placeOf } from '../../src/wire/resp/dial.ts'
+import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import { world as served } from '../support/http-world.ts'
 import { World } from '../support/kernel/world.ts'
 
 /** Lists of a kernel's state; between two strides `meanwhile` happens. Counts turns of the loop, and views: each asks what remains. */
 function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly stride?: number; readonly meanwhile?: () => void } = {}) {
-  const seen = { turns: 0, remaining: 0, lists: undefined as unknown as Lists }
+  const seen = { turns: 0, remaining: 0, lists: undefined as unknown as ListReader }
   class Between extends ManualClock {
     override soon(then: () => void): void {
       seen.turns++
@@ -28,7 +28,7 @@ function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly s
   }
   const recent = new RecentEvents(world.state.revision)
   let told = world.events.length
-  seen.lists = new Lists({
+  seen.lists = new ListReader({
     ...{ clock: new Between(), state: () => world.state, stride },
     remaining: () => ++seen.remaining,
     named(after, tell) {
@@ -225,7 +225,7 @@ describe('at a server', () => {
       const whole = (await here.ask('GET', `/v1/${name}`)).json
       expect([whole[name].length, whole.more]).toEqual([1_201, undefined])
     }
-    await using ours = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+    await using ours = await RemoteLessor.open(serverAddressOf(`leasehold://127.0.0.1:${here.port}`))
     await using http = await HttpLessor.open(here.url)
     for (const query of [{ kind: 'leases' }, { kind: 'resources', prefix: '' }, { kind: 'entries', prefix: '' }] as const) {
       const view = await here.lessor.read(query)
@@ -251,18 +251,18 @@ describe('at a server', () => {
         }
       },
     })
-    await using desk = await Desk.open({ lessor: crowded, clock })
+    await using desk = await GuardedLessor.open({ lessor: crowded, clock })
     for (const query of [{ kind: 'leases' }, { kind: 'resources', prefix: '' }] as const) {
-      await expect(desk.read(anyone(), query)).rejects.toMatchObject({ code: 'LIMIT', facts: { limit: MOST_LISTED } })
-      expect((await desk.read(anyone(), { ...query, limit: 1e9 })).more).toBe(true)
+      await expect(desk.read(anonymousCaller(), query)).rejects.toMatchObject({ code: 'LIMIT', facts: { limit: MAX_LISTED } })
+      expect((await desk.read(anonymousCaller(), { ...query, limit: 1e9 })).more).toBe(true)
     }
-    expect(limits).toEqual(Array(4).fill(MOST_LISTED))
+    expect(limits).toEqual(Array(4).fill(MAX_LISTED))
   })
 
   test('nobody sees more by saying whose eyes a list is for, and one may ask to see less', async () => {
     const clock = new ManualClock()
     await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
-    await using desk = await Desk.open({ lessor, clock })
+    await using desk = await GuardedLessor.open({ lessor, clock })
     const allow: Scope[] = [
       { verb: 'read', prefix: 'jobs' },
       { verb: 'acquire', prefix: 'mine' },

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { openHere, storeOf } from '../../src/connect/connect.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { readBackup } from '../../src/replica/backup.ts'
-import { carry } from '../../src/replica/move-leases.ts'
+import { moveLeases } from '../../src/replica/move-leases.ts'
 import type { Replica } from '../../src/replica/replica.ts'
 import { restore } from '../../src/replica/restore.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
@@ -19,7 +19,7 @@ async function house() {
   const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
   const { clock } = to
   const open = async (): Promise<Store> => new MemoryStore({ log: to.log, clock })
-  return { to, old, ann, clock, open, carry: () => carry(old, { place, open, clock }) }
+  return { to, old, ann, clock, open, carry: () => moveLeases(old, { place, open, clock }) }
 }
 
 async function held(replica: Replica): Promise<readonly string[]> {
@@ -111,7 +111,7 @@ describe('whoever has the new log open while leases are carried into it', () => 
           },
         })
       }
-      await carry(old, { place, open, clock })
+      await moveLeases(old, { place, open, clock })
       await clock.advance(100)
       await using later = await to.open()
       for (const replica of [server, other, later]) expect(await held(replica)).toEqual(['ann'])
@@ -136,7 +136,7 @@ describe('whoever has the new log open while leases are carried into it', () => 
     const { to, old, clock } = await house()
     await using server = await to.open()
     const open = async () => broken(new MemoryStore({ log: to.log, clock }), { snapshot: async () => 'older' })
-    await expect(carry(old, { place, open, clock })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(moveLeases(old, { place, open, clock })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     granted(await server.propose(acquire('bob', 'job')))
     granted(await old.propose(acquire('eve', 'free')))
   })
@@ -156,7 +156,7 @@ describe('leases are granted in one place at most', () => {
         },
       })
     }
-    await expect(carry(old, { place, open, clock })).rejects.toMatchObject({
+    await expect(moveLeases(old, { place, open, clock })).rejects.toMatchObject({
       code: 'INVALID',
       message: expect.stringMatching(/called off/),
     })
@@ -170,7 +170,7 @@ describe('leases are granted in one place at most', () => {
     const { to, old, clock } = await house()
     const open = async () =>
       broken(new MemoryStore({ log: to.log, clock }), { [Symbol.asyncDispose]: () => Promise.reject(new Error('no answer')) })
-    await expect(carry(old, { place, open, clock })).rejects.toThrow('no answer')
+    await expect(moveLeases(old, { place, open, clock })).rejects.toThrow('no answer')
     granted(await old.propose(acquire('bob', 'free')))
     await using there = await to.open()
     expect(await there.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
@@ -179,7 +179,7 @@ describe('leases are granted in one place at most', () => {
   test('when it is broken off after they have left: the same again completes it, and a third time there is nothing to do', async () => {
     const { to, old, clock, carry: carryOn, open } = await house()
     const once = async (alone: boolean) => (alone ? open() : Promise.reject(new Error('killed')))
-    await expect(carry(old, { place, open: once, clock })).rejects.toThrow('killed')
+    await expect(moveLeases(old, { place, open: once, clock })).rejects.toThrow('killed')
     expect(await old.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
     await using there = await to.open()
     expect(await there.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
@@ -187,7 +187,7 @@ describe('leases are granted in one place at most', () => {
     granted(await there.propose(acquire('bob', 'free')))
     expect(await there.propose(acquire('bob', 'job'))).toMatchObject({ code: 'HELD' })
     await expect(carryOn()).rejects.toMatchObject({ code: 'INVALID', facts: { moved: place } })
-    await expect(carry(old, { place: 'elsewhere', open, clock })).rejects.toMatchObject({ code: 'INVALID', facts: { moved: place } })
+    await expect(moveLeases(old, { place: 'elsewhere', open, clock })).rejects.toMatchObject({ code: 'INVALID', facts: { moved: place } })
     expect(await old.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
   })
 
@@ -214,7 +214,7 @@ describeEngine('redis', 'a server on an engine', () => {
     await using server = (await openHere(url)) as Replica
     await using old = (await openHere(`${redis.url}?name=old`)) as Replica
     const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
-    await carry(old, { place: url, open: () => storeOf(url) })
+    await moveLeases(old, { place: url, open: () => storeOf(url) })
     expect(await server.propose(acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
     expect(await renew(server, ann.lease)).toEqual([60_000])
     await using later = (await openHere(url)) as Replica
@@ -240,7 +240,7 @@ describe('a place that cannot be used', () => {
     const { revision } = await old.read({ kind: 'summary' })
     const missing = new LeaseError('UNSUPPORTED', 'the driver is missing')
     const open = async (): Promise<Store> => Object.assign(new MemoryStore({ clock }), { open: () => Promise.reject(missing) })
-    await expect(carry(old, { place, open, clock })).rejects.toBe(missing)
+    await expect(moveLeases(old, { place, open, clock })).rejects.toBe(missing)
     expect((await old.read({ kind: 'summary' })).revision).toBe(revision)
   })
 
@@ -252,7 +252,7 @@ describe('a place that cannot be used', () => {
       if (++opened === 1) return store
       return Object.assign(store, { snapshot: () => Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')) })
     }
-    const failed = await carry(old, { place, open, clock }).catch(error => error)
+    const failed = await moveLeases(old, { place, open, clock }).catch(error => error)
     expect(failed).toMatchObject({ code: 'UNAVAILABLE', facts: { move: 'called-off' } })
     expect(failed.message).toMatch(/stay where they are.*the disk is full/)
     expect((await old.read({ kind: 'summary' })).value.moved).toBeUndefined()

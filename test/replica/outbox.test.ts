@@ -18,7 +18,7 @@ describe('group commit', () => {
     const answers = await Promise.all(Array.from({ length: 1_000 }, (_, i) => replica.propose(acquire('ann', `a/${i}`))))
     for (const answer of answers) granted(answer)
     expect(line.sent.length).toBe(1)
-    expect(replica.seen).toMatchObject({ appends: 1, commands: 1_000, resent: 0 })
+    expect(replica.stats).toMatchObject({ appends: 1, commands: 1_000, resent: 0 })
   })
 
   test('what is asked for while an append is under way goes into the next one, all of it', async () => {
@@ -136,7 +136,7 @@ describe('lost answers', () => {
       const answer = fate(replica.propose(acquire('ann', 'a')))
       await rig.clock.advance(1_000)
       expect(answer.value?.kind).toBe('granted')
-      expect(replica.seen.resent).toBe(3)
+      expect(replica.stats.resent).toBe(3)
     })
   }
 
@@ -164,10 +164,10 @@ describe('lost answers', () => {
     granted(await replica.propose(acquire('ann', 'a')))
   })
 
-  test('without an answer for as long as its patience a proposal is told that its fate is unknown; it is still settled, once', async () => {
+  test('without an answer for as long as its timeout a proposal is told that its fate is unknown; it is still settled, once', async () => {
     const rig = new Rig()
     const line = new Line()
-    await using replica = await rig.open({ line, patience: 5_000 })
+    await using replica = await rig.open({ line, timeout: 5_000 })
     line.ways.append.push(8_000)
     const answer = fate(replica.propose(acquire('ann', 'a')))
     await rig.clock.advance(4_999)
@@ -182,7 +182,7 @@ describe('lost answers', () => {
   test('whoever was told that its fate is unknown is told nothing more, neither later nor when the answer comes', async () => {
     const rig = new Rig()
     const line = new Line()
-    const replica = await rig.open({ line, patience: 5_000 })
+    const replica = await rig.open({ line, timeout: 5_000 })
     const told: string[] = []
     const ask = (name: string) =>
       replica.submit(
@@ -209,7 +209,7 @@ describe('lost answers', () => {
   test('what waits behind an append without an answer is told UNAVAILABLE in time, and is never done', async () => {
     const rig = new Rig()
     const line = new Line()
-    await using replica = await rig.open({ line, patience: 5_000 })
+    await using replica = await rig.open({ line, timeout: 5_000 })
     line.ways.append.push(60_000)
     const first = fate(replica.propose(acquire('ann', 'a')))
     await rig.clock.advance(1_000)
@@ -296,7 +296,7 @@ test('when its store has ended, a replica reads no more of it, and closing it wa
 test('an answer that came while this process stood still is read before anyone is told that it is not known', async () => {
   const rig = new Rig()
   const line = new Line()
-  await using replica = await rig.open({ line, patience: 30_000 })
+  await using replica = await rig.open({ line, timeout: 30_000 })
   line.ways.append.push(100)
   const asked = fate(replica.propose(acquire('ann', 'a')))
   await until(() => line.sent.length === 1)
@@ -320,7 +320,7 @@ describe('entries that come too late', () => {
     await rig.clock.advance(1_000)
     await rig.clock.settle()
     expect(answer.value?.kind).toBe('granted')
-    expect(a.seen.voided).toBe(1)
+    expect(a.stats.voided).toBe(1)
     expect((await rig.commands('acquire')).length).toBe(2)
     expect(await leases(b)).toEqual(['ann'])
     expect(a.hash()).toBe(b.hash())
@@ -329,7 +329,7 @@ describe('entries that come too late', () => {
   test('when the entries between were skipped, a void copy may have been done by an earlier one: it is not asked again', async () => {
     const rig = new Rig()
     const line = new Line()
-    await using a = await rig.open({ line, patience: 1e9 })
+    await using a = await rig.open({ line, timeout: 1e9 })
     await using b = await rig.open({ snapshotEntries: 2_000 })
     line.faults.push('lost', 'dropped')
     line.ways.append.push(0, 0, 60_000) // the first copy arrives at once and its answer is lost; the second takes its time
@@ -339,9 +339,9 @@ describe('entries that come too late', () => {
     expect(line.sent.length).toBe(2)
     for (let i = 0; i < WINDOW + 4_100; i++) await b.propose({ kind: 'renew', leases: [1] })
     await rig.clock.settle()
-    expect(b.seen.snapshots).toBeGreaterThan(1)
+    expect(b.stats.snapshots).toBeGreaterThan(1)
     await rig.clock.advance(200_000)
-    expect(a.seen.reloads).toBeGreaterThan(0)
+    expect(a.stats.reloads).toBeGreaterThan(0)
     expect(answer.error?.code).toBe('UNKNOWN')
     expect(await leases(b)).toHaveLength(0) // it lapsed long ago, and no second one was queued or granted
     expect((await b.read({ kind: 'history', resource: 'a' })).value).toHaveLength(1)
@@ -365,9 +365,9 @@ test('an entry that stands in the log, but within what a snapshot made its propo
   const answer = fate(a.propose(acquire('ann', 'a')))
   await until(() => line.sent.length === 1)
   await pour(2_500)
-  expect(a.seen.resent).toBe(0)
+  expect(a.stats.resent).toBe(0)
   await rig.clock.advance(30_000)
-  expect(a.seen.reloads).toBeGreaterThan(0)
+  expect(a.stats.reloads).toBeGreaterThan(0)
   expect(answer.error?.code).toBe('UNKNOWN')
   expect((await b.read({ kind: 'history', resource: 'a' })).value.map(({ holder }) => holder)).toEqual(['ann'])
 })
@@ -416,7 +416,7 @@ describe('refusals', () => {
 test('an owner refuses nothing while the fate of what it wrote itself is unknown', async () => {
   const rig = new Rig()
   const line = new Line()
-  await using owner = await rig.open({ owned: true, line, patience: 1_000 })
+  await using owner = await rig.open({ owned: true, line, timeout: 1_000 })
   const ann = granted(await owner.propose(acquire('ann', 'a', { ttl: 60_000 })))
   line.ways.append.push(0, 5_000) // the release is in the log, and its answer is on the way
   const released = fate(owner.propose({ kind: 'release', lease: ann.lease }))
@@ -433,7 +433,7 @@ test('an owner refuses nothing while the fate of what it wrote itself is unknown
 for (const owned of [false, true])
   describe(`while a lapse is under way to a${owned ? 'n owned' : ' shared'} log and the store says nothing certain`, () => {
     async function undecided(rig: Rig, line: Line): Promise<Replica> {
-      const replica = await rig.open({ owned, line, patience: 400 })
+      const replica = await rig.open({ owned, line, timeout: 400 })
       granted(await replica.propose(acquire('ann', 'a', { ttl: 500 })))
       granted(await replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
       line.always = 'dropped'
@@ -454,7 +454,7 @@ for (const owned of [false, true])
       },
     }
     for (const [what, ask] of Object.entries(asks))
-      test(`${what} is answered within the replica's patience`, async () => {
+      test(`${what} is answered within the replica's timeout`, async () => {
         const rig = new Rig()
         const line = new Line()
         await using replica = await undecided(rig, line)
@@ -492,7 +492,7 @@ for (const owned of [false, true])
 
     test('nothing is left behind by those who ask and are answered', async () => {
       const rig = new Rig()
-      const replica = await rig.open({ owned, patience: 400 })
+      const replica = await rig.open({ owned, timeout: 400 })
       granted(await replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
       await rig.clock.settle()
       const { waiting } = rig.clock
@@ -530,7 +530,7 @@ test('a snapshot that was overtaken while it was read is not loaded: watchers mi
   await writer.propose({ kind: 'renew', leases: [lease] })
   await rig.clock.settle()
   const pour = async (snapshots: number) => {
-    while (writer.seen.snapshots < snapshots) {
+    while (writer.stats.snapshots < snapshots) {
       await writer.propose({ kind: 'renew', leases: [lease] })
       await rig.clock.settle()
     }
@@ -541,7 +541,7 @@ test('a snapshot that was overtaken while it was read is not loaded: watchers mi
   await rig.clock.settle()
   await pour(2)
   await rig.clock.advance(1_000)
-  expect(replica.seen.reloads).toBe(1)
+  expect(replica.stats.reloads).toBe(1)
   await rig.clock.advance(1_000)
   expect(first.value?.kind).toBe('granted')
   granted(await replica.propose(acquire('eve', 'c', { ttl: 60_000 })))
@@ -572,14 +572,14 @@ test('whoever is told without a promise is told the same, once, whatever became 
     })
   const { outcome } = await ask(acquire('ann', 'a'))
   const { lease } = granted(outcome!)
-  const written = replica.seen.appends
+  const written = replica.stats.appends
   expect(await ask(acquire('bob', 'a'))).toMatchObject({ outcome: { kind: 'refused', code: 'HELD' } })
-  expect(replica.seen.appends).toBe(written) // what is certain to be refused is not written
+  expect(replica.stats.appends).toBe(written) // what is certain to be refused is not written
   expect(await ask({ kind: 'nonsense' } as never)).toMatchObject({ outcome: { kind: 'refused', code: 'INVALID' } })
   expect(await ask({ kind: 'renew', leases: [lease, 5] })).toMatchObject({ outcome: { kind: 'renewed', ttls: [10_000, -1] } })
-  expect(replica.seen.appends).toBe(written + 1) // the first renewal is
+  expect(replica.stats.appends).toBe(written + 1) // the first renewal is
   expect(await ask({ kind: 'renew', leases: [lease] })).toMatchObject({ outcome: { kind: 'renewed', ttls: [10_000] } })
-  expect(replica.seen).toMatchObject({ appends: written + 1, memoryRenewals: 2 })
+  expect(replica.stats).toMatchObject({ appends: written + 1, memoryRenewals: 2 })
   const op = { session: 's', seq: 1, acked: 0 }
   const first = await ask(acquire('ann', 'b'), { op })
   expect(await ask(acquire('ann', 'b'), { op: { ...op, again: true } })).toEqual(first)

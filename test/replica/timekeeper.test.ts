@@ -5,7 +5,7 @@ import { apply } from '../../src/kernel/apply.ts'
 import { decodeBatch } from '../../src/kernel/codec/batch.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
-import { findLease, found, type Lease, type Slot } from '../../src/kernel/state.ts'
+import { createState, findLease, type Lease, type Slot } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { Timekeeper } from '../../src/replica/timekeeper.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -283,7 +283,7 @@ test('what was proposed before a snapshot was loaded leaves nothing that propose
     }
   }
   await goOn()
-  expect(replica.seen.reloads).toBe(1)
+  expect(replica.stats.reloads).toBe(1)
   const sent = line.sent.length
   await goOn()
   expect(line.sent.length - sent).toBeLessThan(20)
@@ -303,7 +303,7 @@ test('a replica that skipped ahead by a snapshot goes on counting: what was left
   }
   await renew(writer, lease)
   await rig.clock.advance(3_100)
-  expect(replica.seen.reloads).toBe(1)
+  expect(replica.stats.reloads).toBe(1)
   expect(await leases(replica)).toEqual(['ann'])
   rig.kill(gone) // nobody writes any more: nothing but its own timers moves it
   await rig.clock.advance(TTL)
@@ -388,7 +388,7 @@ describe('a replica that comes later', () => {
       await rig.clock.advance(100)
       await first.propose(acquire('bob', `b/${i}`))
     }
-    expect(first.seen.snapshots).toBe(1)
+    expect(first.stats.snapshots).toBe(1)
     await rig.clock.advance(3_200)
     rig.kill(line)
     await using second = await rig.open()
@@ -410,7 +410,7 @@ describe('a replica that comes later', () => {
         expect(await renew(owner, lease)).toEqual([TTL])
       }
       expect((await rig.commands('renew')).length).toBe(1)
-      expect(owner.seen).toMatchObject({ memoryRenewals: 6, snapshots: 1 })
+      expect(owner.stats).toMatchObject({ memoryRenewals: 6, snapshots: 1 })
       rig.kill(line)
       await using second = await rig.open({ owned: next === 'owned' })
       const gone = await timeUntilGone(rig, second, lease, { within: 2 * TTL })
@@ -515,7 +515,7 @@ describe('renewals kept in memory', () => {
       expect(await renew(owner, lease)).toEqual([60_000])
     }
     expect(line.sent.length).toBe(length)
-    expect(owner.seen.memoryRenewals).toBe(50)
+    expect(owner.stats.memoryRenewals).toBe(50)
   })
 
   test('a shared replica keeps none', async () => {
@@ -572,7 +572,7 @@ describe('renewals kept in memory', () => {
   test('none is acknowledged while a due is under way, however long that takes', async () => {
     const rig = new Rig()
     const line = new Line()
-    await using owner = await rig.open({ owned: true, line, patience: 2_000 })
+    await using owner = await rig.open({ owned: true, line, timeout: 2_000 })
     const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: 800 })))
     await renew(owner, lease)
     await rig.clock.advance(700) // so short that no mark comes before
@@ -591,7 +591,7 @@ describe('renewals kept in memory', () => {
 
   test('a proposal that is settled late opens no door while a newer one can still end the lease', async () => {
     const clock = new ManualClock()
-    const state = found()
+    const state = createState()
     const settle: ((outcome: Outcome | undefined) => void)[] = []
     const keeper = new Timekeeper(state, {
       clock,

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Alarm, type Bucket, Wheel } from '../../src/replica/timer-wheel.ts'
+import { type Bucket, Wheel, type WheelAlarm } from '../../src/replica/timer-wheel.ts'
 
-class Item implements Alarm {
+class Item implements WheelAlarm {
   bucket: Bucket | undefined = undefined
   place = 0
   /** As whoever uses the wheel keeps it: when it is really due. */

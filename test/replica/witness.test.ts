@@ -4,7 +4,7 @@ import { applyBatch, decodeBatch, encodeBatch } from '../../src/kernel/codec/bat
 import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapshot.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import { carryLineage } from '../../src/kernel/lineage.ts'
-import { findLease, found, type State } from '../../src/kernel/state.ts'
+import { createState, findLease, type State } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
@@ -17,7 +17,7 @@ class Log {
   #seq = 0
 
   constructor(rules = 2) {
-    this.state = found(0, rules)
+    this.state = createState(0, rules)
   }
 
   apply(wall: number, ...commands: Command[]) {
@@ -202,7 +202,7 @@ describe('a replica that is shown a witness', () => {
     const { value } = await owner.read({ kind: 'summary' })
     expect(value).toMatchObject({ quiet: false })
     expect(value.nextToken).toBeLessThan(4e14)
-    expect(owner.seen.rewinds).toBe(0)
+    expect(owner.stats.rewinds).toBe(0)
   })
 
   test('begins a generation for a run that is lost although the log was put back once before, to a copy from after that', async () => {
@@ -236,7 +236,7 @@ describe('a replica that is shown a witness', () => {
     late()
     await using owner = await open()
     expect(await owner.continues(lostAgain)).toBe(false)
-    expect(owner.seen.rewinds).toBe(1)
+    expect(owner.stats.rewinds).toBe(1)
   })
 
   test('is quiet for the longest term that was granted in what is lost', async () => {
@@ -259,7 +259,7 @@ describe('a replica that is shown a witness', () => {
     expect(await grant(second, 'long', 1_000)).toMatchObject({ kind: 'refused', code: 'UNAVAILABLE' })
     await clock.advance(1_500)
     expect(await grant(second, 'long', 1_000)).toMatchObject({ kind: 'granted' })
-    expect(second.seen.rewinds).toBe(1)
+    expect(second.stats.rewinds).toBe(1)
   })
 
   test('of a shared log that it has not read to the end reads on before it judges', async () => {

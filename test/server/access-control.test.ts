@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { scopesIn } from '../../src/cli/command/key.ts'
 import { VERBS, type Verb } from '../../src/kernel/command.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashOf } from '../../src/server/key-secret.ts'
 import type { RespCommand } from '../../src/server/resp/command.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
@@ -197,7 +197,7 @@ test('a server on another address than loopback refuses everyone when its last k
     return (made as { id: number }).id
   }
   const id = await create('root')
-  await using server = await serve({ lessor, listen: '0.0.0.0:0', behindProxy: true, operator: 'op', http: httpDoor() })
+  await using server = await serve({ lessor, listen: '0.0.0.0:0', behindProxy: true, operator: 'op', http: httpListener() })
   const port = Number(server.addresses[0]!.split(':').at(-1))
   using stayed = new Raw(port)
   expect(await stayed.ask('AUTH', 'root')).toBe('OK')

@@ -4,11 +4,11 @@ import { connect, type Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../src/clock.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
-import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashOf } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { writeQuestion } from '../../src/wire/messages.ts'
+import { writeClientMessage } from '../../src/wire/messages.ts'
 import { Place as CliPlace, eventually } from '../support/cli.ts'
 import { describeEngine, engine } from '../support/engine.ts'
 import { ask } from '../support/http-world.ts'
@@ -70,7 +70,7 @@ describe('a server with a small heap', () => {
 function batchOfReads(): Uint8Array {
   const batch = new Writer()
   for (let id = 1; id <= 500; id++)
-    writeQuestion(batch, { kind: 'read', id, consistent: false, atLeast: 0, query: { kind: 'entries', prefix: 'k' } })
+    writeClientMessage(batch, { kind: 'read', id, consistent: false, atLeast: 0, query: { kind: 'entries', prefix: 'k' } })
   return command('LEASE.BATCH', batch.view())
 }
 
@@ -123,7 +123,7 @@ describeEngine('redis', 'a stopping server on an engine', () => {
 
 /** With keys: `ci` may do everything. */
 async function locked(limits: Partial<typeof DEFAULT_LIMITS>, clock = systemClock): Promise<Place> {
-  const here = await place({ clock, http: httpDoor(), limits: { ...DEFAULT_LIMITS, ...limits } })
+  const here = await place({ clock, http: httpListener(), limits: { ...DEFAULT_LIMITS, ...limits } })
   await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashOf('ci'), allow: [{ verb: 'admin', prefix: '' }] })
   await here.server.desk.gate.learn()
   return here
@@ -202,7 +202,7 @@ describe('where there are keys', () => {
 
 describe('answers that nobody reads', () => {
   test('are bounded in all: those go that read nothing, strangers first, and whoever reads stays', { timeout: SLOW }, async () => {
-    await using here = await place({ http: httpDoor(), limits: { ...DEFAULT_LIMITS, unread: 8 << 20 } })
+    await using here = await place({ http: httpListener(), limits: { ...DEFAULT_LIMITS, unread: 8 << 20 } })
     using reader = new Raw(here.port)
     for (const half of ['a', 'b']) {
       const lease = ((await reader.ask('LEASE.ACQUIRE', half, 'TTL', 600_000)) as unknown[])[1] as number

@@ -4,9 +4,9 @@ import { connect } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { Desk } from '../../src/server/guarded-lessor.ts'
+import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
-import { RespDoor } from '../../src/server/resp/resp-listener.ts'
+import { RespListener } from '../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { ReplyParser } from '../../src/wire/resp/reply-parser.ts'
@@ -29,11 +29,11 @@ describe(`with seed ${SEED}`, () => {
       events: 1_000,
       snapshotEntries: 1_000_000,
     })
-    const desk = await Desk.open({ lessor, clock })
+    const desk = await GuardedLessor.open({ lessor, clock })
     const limits = { ...DEFAULT_LIMITS, command: 1 << 16 }
     const stop = new AbortController()
     const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const door = new RespDoor({ desk, clock, limits, log, figures: () => ({}), closing: stop.signal, connections: () => 1 })
+    const door = new RespListener({ desk, clock, limits, log, figures: () => ({}), closing: stop.signal, connections: () => 1 })
     const open = () => {
       const answers = new ReplyParser()
       let count = 0

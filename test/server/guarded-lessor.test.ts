@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import type { Acquire } from '../../src/kernel/command.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { anyone } from '../../src/server/access-control.ts'
-import { Desk } from '../../src/server/guarded-lessor.ts'
+import { anonymousCaller } from '../../src/server/access-control.ts'
+import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { hashOf } from '../../src/server/key-secret.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -22,7 +22,7 @@ const HASH = 'a'.repeat(64)
 async function opened({ clock = new ManualClock(), log = new MemoryLog({ clock }) } = {}) {
   const lessor = await Replica.open(new MemoryStore({ log, clock }), { clock })
   const audited: unknown[] = []
-  const desk = await Desk.open({ lessor, clock, audit: done => audited.push(done.command) })
+  const desk = await GuardedLessor.open({ lessor, clock, audit: done => audited.push(done.command) })
   return {
     clock,
     lessor,
@@ -38,25 +38,25 @@ async function opened({ clock = new ManualClock(), log = new MemoryLog({ clock }
 test('a waiter keeps its place while its connection lives, far beyond its ttl, and is granted what is released', async () => {
   await using world = await opened()
   const { desk, clock, lessor } = world
-  const first = await desk.acquire(anyone(), acquire('ann', 'a'), { wait: 0 })
+  const first = await desk.acquire(anonymousCaller(), acquire('ann', 'a'), { wait: 0 })
   if (first.kind !== 'granted') throw new Error(first.kind)
-  const second = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 60_000 })
+  const second = desk.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })
   for (let i = 0; i < 40; i++) {
     await lessor.propose({ kind: 'renew', leases: [first.lease] })
     await clock.advance(250)
   }
   expect(desk.waiting).toBe(1)
-  await desk.propose(anyone(), { kind: 'release', lease: first.lease })
+  await desk.propose(anonymousCaller(), { kind: 'release', lease: first.lease })
   expect(await second).toMatchObject({ kind: 'granted', waited: true, resources: ['a'], tokens: [first.tokens[0]! + 1] })
   expect(desk.waiting).toBe(0)
 })
 
-test('a wait in vain ends with WAITED and leaves no place behind', async () => {
+test('a wait in vain ends with TIMEOUT and leaves no place behind', async () => {
   await using world = await opened()
   const { desk, clock, lessor } = world
-  await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
-  const second = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 500 })
-  const judged = expect(second).rejects.toMatchObject({ code: 'WAITED' })
+  await desk.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  const second = desk.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 500 })
+  const judged = expect(second).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(600)
   await judged
   await turn()
@@ -66,9 +66,10 @@ test('a wait in vain ends with WAITED and leaves no place behind', async () => {
 test('a connection that goes takes its place with it', async () => {
   await using world = await opened()
   const { desk, lessor } = world
-  await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  await desk.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
   const connection = new AbortController()
-  const waits = (ms: number) => desk.acquire(anyone(), acquire('bob', ms > 0 ? 'a' : 'free'), { wait: ms, signal: connection.signal })
+  const waits = (ms: number) =>
+    desk.acquire(anonymousCaller(), acquire('bob', ms > 0 ? 'a' : 'free'), { wait: ms, signal: connection.signal })
   const judged = [waits(60_000), waits(0)].map(asked => expect(asked).rejects.toThrow('cut'))
   connection.abort(new Error('cut')) // while the question is on its way
   await Promise.all(judged)
@@ -80,8 +81,8 @@ test('a connection that goes takes its place with it', async () => {
 test('a waiter whose lease is revoked is told why', async () => {
   await using world = await opened()
   const { desk, lessor } = world
-  await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
-  const judged = expect(desk.acquire(anyone(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({ code: 'GONE' })
+  await desk.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  const judged = expect(desk.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({ code: 'GONE' })
   await turn()
   await lessor.propose({ kind: 'revoke', target: { holder: 'bob' } })
   await judged
@@ -90,36 +91,36 @@ test('a waiter whose lease is revoked is told why', async () => {
 test('asked again under the same operation after the grant, a waiter still learns of it', async () => {
   await using world = await opened()
   const { desk } = world
-  const first = await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  const first = await desk.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
   if (first.kind !== 'granted') throw new Error(first.kind)
   const op = { session: 's', seq: 1, acked: 0 }
-  const keeps = desk.acquire(anyone(), acquire('eve', 'b'), { wait: 0 })
-  void desk.acquire(anyone(), acquire('eve', 'b'), { wait: 60_000 }).catch(() => {}) // so that a watch is open all the time
+  const keeps = desk.acquire(anonymousCaller(), acquire('eve', 'b'), { wait: 0 })
+  void desk.acquire(anonymousCaller(), acquire('eve', 'b'), { wait: 60_000 }).catch(() => {}) // so that a watch is open all the time
   await keeps
-  const once = desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
+  const once = desk.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
   await turn()
-  await desk.propose(anyone(), { kind: 'release', lease: first.lease })
+  await desk.propose(anonymousCaller(), { kind: 'release', lease: first.lease })
   const granted = await once
-  const again = await desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op: { ...op, again: true } })
+  const again = await desk.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op: { ...op, again: true } })
   expect(again).toMatchObject({ lease: (granted as { lease: number }).lease, tokens: (granted as { tokens: readonly number[] }).tokens })
 })
 
 test('a wait asked again under the same operation survives the death of the first connection', async () => {
   await using world = await opened()
   const { desk, lessor } = world
-  const first = await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  const first = await desk.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
   if (first.kind !== 'granted') throw new Error(first.kind)
   const op = { session: 's', seq: 1, acked: 0, again: true }
   const dead = new AbortController()
-  const once = desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op, signal: dead.signal })
+  const once = desk.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op, signal: dead.signal })
   const judged = expect(once).rejects.toThrow('cut')
   await turn()
-  const again = desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
+  const again = desk.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
   await turn()
   dead.abort(new Error('cut'))
   await judged
   expect(desk.waiting).toBe(1)
-  await desk.propose(anyone(), { kind: 'release', lease: first.lease })
+  await desk.propose(anonymousCaller(), { kind: 'release', lease: first.lease })
   const granted = await again
   expect(granted).toMatchObject({ kind: 'granted', waited: true })
   await turn()
@@ -131,10 +132,10 @@ test('a grant under an operation is not taken back because the first copy of the
   const { desk, lessor } = world
   const op = { session: 's', seq: 1, acked: 0, again: true }
   const dead = new AbortController()
-  const once = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 0, op, signal: dead.signal })
+  const once = desk.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 0, op, signal: dead.signal })
   dead.abort(new Error('cut'))
   await once.catch(() => {})
-  const again = await desk.acquire(anyone(), acquire('bob', 'a'), { wait: 0, op })
+  const again = await desk.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 0, op })
   await turn()
   expect(again).toMatchObject({ kind: 'granted' })
   expect((await lessor.read({ kind: 'leases', holder: 'bob' })).value).toHaveLength(1)
@@ -233,11 +234,11 @@ test('once the lessor has ended nobody is let in by what was known before', asyn
 test('a waiter whose news were among too many is told all the same, at once', async () => {
   const clock = new ManualClock()
   await using lessor = await Replica.open(new MemoryStore({ clock }), { clock, events: 5 })
-  await using desk = await Desk.open({ lessor, clock })
-  const first = await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+  await using desk = await GuardedLessor.open({ lessor, clock })
+  const first = await desk.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
   if (first.kind !== 'granted') throw new Error(first.kind)
   let told: unknown
-  void desk.acquire(anyone(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000 }).then(outcome => (told = outcome))
+  void desk.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000 }).then(outcome => (told = outcome))
   await clock.settle()
   expect(desk.waiting).toBe(1)
   // One entry: when those who listen have their turn, the grant is no longer among what is kept.
@@ -252,13 +253,13 @@ test('a waiter whose news were among too many is told all the same, at once', as
 test('the watches of one key, and of one connection without a key, are limited', async () => {
   await using world = await opened()
   const { desk } = world
-  const caller = anyone()
+  const caller = anonymousCaller()
   const stop = new AbortController()
   setMaxListeners(0, stop.signal)
   const watches = Array.from({ length: desk.limits.watches }, () => desk.watch(caller, '', { signal: stop.signal }))
   const waiting = watches.map(watch => watch.next())
   await expect(desk.watch(caller, '', { signal: stop.signal }).next()).rejects.toMatchObject({ code: 'LIMIT' })
-  const other = desk.watch(anyone(), '', { signal: stop.signal }).next()
+  const other = desk.watch(anonymousCaller(), '', { signal: stop.signal }).next()
   await turn()
   expect(desk.watches).toBe(desk.limits.watches + 1)
   stop.abort()
@@ -330,10 +331,10 @@ describe('when a key is revoked', () => {
   test('and with the first key, whoever came without one is let in no more', async () => {
     await using world = await opened()
     const { desk, lessor } = world
-    await desk.acquire(anyone(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
+    await desk.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
     const signal = new AbortController().signal
-    const news = desk.watch(anyone(), '', { signal, types: ['lapsed'] }).next()
-    const waits = desk.acquire(anyone(), acquire('bob', 'a'), { wait: 60_000 })
+    const news = desk.watch(anonymousCaller(), '', { signal, types: ['lapsed'] }).next()
+    const waits = desk.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })
     const judged = [news, waits].map(asked => expect(asked).rejects.toMatchObject({ code: 'UNAUTHENTICATED' }))
     await turn()
     await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })
@@ -353,9 +354,9 @@ test('a server that other machines can reach lets nobody in when its last key is
   await turn()
   const refused = { code: 'UNAUTHENTICATED', message: expect.stringContaining('last key is gone') }
   expect(() => desk.gate.identify(undefined)).toThrow(expect.objectContaining(refused))
-  await expect(desk.propose(anyone(), acquire('ann', 'a'))).rejects.toMatchObject(refused)
-  await expect(desk.read(anyone(), { kind: 'resources', prefix: '' })).rejects.toMatchObject(refused)
-  expect(desk.gate.may(anyone(), 'read', 'a')).toBe(false)
+  await expect(desk.propose(anonymousCaller(), acquire('ann', 'a'))).rejects.toMatchObject(refused)
+  await expect(desk.read(anonymousCaller(), { kind: 'resources', prefix: '' })).rejects.toMatchObject(refused)
+  expect(desk.gate.may(anonymousCaller(), 'read', 'a')).toBe(false)
   expect(await desk.propose({ key: 0, name: 'operator', operator: true }, acquire('ann', 'a'))).toMatchObject({ kind: 'granted' })
 })
 

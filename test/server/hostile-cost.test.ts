@@ -9,20 +9,20 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../src/clock.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { Desk } from '../../src/server/guarded-lessor.ts'
+import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { parseBody } from '../../src/server/http/body.ts'
 import { Failure } from '../../src/server/http/failure.ts'
 import { Handler } from '../../src/server/http/handler.ts'
 import { parseJson } from '../../src/server/http/parse.ts'
-import type { Answer, Ask, Route } from '../../src/server/http/route.ts'
+import type { HttpAnswer, HttpRequest, Route } from '../../src/server/http/route.ts'
 import { TABLE } from '../../src/server/http/router.ts'
 import { hashOf } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
-import type { DoorContext } from '../../src/server/listener.ts'
+import type { ListenerContext } from '../../src/server/listener.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
-import { RespDoor } from '../../src/server/resp/resp-listener.ts'
+import { RespListener } from '../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
-import { type Question, writeQuestion } from '../../src/wire/messages.ts'
+import { type ClientMessage, writeClientMessage } from '../../src/wire/messages.ts'
 import { command } from '../support/resp-place.ts'
 
 const REPORT = process.env.HOSTILE !== undefined
@@ -32,13 +32,13 @@ const THERE = 2_000
 const POOR = 'poor-key'
 const RICH = 'rich-key'
 
-let context: DoorContext
+let context: ListenerContext
 let handler: Handler
 let lessor: Replica
 
 beforeAll(async () => {
   lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock: systemClock }), clock: systemClock }), { clock: systemClock })
-  const desk = await Desk.open({ lessor, clock: systemClock })
+  const desk = await GuardedLessor.open({ lessor, clock: systemClock })
   await lessor.propose({ kind: 'key', name: 'rich', hash: hashOf(RICH), allow: [{ verb: 'admin', prefix: '' }] })
   await lessor.propose({ kind: 'key', name: 'poor', hash: hashOf(POOR), allow: [{ verb: 'acquire', prefix: 'nothing' }] })
   await desk.gate.learn()
@@ -96,7 +96,7 @@ function unit(): number {
 }
 
 /** So many units a turn may take at most: about 200 ms on a machine that has nothing else to do. Before the bounds, turns took 600 units and more. */
-const MOST_UNITS = 50
+const MAX_UNITS = 50
 
 class Judge {
   readonly #unit = unit()
@@ -105,7 +105,7 @@ class Judge {
   async measure(what: string, work: () => Promise<void>): Promise<void> {
     // Once more where it looks slow: a collection of others' garbage falls into some turn.
     let ms = await longestTurn(work)
-    for (let again = 0; again < 2 && ms > this.#unit * MOST_UNITS; again++) ms = Math.min(ms, await longestTurn(work))
+    for (let again = 0; again < 2 && ms > this.#unit * MAX_UNITS; again++) ms = Math.min(ms, await longestTurn(work))
     this.#found.push({ what, ms })
   }
 
@@ -115,13 +115,13 @@ class Judge {
       console.log(
         `unit ${this.#unit.toFixed(1)} ms of ${this.#found.length}\n${worst.map(({ what, ms }) => `${ms.toFixed(0)} ms ${what}`).join('\n')}`,
       )
-    expect(worst.filter(({ ms }) => ms > this.#unit * MOST_UNITS)).toEqual([])
+    expect(worst.filter(({ ms }) => ms > this.#unit * MAX_UNITS)).toEqual([])
   }
 }
 
 // HTTP
 
-function ask(route: Route, body: string | undefined, key: string): Ask {
+function ask(route: Route, body: string | undefined, key: string): HttpRequest {
   const headers: Record<string, string> = {
     host: 'localhost',
     authorization: `Bearer ${key}`,
@@ -258,7 +258,7 @@ describe('no turn grows with the bad parts of', () => {
   test("a batch of our own client's", { timeout: 600_000 }, async () => {
     const judge = new Judge()
     const big = JSON.stringify({ kind: 'leases', within: Array.from({ length: 7_000 }, (_, i) => `p${i}`) })
-    const questions: Readonly<Record<string, Question>> = {
+    const questions: Readonly<Record<string, ClientMessage>> = {
       beat: { kind: 'beat', id: 1 },
       stop: { kind: 'stop', id: 1 },
       release: { kind: 'propose', id: 1, proposal: { command: { kind: 'release', lease: 1 } } },
@@ -285,7 +285,7 @@ describe('no turn grows with the bad parts of', () => {
     }
     for (const [kind, question] of Object.entries(questions)) {
       const one = new Writer()
-      writeQuestion(one, question)
+      writeClientMessage(one, question)
       const bytes = Buffer.from(one.view())
       // A part of what is allowed, and many turns: what it costs grows with the number of turns, and not with their length.
       const times = Math.max(1, Math.floor(limits.command / 8 / bytes.length))
@@ -296,7 +296,7 @@ describe('no turn grows with the bad parts of', () => {
   })
 })
 
-async function drained(body: Answer['body']): Promise<void> {
+async function drained(body: HttpAnswer['body']): Promise<void> {
   if (typeof body === 'object' && !(body instanceof Uint8Array)) for await (const _ of body);
 }
 
@@ -329,7 +329,7 @@ function bulk(word: string): string {
 
 /** Says it over a connection that reads everything, and waits until it is answered. */
 async function said(key: string, bytes: Buffer): Promise<void> {
-  const door = new RespDoor(context)
+  const door = new RespListener(context)
   let kept = 0
   const session = door.open('1.2.3.4:5', end => ({
     write: written => {

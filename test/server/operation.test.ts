@@ -73,7 +73,7 @@ describe('over RESP, an op that was used', () => {
     const asked = ['LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'HOLDER', 'B', 'WAIT', '20', 'OP', 'k1'] as const
     await raw.ask('LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'HOLDER', 'A')
     const first = said(await raw.ask(...asked))
-    expect(first).toMatch(/^WAITED /)
+    expect(first).toMatch(/^TIMEOUT /)
     expect(said(await raw.ask(...asked))).toBe(first)
   })
 

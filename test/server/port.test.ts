@@ -9,13 +9,13 @@ import { join } from 'node:path'
 import { connect as connectTls } from 'node:tls'
 import { chromium } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import { wireOf } from '../../src/server/port.ts'
 import { addressOf, serve } from '../../src/server/serve.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../../src/wire/resp/client.ts'
-import { placeOf } from '../../src/wire/resp/dial.ts'
+import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import { describeWith, find, programs } from '../support/engine.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
 
@@ -106,7 +106,7 @@ describe('the first bytes', () => {
     '*1',
     '*0',
   ])('a request with the method %s runs nothing that stands below it', async name => {
-    await using here = await place({ http: httpDoor() })
+    await using here = await place({ http: httpListener() })
     const [word = '', times = 1] = name.split('×')
     const method = word.repeat(Number(times))
     const head = `Host: evil.example:${here.port}\r\nOrigin: http://evil.example:${here.port}\r\nContent-Length: ${SMUGGLED.length}\r\n\r\n`
@@ -129,7 +129,7 @@ describe('the first bytes', () => {
     ['a greeting of TLS without the end of a line', '\x16\x03\x01\x00\x50'],
     ['a question to a STUN server', '\x00\x01\x00\x08\x21\x12\xa4\x42'],
   ])('%s is told so once, and nothing after it is looked at', async (_, line) => {
-    await using here = await place({ http: httpDoor() })
+    await using here = await place({ http: httpListener() })
     const said = await whole(here.port, Buffer.from(line + SMUGGLED, 'latin1'))
     expect(said).toMatch(/^(\+PONG\r\n)?-ERR [^\r\n]*\r\n$/)
     expect((await here.lessor.read({ kind: 'summary' })).value).toMatchObject({ leases: 0, keys: 0 })
@@ -333,7 +333,7 @@ describe('exposure', () => {
       await using here = await place({ listen: [], socket: path })
       expect(here.server.addresses).toEqual([path])
       expect(statSync(path).mode & 0o777).toBe(0o600)
-      await using lessor = await RemoteLessor.open(placeOf(`leasehold://${path}`))
+      await using lessor = await RemoteLessor.open(serverAddressOf(`leasehold://${path}`))
       expect((await lessor.read({ kind: 'summary' })).value.leases).toBe(0)
       await expect(place({ listen: [], socket: path })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     }
@@ -391,21 +391,25 @@ describeWith([programs.openssl], 'TLS', () => {
 
   test('carries both wires, and our own client that trusts its authority', async () => {
     await using here = await served()
-    await using lessor = await RemoteLessor.open(placeOf(`leaseholds://127.0.0.1:${here.port}?ca=${file('ca.pem')}`))
+    await using lessor = await RemoteLessor.open(serverAddressOf(`leaseholds://127.0.0.1:${here.port}?ca=${file('ca.pem')}`))
     expect((await lessor.read({ kind: 'summary' })).value.leases).toBe(0)
-    await expect(RemoteLessor.open({ ...placeOf(`leaseholds://127.0.0.1:${here.port}`), connectWithin: 300 })).rejects.toMatchObject({
+    await expect(
+      RemoteLessor.open({ ...serverAddressOf(`leaseholds://127.0.0.1:${here.port}`), connectWithin: 300 }),
+    ).rejects.toMatchObject({
       code: 'UNAVAILABLE',
     })
-    await expect(RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:${here.port}`), connectWithin: 300 })).rejects.toMatchObject({
-      code: 'UNAVAILABLE',
-    })
+    await expect(RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${here.port}`), connectWithin: 300 })).rejects.toMatchObject(
+      {
+        code: 'UNAVAILABLE',
+      },
+    )
   })
 
   test('lets in only clients of its authority where one is named', async () => {
     await using here = await served({ ca: file('ca.pem') })
     const url = `leaseholds://127.0.0.1:${here.port}?ca=${file('ca.pem')}`
-    await expect(RemoteLessor.open({ ...placeOf(url), connectWithin: 300 })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-    await using lessor = await RemoteLessor.open(placeOf(`${url}&cert=${file('client.pem')}&key=${file('client.key')}`))
+    await expect(RemoteLessor.open({ ...serverAddressOf(url), connectWithin: 300 })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await using lessor = await RemoteLessor.open(serverAddressOf(`${url}&cert=${file('client.pem')}&key=${file('client.key')}`))
     expect((await lessor.read({ kind: 'summary' })).value.leases).toBe(0)
   })
 
@@ -418,7 +422,7 @@ describeWith([programs.openssl], 'TLS', () => {
       socket.destroy()
       return serialNumber
     }
-    await using lessor = await RemoteLessor.open(placeOf(`leaseholds://127.0.0.1:${here.port}?ca=${file('ca.pem')}`))
+    await using lessor = await RemoteLessor.open(serverAddressOf(`leaseholds://127.0.0.1:${here.port}?ca=${file('ca.pem')}`))
     const before = await serial()
     issue('server')
     expect(await serial()).toBe(before)
@@ -541,7 +545,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'a page in a bro
       await page.goto(`http://evil.example:${port}/`)
       evil.closeAllConnections()
       await new Promise(resolve => evil.close(resolve))
-      await using here = await place({ listen: `127.0.0.1:${port}`, http: httpDoor() })
+      await using here = await place({ listen: `127.0.0.1:${port}`, http: httpListener() })
       const answers = await page.evaluate(async methods => {
         const body = '\r\nLEASE.ACQUIRE smuggled TTL 60000 HOLDER evil\r\nLEASE.KEY CREATE evil ALLOW admin\r\nQUIT\r\n'
         const seen: number[] = []

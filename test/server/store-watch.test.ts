@@ -1,10 +1,10 @@
 /** What an operator sees of a store that goes away and comes back: the figure, and one line each in the log. */
 import { expect, test, vi } from 'vitest'
 import { replicaOn, storeOf } from '../../src/connect/connect.ts'
-import { Following } from '../../src/connect/relocating-lessor.ts'
+import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
 import { serve } from '../../src/server/serve.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -30,9 +30,9 @@ describeEngine('postgres', 'a server whose store goes away', () => {
     await using postgres = await engine('postgres')
     const store = await storeOf(postgres.url)
     const replica = await replicaOn(store, postgres.url, { owned: false })
-    await using lessor = new Following(replica, { open: () => Promise.reject(new Error('nothing moves')) })
+    await using lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('nothing moves')) })
     const { lines, log } = logged()
-    await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpDoor(), trouble: () => replica.trouble })
+    await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpListener(), trouble: () => replica.trouble })
     const [address] = server.addresses as [string]
     expect(await up(address)).toBe(1)
     await postgres.stop()
@@ -52,7 +52,14 @@ test('a store that reads and fails to sync what it writes is not up until an app
   const store = new MemoryStore({ log: new MemoryLog({ clock }), clock, own: { name: 'server' } })
   await using replica = await Replica.open(store, { clock, owned: true })
   const { lines, log } = logged()
-  await using server = await serve({ lessor: replica, log, clock, listen: '127.0.0.1:0', http: httpDoor(), trouble: () => replica.trouble })
+  await using server = await serve({
+    lessor: replica,
+    log,
+    clock,
+    listen: '127.0.0.1:0',
+    http: httpListener(),
+    trouble: () => replica.trouble,
+  })
   const [address] = server.addresses as [string]
   const failing = vi
     .spyOn(store, 'append')
@@ -74,7 +81,7 @@ test('a store that comes and goes makes one line in ten seconds, which says how 
   const clock = new ManualClock()
   await using replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
   const { lines, log } = logged()
-  await using server = await serve({ lessor: replica, log, clock, listen: '127.0.0.1:0', http: httpDoor() })
+  await using server = await serve({ lessor: replica, log, clock, listen: '127.0.0.1:0', http: httpListener() })
   const [address] = server.addresses as [string]
   let gone = false
   const read = replica.read.bind(replica)

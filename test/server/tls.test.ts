@@ -8,9 +8,9 @@ import { join } from 'node:path'
 import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { open } from '../../src/connect/connect.ts'
-import { httpDoor } from '../../src/server/http/http-listener.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
 import { RemoteLessor } from '../../src/wire/resp/client.ts'
-import { placeOf } from '../../src/wire/resp/dial.ts'
+import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import { describeWith, programs } from '../support/engine.ts'
 import { place } from '../support/resp-place.ts'
 
@@ -38,7 +38,7 @@ function makeCertificates(): void {
 }
 
 const tls = (ca?: string) => ({ cert: file('server.pem'), key: file('server.key'), ...(ca !== undefined && { ca }) })
-const mutual = () => place({ http: httpDoor({}), tls: tls(file('ca.pem')) })
+const mutual = () => place({ http: httpListener({}), tls: tls(file('ca.pem')) })
 const shown = (name: string) => ({ cert: readFileSync(file(`${name}.pem`)), key: readFileSync(file(`${name}.key`)) })
 
 /** Status and text of an answer over TLS. */
@@ -105,11 +105,11 @@ describeWith([programs.openssl], 'a server that asks for client certificates', (
     await using here = await mutual()
     const url = `leaseholds://127.0.0.1:${here.port}?ca=${file('ca.pem')}`
     for (const more of ['', `&cert=${file('other.pem')}&key=${file('other.key')}`])
-      await expect(RemoteLessor.open({ ...placeOf(url + more), connectWithin: 500 })).rejects.toMatchObject({
+      await expect(RemoteLessor.open({ ...serverAddressOf(url + more), connectWithin: 500 })).rejects.toMatchObject({
         code: 'UNAVAILABLE',
         message: expect.stringMatching(/client certificate.*\?cert=FILE&key=FILE/),
       })
-    await using lessor = await RemoteLessor.open(placeOf(`${url}&cert=${file('client.pem')}&key=${file('client.key')}`))
+    await using lessor = await RemoteLessor.open(serverAddressOf(`${url}&cert=${file('client.pem')}&key=${file('client.key')}`))
     expect((await lessor.read({ kind: 'summary' })).value.leases).toBe(0)
   })
 })
@@ -117,11 +117,11 @@ describeWith([programs.openssl], 'a server that asks for client certificates', (
 describeWith([programs.openssl], 'an address that names the wrong protocol is told so', () => {
   beforeAll(makeCertificates)
 
-  const soon = (url: string) => RemoteLessor.open({ ...placeOf(url), connectWithin: 500 })
+  const soon = (url: string) => RemoteLessor.open({ ...serverAddressOf(url), connectWithin: 500 })
 
   test('leasehold:// to a port with TLS', async () => {
     for (const ca of [undefined, file('ca.pem')]) {
-      await using here = await place({ http: httpDoor({}), tls: tls(ca) })
+      await using here = await place({ http: httpListener({}), tls: tls(ca) })
       await expect(soon(`leasehold://127.0.0.1:${here.port}`)).rejects.toMatchObject({
         code: 'UNAVAILABLE',
         message: expect.stringMatching(/speaks TLS.*leaseholds:\/\//),
@@ -130,7 +130,7 @@ describeWith([programs.openssl], 'an address that names the wrong protocol is to
   })
 
   test('leaseholds:// to a port without TLS', async () => {
-    await using here = await place({ http: httpDoor({}) })
+    await using here = await place({ http: httpListener({}) })
     await expect(soon(`leaseholds://127.0.0.1:${here.port}`)).rejects.toMatchObject({
       code: 'UNAVAILABLE',
       message: expect.stringMatching(/does not speak TLS.*leasehold:\/\//),
@@ -138,7 +138,7 @@ describeWith([programs.openssl], 'an address that names the wrong protocol is to
   })
 
   test('https:// to a port without TLS', async () => {
-    await using here = await place({ http: httpDoor({}) })
+    await using here = await place({ http: httpListener({}) })
     await expect(open(`https://127.0.0.1:${here.port}`)).rejects.toMatchObject({
       code: 'UNAVAILABLE',
       message: expect.stringMatching(/does not speak TLS.*http:\/\//),
@@ -147,7 +147,7 @@ describeWith([programs.openssl], 'an address that names the wrong protocol is to
 
   test('http:// to a port with TLS', async () => {
     for (const ca of [undefined, file('ca.pem')]) {
-      await using here = await place({ http: httpDoor({}), tls: tls(ca) })
+      await using here = await place({ http: httpListener({}), tls: tls(ca) })
       await expect(open(`http://127.0.0.1:${here.port}`)).rejects.toMatchObject({
         code: 'UNAVAILABLE',
         message: expect.stringMatching(/TLS.*https:\/\//),
@@ -169,7 +169,7 @@ describeWith([programs.openssl], 'an address that names the wrong protocol is to
   })
 
   test('https:// whose certificate is not trusted', async () => {
-    await using here = await place({ http: httpDoor({}), tls: tls() })
+    await using here = await place({ http: httpListener({}), tls: tls() })
     await expect(open(`https://127.0.0.1:${here.port}`)).rejects.toMatchObject({
       code: 'UNAVAILABLE',
       message: expect.stringMatching(/certificate.*NODE_EXTRA_CA_CERTS=FILE/),

@@ -3,7 +3,7 @@
  * the real kernel; to break a rule, the kernel's work is tampered with before the referee sees it.
  */
 import { describe, expect, test } from 'vitest'
-import type { Belief } from '../../sim/beliefs.ts'
+import type { ObservedBelief } from '../../sim/beliefs.ts'
 import { Referee, RHO } from '../../sim/referee.ts'
 import { World } from '../../sim/world.ts'
 import { applyBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
@@ -120,7 +120,7 @@ class Court extends World {
   }
 
   /** A belief in the lease, as long as nobody calls `stop`. */
-  belief(lease: number, { units = 1, shared = false } = {}): Belief & { stop(): void } {
+  belief(lease: number, { units = 1, shared = false } = {}): ObservedBelief & { stop(): void } {
     const grants = findLease(this.state, lease)!.grants.map(({ resource, token }) => ({ resource: resource.name, units, shared, token }))
     let holds = true
     return {

@@ -168,7 +168,7 @@ interface Recipe extends Needed {
   readonly gently: NodeJS.Signals
   readonly swiftly: NodeJS.Signals
   /** How many ms it gets to end before it is made to. */
-  readonly patience: number
+  readonly timeout: number
   /** Postgres refuses to be root. */
   readonly unprivileged?: true
   url(ports: readonly number[]): string
@@ -187,7 +187,7 @@ const etcd: Omit<Recipe, 'size'> = {
   packages: ['etcd-server'],
   gently: 'SIGTERM',
   swiftly: 'SIGKILL',
-  patience: 2000, // a leader tries for 7 s to hand over, also when all others are leaving too
+  timeout: 2000, // a leader tries for 7 s to hand over, also when all others are leaving too
   url: ports => `etcd://${ports.map(port => `127.0.0.1:${port}`).join(',')}`,
   command: ({ index, folder, ports, peers }) => [
     ...['etcd', '--name', `m${index}`, '--data-dir', join(folder, `m${index}`), '--enable-v2=false', '--logger=zap'],
@@ -209,7 +209,7 @@ const recipes: Record<Kind, Recipe> = {
     size: 1,
     gently: 'SIGTERM',
     swiftly: 'SIGKILL',
-    patience: 10_000,
+    timeout: 10_000,
     url: ([port]) => `redis://127.0.0.1:${port}`,
     command: ({ folder, ports }) => [
       ...[find('redis-server')!, '--bind', '127.0.0.1', '--port', String(ports[0]), '--dir', folder],
@@ -224,7 +224,7 @@ const recipes: Record<Kind, Recipe> = {
     size: 1,
     gently: 'SIGINT', // its fast shutdown; SIGTERM would wait for every client to leave
     swiftly: 'SIGQUIT', // its immediate shutdown; after SIGKILL it leaves shared memory behind
-    patience: 10_000,
+    timeout: 10_000,
     unprivileged: true,
     url: ([port]) => `postgres://postgres@127.0.0.1:${port}/postgres`,
     async prepare(folder, user, standbyOf) {
@@ -354,9 +354,9 @@ class Process implements Member {
     const gone = once(child, 'exit')
     this.resume() // a stopped process keeps its signals for later
     send(this.pid, signal)
-    const patience = setTimeout(() => this.#signalAll('SIGKILL'), this.#recipe.patience)
+    const timeout = setTimeout(() => this.#signalAll('SIGKILL'), this.#recipe.timeout)
     await gone
-    clearTimeout(patience)
+    clearTimeout(timeout)
   }
 
   async kill9(): Promise<void> {

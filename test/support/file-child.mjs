@@ -27,7 +27,7 @@ const calls = {
   },
   /** Keeps a snapshot of the first entry, and takes away what no reader can ask for. */
   async keepAndTidy(path) {
-    const log = new FileLog({ path, engine: await loadEngine(), patience: 5_000 })
+    const log = new FileLog({ path, engine: await loadEngine(), timeout: 5_000 })
     await log.open()
     const { entries } = await log.read({ index: 0, nonce: 0n })
     const { position } = entries[0]

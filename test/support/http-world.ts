@@ -4,7 +4,7 @@ import type { Scope } from '../../src/kernel/command.ts'
 import type { Lessor } from '../../src/lessor.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import type { Audited } from '../../src/server/guarded-lessor.ts'
-import { type HttpOptions, httpDoor } from '../../src/server/http/http-listener.ts'
+import { type HttpOptions, httpListener } from '../../src/server/http/http-listener.ts'
 import { hashOf } from '../../src/server/key-secret.ts'
 import { type ServeOptions, type Server, serve } from '../../src/server/serve.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
@@ -44,7 +44,7 @@ export async function world(
     lessor,
     clock,
     listen: '127.0.0.1:0',
-    http: httpDoor(door),
+    http: httpListener(door),
     audit: done => audited.push(done),
     figures: () => lessor.figures,
     ...more,

@@ -1,7 +1,7 @@
 /** A real store under a clock that is moved by hand. */
 import { turn } from '../../src/clock.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import type { Appended, Entry, Opened, Position, Profile, Read, Snapshot, Store } from '../../src/store.ts'
+import type { Appended, LogRecord, Opened, Position, Profile, Read, Snapshot, Store } from '../../src/store.ts'
 import type { LessorFixture } from '../../src/testing/lessor-suite.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
@@ -91,6 +91,6 @@ export function replicasOn(store: () => Store): LessorFixture {
   }
 }
 
-function timeless(entry: Entry): Entry {
+function timeless(entry: LogRecord): LogRecord {
   return { ...entry, age: 0 }
 }

@@ -1,8 +1,8 @@
 /** A network for real clients and real servers in one process: bytes late, in pieces, or never; connections cut, or dead without a word. */
 import type { Clock } from '../../src/clock.ts'
-import type { RespDoor } from '../../src/server/resp/resp-listener.ts'
+import type { RespListener } from '../../src/server/resp/resp-listener.ts'
 import type { Dial } from '../../src/wire/resp/dial.ts'
-import type { Link, LinkEnd } from '../../src/wire/resp/link.ts'
+import type { ByteLink, ByteLinkEnd } from '../../src/wire/resp/link.ts'
 
 export interface Weather {
   /** Mean delay of a chunk, one way, in ms. */
@@ -87,7 +87,7 @@ export class Network {
   readonly weather: Weather
   readonly cables = new Set<Cable>()
   /** Servers that are there; connecting to others fails. */
-  readonly doors = new Map<string, RespDoor>()
+  readonly doors = new Map<string, RespListener>()
   /** Servers that stand still: what is sent to them waits. */
   readonly stalled = new Set<string>()
   readonly #random: () => number
@@ -116,13 +116,13 @@ export class Network {
     return { name: server, open: end => this.#connect(server, end) }
   }
 
-  #connect(server: string, near: LinkEnd): Link {
+  #connect(server: string, near: ByteLinkEnd): ByteLink {
     const { clock } = this
     const door = this.doors.get(server)
     const cable = new Cable(server)
     this.cables.add(cable)
     this.connections++
-    let far: LinkEnd | undefined
+    let far: ByteLinkEnd | undefined
     const there = new Way(this, cable, bytes => (cable.mute ? undefined : far?.data(bytes)))
     const back = new Way(this, cable, bytes => near.data(bytes))
     let nearOver = false

@@ -1,7 +1,7 @@
 /** Inputs that are nearly right: what a parser is most likely to get wrong. */
 import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
-import { type Question, writeQuestion } from '../../src/wire/messages.ts'
+import { type ClientMessage, writeClientMessage } from '../../src/wire/messages.ts'
 import { command } from './resp-place.ts'
 
 export const SEED = Number(process.env.LEASEHOLD_SEED ?? 1 + (Date.now() % 1_000_000))
@@ -25,9 +25,9 @@ export class Dice {
   }
 }
 
-function batch(...questions: Question[]): Buffer {
+function batch(...questions: ClientMessage[]): Buffer {
   const writer = new Writer()
-  for (const question of questions) writeQuestion(writer, question)
+  for (const question of questions) writeClientMessage(writer, question)
   return command('LEASE.BATCH', writer.view())
 }
 

@@ -5,21 +5,21 @@ import { storeSuite } from '../../testing/store-suite.ts'
 import type { Output } from '../output.ts'
 import { answersCut, type Fault, restarted, writerKilled } from './fault.ts'
 import { measure } from './measure.ts'
-import { messageOf, NotTried, type Place, placeOf } from './place.ts'
+import { type EngineUnderTest, engineUnderTest, messageOf, NotTried } from './place.ts'
 import { FAULTS, type Findings, type Tried } from './verdict.ts'
 
 /** A sentence bounds what it waits for; this bounds an engine that answers each call just in time. */
-const SENTENCE_PATIENCE = 60_000
+const SENTENCE_TIMEOUT = 60_000
 
-export interface Look {
+export interface Examination {
   readonly out: Output
   readonly restart: string | undefined
   readonly clock: Clock
   readonly signal: AbortSignal
 }
 
-export async function examine(url: string, { out, restart, clock, signal }: Look): Promise<Findings> {
-  const place = await placeOf(url, clock)
+export async function examine(url: string, { out, restart, clock, signal }: Examination): Promise<Findings> {
+  const place = await engineUnderTest(url, clock)
   let found: Omit<Findings, 'left'>
   let left: readonly string[] = []
   // Whoever failed half-way leaves promises behind that nobody awaits any more; they say nothing that was not said.
@@ -54,13 +54,13 @@ export async function examine(url: string, { out, restart, clock, signal }: Look
 }
 
 /** As it is when a store is open: some of them learn what they may promise from the engine's settings. */
-async function profileOf(place: Place): Promise<Findings['profile']> {
+async function profileOf(place: EngineUnderTest): Promise<Findings['profile']> {
   await using store = place.log().store()
   await store.open()
   return store.profile
 }
 
-async function suite(place: Place, { out, clock, signal }: Pick<Look, 'out' | 'clock' | 'signal'>): Promise<Tried[]> {
+async function suite(place: EngineUnderTest, { out, clock, signal }: Pick<Examination, 'out' | 'clock' | 'signal'>): Promise<Tried[]> {
   const sentences = storeSuite(async () => ({ ...place.log(), [Symbol.asyncDispose]: async () => {} }))
   const all: Tried[] = []
   for (const { name, run } of sentences) {
@@ -87,8 +87,8 @@ async function tried(work: () => Promise<Fault>): Promise<Fault> {
 
 async function within(clock: Clock, work: Promise<void>): Promise<void> {
   const over = new AbortController()
-  const late = pause(clock, SENTENCE_PATIENCE, over.signal, { ref: true }).then(() => {
-    throw new LeaseError('UNAVAILABLE', `it did not end within ${SENTENCE_PATIENCE} ms`)
+  const late = pause(clock, SENTENCE_TIMEOUT, over.signal, { ref: true }).then(() => {
+    throw new LeaseError('UNAVAILABLE', `it did not end within ${SENTENCE_TIMEOUT} ms`)
   })
   try {
     await Promise.race([work, late])

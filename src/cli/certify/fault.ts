@@ -15,7 +15,7 @@ import { Replica } from '../../replica/replica.ts'
 import { type Position, START, type Store } from '../../store.ts'
 import { Cable } from '../../testing/cuttable-connection.ts'
 import { missing, positionOf, readAll, small } from './measure.ts'
-import { messageOf, NotTried, type OwnLog, type Place } from './place.ts'
+import { type EngineUnderTest, messageOf, NotTried, type ScratchLog } from './place.ts'
 
 export interface Fault {
   readonly result: 'passed' | 'failed' | 'not tried'
@@ -26,9 +26,9 @@ export interface Fault {
 
 const ROUNDS = 10
 /** How long anything may stay away. */
-const PATIENCE = 60_000
+const TIMEOUT = 60_000
 
-export async function answersCut(place: Place, clock: Clock): Promise<Fault> {
+export async function answersCut(place: EngineUnderTest, clock: Clock): Promise<Fault> {
   if (place.addresses instanceof NotTried) throw place.addresses
   const cables = await Promise.all(place.addresses.map(address => Cable.to(address)))
   try {
@@ -47,7 +47,7 @@ export async function answersCut(place: Place, clock: Clock): Promise<Fault> {
 }
 
 /** The same entry again, from the same position, until it is acknowledged: it stands there, once or twice, and in order. */
-async function sentAgain(log: OwnLog, through: (log: OwnLog) => string, cables: readonly Cable[], clock: Clock) {
+async function sentAgain(log: ScratchLog, through: (log: ScratchLog) => string, cables: readonly Cable[], clock: Clock) {
   const store = await storeOf(through(log), { clock })
   let denied = 0
   try {
@@ -81,7 +81,7 @@ async function sentAgain(log: OwnLog, through: (log: OwnLog) => string, cables: 
 }
 
 /** The same with the kernel on both sides: what was proposed once is applied once, whatever the log holds. */
-async function appliedOnce(log: OwnLog, through: (log: OwnLog) => string, cables: readonly Cable[], clock: Clock) {
+async function appliedOnce(log: ScratchLog, through: (log: ScratchLog) => string, cables: readonly Cable[], clock: Clock) {
   await using near = await Replica.open(await storeOf(through(log)))
   for (let round = 0; round < ROUNDS; round++) {
     await persistently(clock, () => near.read({ kind: 'summary' }, { consistent: true })) // connected again after the last cut
@@ -97,7 +97,7 @@ async function appliedOnce(log: OwnLog, through: (log: OwnLog) => string, cables
 }
 
 /** In the middle of appends: whatever was acknowledged to it is there. */
-export async function writerKilled(place: Place): Promise<Fault> {
+export async function writerKilled(place: EngineUnderTest): Promise<Fault> {
   const log = place.log()
   const program = new URL(import.meta.url.endsWith('.ts') ? '../../../dist/cli/certify/writer.js' : './writer.js', import.meta.url)
   // By the environment: a command line can be read by everyone, and a URL may hold a password.
@@ -138,7 +138,7 @@ export interface Restart {
 }
 
 /** Appends while `command` restarts the engine; then looks what is left of what was acknowledged. */
-export async function restarted(place: Place, command: string | undefined, clock: Clock): Promise<Fault & Partial<Restart>> {
+export async function restarted(place: EngineUnderTest, command: string | undefined, clock: Clock): Promise<Fault & Partial<Restart>> {
   if (!place.canRestart) throw new NotTried('a file has no engine to restart; its writer was killed instead')
   if (command === undefined) throw new NotTried('no --restart COMMAND was given')
   const log = place.log()
@@ -171,7 +171,7 @@ export async function restarted(place: Place, command: string | undefined, clock
 }
 
 /** Connections that are used for nothing: a store that asks again by itself shows no trouble when its engine was away for a moment. */
-function held({ addresses }: Place): Disposable & { readonly broken: boolean } {
+function held({ addresses }: EngineUnderTest): Disposable & { readonly broken: boolean } {
   const state = { broken: false }
   const sockets = addresses instanceof NotTried ? [] : addresses.map(address => connect(address))
   for (const socket of sockets) {
@@ -190,7 +190,7 @@ function held({ addresses }: Place): Disposable & { readonly broken: boolean } {
   }
 }
 
-async function lostOf(log: OwnLog, acknowledged: readonly Position[], clock: Clock): Promise<number> {
+async function lostOf(log: ScratchLog, acknowledged: readonly Position[], clock: Clock): Promise<number> {
   // The engine may still be finding its feet.
   return persistently(clock, async () => {
     await using store = log.store()
@@ -205,7 +205,7 @@ async function lostOf(log: OwnLog, acknowledged: readonly Position[], clock: Clo
 }
 
 async function restart(command: string): Promise<void> {
-  const child = spawn(command, { shell: true, stdio: ['ignore', 'ignore', 'pipe'], timeout: 2 * PATIENCE, killSignal: 'SIGKILL' })
+  const child = spawn(command, { shell: true, stdio: ['ignore', 'ignore', 'pipe'], timeout: 2 * TIMEOUT, killSignal: 'SIGKILL' })
   let words = ''
   child.stderr.on('data', chunk => (words += chunk))
   // Not its `close`: a daemon that the command leaves behind has its pipe.
@@ -270,7 +270,7 @@ interface Persistence {
 
 /** Again and again while the engine cannot be reached. */
 async function persistently<T>(clock: Clock, work: () => Promise<T>, { told, unless }: Persistence = {}): Promise<T> {
-  const end = clock.now() + PATIENCE
+  const end = clock.now() + TIMEOUT
   for (;;) {
     try {
       return await work()

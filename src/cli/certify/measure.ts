@@ -1,8 +1,8 @@
 /** What an engine does when nothing goes wrong, as numbers: one append alone, news at another opening, and how many fit into a second. */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import { type Entry, type Position, START, type Store } from '../../store.ts'
-import type { OwnLog } from './place.ts'
+import { type LogRecord, type Position, START, type Store } from '../../store.ts'
+import type { ScratchLog } from './place.ts'
 
 /** In ms. */
 export interface Latency {
@@ -26,15 +26,15 @@ const SAMPLES = 200
 const OPENINGS = 4
 /** A busy machine: long enough to say something, short enough to disturb nobody. */
 const BUSY_MS = 2_000
-const MOST_ENTRIES = 20_000
+const MAX_ENTRIES = 20_000
 
-export async function measure(log: () => OwnLog, clock: Clock): Promise<Measured> {
+export async function measure(log: () => ScratchLog, clock: Clock): Promise<Measured> {
   const commit = await commitLatency(log(), clock)
   const push = await pushLatency(log(), clock)
   return { commit, push, ...(await load(log(), clock)) }
 }
 
-async function commitLatency(log: OwnLog, clock: Clock): Promise<Latency> {
+async function commitLatency(log: ScratchLog, clock: Clock): Promise<Latency> {
   await using store = log.store()
   let { head: after } = await store.open()
   const times: number[] = []
@@ -46,7 +46,7 @@ async function commitLatency(log: OwnLog, clock: Clock): Promise<Latency> {
   return latency(times)
 }
 
-async function pushLatency(log: OwnLog, clock: Clock): Promise<Latency> {
+async function pushLatency(log: ScratchLog, clock: Clock): Promise<Latency> {
   await using writer = log.store()
   await using reader = log.store()
   let { head: after } = await writer.open()
@@ -67,7 +67,7 @@ async function pushLatency(log: OwnLog, clock: Clock): Promise<Latency> {
   return latency(times)
 }
 
-async function load(log: OwnLog, clock: Clock): Promise<Pick<Measured, 'throughput' | 'order'>> {
+async function load(log: ScratchLog, clock: Clock): Promise<Pick<Measured, 'throughput' | 'order'>> {
   const stores = Array.from({ length: OPENINGS }, () => log.store())
   try {
     await Promise.all(stores.map(store => store.open()))
@@ -76,7 +76,7 @@ async function load(log: OwnLog, clock: Clock): Promise<Pick<Measured, 'throughp
     const write = async (store: Store): Promise<Position[]> => {
       const acknowledged: Position[] = []
       const entry = new Uint8Array(1_024).fill(120)
-      for (let after = START; clock.now() - began < BUSY_MS && entries < MOST_ENTRIES; entries++) {
+      for (let after = START; clock.now() - began < BUSY_MS && entries < MAX_ENTRIES; entries++) {
         after = positionOf(await store.append(entry, after))
         acknowledged.push(after)
       }
@@ -96,7 +96,7 @@ async function load(log: OwnLog, clock: Clock): Promise<Pick<Measured, 'throughp
 }
 
 /** Why these openings have not seen one order, if they have not. */
-export function disorder(seen: readonly (readonly Entry[])[], acknowledged: readonly Position[]): string | undefined {
+export function disorder(seen: readonly (readonly LogRecord[])[], acknowledged: readonly Position[]): string | undefined {
   const [first = [], ...others] = seen
   const gap = first.findIndex(({ position }, i) => position.index !== i + 1)
   if (gap !== -1) return `entry ${gap + 1} is followed by ${first[gap]!.position.index}`
@@ -110,7 +110,7 @@ export function disorder(seen: readonly (readonly Entry[])[], acknowledged: read
 }
 
 /** What was acknowledged and is not there, or is another entry now. */
-export function missing(entries: readonly Entry[], acknowledged: readonly Position[]): Position[] {
+export function missing(entries: readonly LogRecord[], acknowledged: readonly Position[]): Position[] {
   const there = new Map(entries.map(({ position }) => [position.index, position.nonce]))
   return acknowledged.filter(({ index, nonce }) => there.get(index) !== nonce)
 }
@@ -121,8 +121,8 @@ export function latency(times: readonly number[]): Latency {
   return { p50: at(0.5), p99: at(0.99), samples: sorted.length }
 }
 
-export async function readAll(store: Store): Promise<Entry[]> {
-  const all: Entry[] = []
+export async function readAll(store: Store): Promise<LogRecord[]> {
+  const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
     if (read.kind !== 'entries') throw new LeaseError('DIVERGED', `a log that nobody else uses is ${read.kind}`)

@@ -15,15 +15,15 @@ export class NotTried extends Error {
   override readonly name = 'NotTried'
 }
 
-export interface OwnLog extends Omit<StoreFixture, typeof Symbol.asyncDispose> {
+export interface ScratchLog extends Omit<StoreFixture, typeof Symbol.asyncDispose> {
   readonly url: string
 }
 
-export interface Place {
+export interface EngineUnderTest {
   /** One more fresh, empty log. */
-  log(): OwnLog
+  log(): ScratchLog
   /** Where connections go that can be led through a cable; else why not. */
-  readonly addresses: readonly Address[] | NotTried
+  readonly addresses: readonly EngineAddress[] | NotTried
   /** A log's URL, with each address replaced by a port of this machine. */
   through(url: string, ports: readonly number[]): string
   /** Takes away every log that was made here. Returns what is left behind, in words. */
@@ -31,15 +31,15 @@ export interface Place {
   readonly canRestart: boolean
 }
 
-export interface Address {
+export interface EngineAddress {
   readonly host: string
   readonly port: number
 }
 
 /** How long an answer to what only certify asks may take, in ms. */
-const PATIENCE = 10_000
+const TIMEOUT = 10_000
 
-export async function placeOf(url: string, clock: Clock = systemClock): Promise<Place> {
+export async function engineUnderTest(url: string, clock: Clock = systemClock): Promise<EngineUnderTest> {
   const scheme = /^([a-z]+):/i.exec(url)?.[1]?.toLowerCase()
   const make = scheme === undefined ? undefined : places[scheme]
   if (make === undefined)
@@ -51,7 +51,7 @@ export async function placeOf(url: string, clock: Clock = systemClock): Promise<
   return make(url, `certify-${clock.bits().toString(36).padStart(8, '0').slice(-8)}`, clock)
 }
 
-const places: Readonly<Record<string, (url: string, prefix: string, clock: Clock) => Promise<Place>>> = {
+const places: Readonly<Record<string, (url: string, prefix: string, clock: Clock) => Promise<EngineUnderTest>>> = {
   file,
   postgres,
   postgresql: postgres,
@@ -95,7 +95,7 @@ const ENCRYPTED = new NotTried('the connection is encrypted: a cable in between 
 
 // file: a folder beside the given path.
 
-async function file(url: string, prefix: string): Promise<Place> {
+async function file(url: string, prefix: string): Promise<EngineUnderTest> {
   const [{ FileStore }, { loadEngine }, { decodeState, encodeState }] = await Promise.all([
     import('../../store/file/file.ts'),
     import('../../store/file/engine.ts'),
@@ -109,7 +109,7 @@ async function file(url: string, prefix: string): Promise<Place> {
   /** As if the file system had gone back to an earlier moment: everything fits together, only less of it. */
   async function loseTail(path: string, count: number): Promise<void> {
     const { DatabaseSync } = await loadEngine()
-    const db = new DatabaseSync(path, { timeout: PATIENCE })
+    const db = new DatabaseSync(path, { timeout: TIMEOUT })
     try {
       const state = decodeState((db.prepare('select bytes from state').get() as { bytes: Uint8Array }).bytes)!
       const index = Math.max(0, state.head.index - count)
@@ -160,7 +160,7 @@ async function file(url: string, prefix: string): Promise<Place> {
 
 // redis://
 
-async function redis(url: string, prefix: string): Promise<Place> {
+async function redis(url: string, prefix: string): Promise<EngineUnderTest> {
   const [{ RedisStore }, { dialUrl }, { parseUrl }] = await Promise.all([
     import('../../store/redis/redis.ts'),
     import('../../store/redis/driver.ts'),
@@ -171,7 +171,7 @@ async function redis(url: string, prefix: string): Promise<Place> {
   const { hostname, port, protocol } = new URL(bare)
 
   async function asking<T>(work: (tell: (...command: string[]) => Promise<unknown>) => Promise<T>): Promise<T> {
-    const connection = await dialUrl(bare, PATIENCE)()
+    const connection = await dialUrl(bare, TIMEOUT)()
     try {
       await connection.connect()
       return await work((...command) => connection.send(command))
@@ -218,7 +218,7 @@ async function redis(url: string, prefix: string): Promise<Place> {
 
 // postgres://
 
-async function postgres(url: string, prefix: string, clock: Clock): Promise<Place> {
+async function postgres(url: string, prefix: string, clock: Clock): Promise<EngineUnderTest> {
   const [{ PostgresStore }, { PgDriver, pgPool }, { hostsOf }] = await Promise.all([
     import('../../store/postgres/postgres.ts'),
     import('../../store/postgres/driver-pg.ts'),
@@ -233,7 +233,7 @@ async function postgres(url: string, prefix: string, clock: Clock): Promise<Plac
   const encrypted = !['disable', null].includes(bare.searchParams.get('sslmode')) || bare.searchParams.has('ssl')
 
   async function run(text: string, values: readonly (string | number)[]): Promise<void> {
-    const settings = { clock, patience: PATIENCE }
+    const settings = { clock, timeout: TIMEOUT }
     await using driver = new PgDriver(await pgPool(bare.href, settings), { ...settings, own: true })
     await driver.run(text, values)
   }
@@ -281,8 +281,8 @@ async function postgres(url: string, prefix: string, clock: Clock): Promise<Plac
 
 // etcd://
 
-async function etcd(url: string, prefix: string, clock: Clock): Promise<Place> {
-  const [{ EtcdStore }, { etcdOptions }, { Gateway }, { base64, Keys }] = await Promise.all([
+async function etcd(url: string, prefix: string, clock: Clock): Promise<EngineUnderTest> {
+  const [{ EtcdStore }, { etcdOptions }, { Gateway }, { base64, EtcdKeys }] = await Promise.all([
     import('../../store/etcd/etcd.ts'),
     import('../../store/etcd/url.ts'),
     import('../../store/etcd/gateway.ts'),
@@ -293,7 +293,7 @@ async function etcd(url: string, prefix: string, clock: Clock): Promise<Place> {
 
   async function asking<T>(work: (gateway: InstanceType<typeof Gateway>) => Promise<T>): Promise<T> {
     const files = tls && Object.entries(tls).map(async ([what, path]) => [what, await readFile(path)] as const)
-    const gateway = new Gateway({ endpoints, clock, patience: PATIENCE, user, tls: files && Object.fromEntries(await Promise.all(files)) })
+    const gateway = new Gateway({ endpoints, clock, timeout: TIMEOUT, user, tls: files && Object.fromEntries(await Promise.all(files)) })
     try {
       return await work(gateway)
     } finally {
@@ -303,7 +303,7 @@ async function etcd(url: string, prefix: string, clock: Clock): Promise<Place> {
 
   const loseTail = (name: string, count: number): Promise<void> =>
     asking(async gateway => {
-      const { log } = new Keys(name)
+      const { log } = new EtcdKeys(name)
       const { kvs = [] } = await gateway.call<{ kvs?: { key: string }[] }>('/kv/range', { ...log, keys_only: true })
       const entries = kvs.filter(({ key }) => !Buffer.from(key, 'base64').toString().includes('/0000000000000000.')) // the start is none
       for (const { key } of entries.slice(-count)) await gateway.call('/kv/deleterange', { key })

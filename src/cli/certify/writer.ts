@@ -2,11 +2,11 @@
 import { writeSync } from 'node:fs'
 import { storeOf } from '../../connect/connect.ts'
 
-const MOST = 100_000 // nobody has killed us: whoever started us is gone
+const MAX = 100_000 // nobody has killed us: whoever started us is gone
 
 const store = await storeOf(process.env.LEASEHOLD_URL ?? '')
 let { head: after } = await store.open()
-for (let i = 0; i < MOST; i++) {
+for (let i = 0; i < MAX; i++) {
   const answer = await store.append(new TextEncoder().encode(`${i}`), after)
   if (answer.kind !== 'appended') throw new Error(`expected to be appended, got ${answer.kind}`)
   after = answer.position

@@ -6,7 +6,7 @@ import { systemClock } from '../../clock.ts'
 import { shown } from '../../connect/connect.ts'
 import { LeaseError } from '../../errors.ts'
 import { readBackup } from '../../replica/backup.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 
 export function backup(program: Command): void {
   common(program.command('backup'))
@@ -14,7 +14,7 @@ export function backup(program: Command): void {
     .description('Writes everything at the end of the log into FILE (- is stdout). It holds every entry and the hashes of keys: mode 0600.')
     .argument('<file>', 'where to; replaced when complete')
     .action(async (file: string, _: unknown, self: Command) => {
-      await visit(self, async ({ lessor, out, signal, settings }) => {
+      await invoke(self, async ({ lessor, out, signal, settings }) => {
         if (lessor.backup === undefined)
           throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} gives no backups: take it where the store is`)
         if (file === '-') return toStdout(lessor.backup({ signal }))

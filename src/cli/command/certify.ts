@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { systemClock } from '../../clock.ts'
 import { count, type Findings, objections, rows } from '../certify/verdict.ts'
 import { EXIT } from '../exit.ts'
-import { asked, common, interrupted, stayAlive } from '../invocation.ts'
+import { commandInput, common, interrupted, stayAlive } from '../invocation.ts'
 import { clean, type Output } from '../output.ts'
 
 export function certify(program: Command): void {
@@ -14,7 +14,7 @@ export function certify(program: Command): void {
     .argument('<url>', 'the store: file:PATH, postgres://, redis:// or etcd://')
     .option('--restart <command>', 'what restarts your engine: run once, while entries are appended')
     .action(async (url: string, { restart }: { readonly restart?: string }, self: Command) => {
-      const { out } = asked(self)
+      const { out } = commandInput(self)
       const stay = stayAlive(systemClock)
       const interrupt = interrupted()
       try {

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import type { Filter } from '../../recipe/registry/registry.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 import type { Row } from '../output.ts'
 
 interface Options {
@@ -24,7 +24,7 @@ export function discover(program: Command): void {
     .option('--status <status>', 'passing, warning, critical, draining, maintenance, unknown, suspect, suppressed; may be repeated', list)
     .option('--pick', 'one of them, as a client would choose: its address alone')
     .action(async (service: string | undefined, options: Options, self: Command) => {
-      await visit(self, async ({ leases, out }) => {
+      await invoke(self, async ({ leases, out }) => {
         const found = leases.registry.discover(filterOf(service, options))
         if (options.pick === true) {
           const picked = await found.pick()

@@ -3,9 +3,9 @@ import { pause } from '../../clock.ts'
 import { milliseconds } from '../../duration.ts'
 import type { LeaseError } from '../../errors.ts'
 import { usage } from '../exit.ts'
-import { common, type Visit, visit } from '../invocation.ts'
-import { Errand, grace, ON_LOST } from '../process/leased-process.ts'
-import { Hearing } from '../process/signal-forwarder.ts'
+import { common, type Invocation, invoke } from '../invocation.ts'
+import { grace, LeasedProcess, ON_LOST } from '../process/leased-process.ts'
+import { SignalForwarder } from '../process/signal-forwarder.ts'
 import { whole } from './run.ts'
 
 /** After a term that ended by itself: a command that fails at once must not make elections as fast as the disk can write. */
@@ -41,11 +41,11 @@ export function elect(program: Command): void {
         ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
       }
       const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
-      const hearing = new Hearing()
+      const hearing = new SignalForwarder()
       let terms = 0
       /** The code of the last term; undefined when the lessor has ended, and must be opened anew to stand again. */
-      const stand = async ({ leases, out, settings, clock }: Visit) => {
-        const errand = new Errand({ leases, hearing, out, url: settings.url, ...wanted })
+      const stand = async ({ leases, out, settings, clock }: Invocation) => {
+        const errand = new LeasedProcess({ leases, hearing, out, url: settings.url, ...wanted })
         try {
           for (;;) {
             const { code, lost } = await errand.run(`election/${name}`, asked)
@@ -63,7 +63,7 @@ export function elect(program: Command): void {
       }
       try {
         let code: number | undefined
-        while (code === undefined) code = await visit(self, stand, { signal: hearing.signal, stop: () => {} })
+        while (code === undefined) code = await invoke(self, stand, { signal: hearing.signal, stop: () => {} })
         process.exitCode = code
       } finally {
         hearing.stop()

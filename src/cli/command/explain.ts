@@ -6,7 +6,7 @@ import { under } from '../../kernel/name.ts'
 import type { GrantView, PastGrant, ResourceView, Summary, View } from '../../lessor.ts'
 import { listed } from '../format.ts'
 import { completed } from '../hints.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 import { mustName } from '../name.ts'
 import { clean } from '../output.ts'
 import { inPairs } from './policy.ts'
@@ -18,7 +18,7 @@ export function explain(program: Command): void {
     .argument('<name>', 'a resource')
     .action(async (name: string, _: unknown, self: Command) => {
       mustName(name)
-      await visit(self, async ({ read, lessor, out, clock }) => {
+      await invoke(self, async ({ read, lessor, out, clock }) => {
         const { revision, value: resource } = await read({ kind: 'resource', resource: name })
         // At that revision or later: all of it has been applied here.
         const [summary, history, policies] = [
@@ -33,7 +33,7 @@ export function explain(program: Command): void {
     })
 }
 
-export interface Known {
+export interface ExplainedFacts {
   readonly resource: ResourceView
   readonly summary: Pick<Summary, 'quiet'>
   readonly history: readonly PastGrant[]
@@ -41,7 +41,7 @@ export interface Known {
   readonly now: number
 }
 
-export function explanation(known: Known): string[] {
+export function explanation(known: ExplainedFacts): string[] {
   const { resource, summary } = known
   const { grants, queue } = resource
   return [
@@ -58,7 +58,7 @@ export function explanation(known: Known): string[] {
   ]
 }
 
-function free({ resource, history, now }: Known): string[] {
+function free({ resource, history, now }: ExplainedFacts): string[] {
   const last = history.at(-1)
   const before =
     last === undefined
@@ -71,7 +71,10 @@ function ended({ cause, by }: PastGrant): string {
   return by === undefined ? cause : `${cause} by ${by}`
 }
 
-function heldBy({ resource, holder, lease, token, status, remaining, since, units, shared }: GrantView, { history, now }: Known): string[] {
+function heldBy(
+  { resource, holder, lease, token, status, remaining, since, units, shared }: GrantView,
+  { history, now }: ExplainedFacts,
+): string[] {
   const who = `${holder} (lease ${lease}, token ${token})`
   const long = inWords(Math.max(0, now - since))
   const left = inWords(remaining)
@@ -100,7 +103,7 @@ function room({ capacity, grants, queue }: ResourceView): string[] {
   return [`${used} of ${capacity} units are taken${wants}.`]
 }
 
-function waiters({ resource: { queue, grants }, now }: Known): string[] {
+function waiters({ resource: { queue, grants }, now }: ExplainedFacts): string[] {
   const ahead = queue.slice(0, 5).map(({ holder, since, priority, ...want }) => {
     const wants = want.shared || want.units > 1 ? `, wants ${unitsOf(want)}` : ''
     return `${holder} (for ${inWords(Math.max(0, now - since))}${priority === 0 ? '' : `, priority ${priority}`}${wants})`
@@ -113,7 +116,7 @@ function waiters({ resource: { queue, grants }, now }: Known): string[] {
   ]
 }
 
-function endings({ resource: { resource, grants } }: Known): string[] {
+function endings({ resource: { resource, grants } }: ExplainedFacts): string[] {
   const live = grants.filter(({ status }) => status === 'live' || status === 'suspect')
   if (live.length === 0) return []
   const soonest = Math.min(...live.map(({ remaining }) => remaining))
@@ -126,7 +129,7 @@ function endings({ resource: { resource, grants } }: Known): string[] {
 }
 
 /** Each rule is taken from the longest prefix that has it. */
-function rules({ resource: { resource }, policies }: Known): string[] {
+function rules({ resource: { resource }, policies }: ExplainedFacts): string[] {
   const over = policies.filter(({ prefix }) => under(prefix, resource)).sort((a, b) => b.prefix.length - a.prefix.length)
   if (over.length === 0)
     return ['No policy applies: the defaults hold (ttl from 100 ms to 24 h, capacity 1, no lock-delay, first come first served).']

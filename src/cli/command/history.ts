@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import { clockTime } from '../format.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 import { mustName } from '../name.ts'
 
 export function history(program: Command): void {
@@ -10,7 +10,7 @@ export function history(program: Command): void {
     .argument('<name>', 'a resource')
     .action(async (name: string, _: unknown, self: Command) => {
       mustName(name)
-      await visit(self, async ({ read, out }) => {
+      await invoke(self, async ({ read, out }) => {
         const { value } = await read({ kind: 'history', resource: name })
         if (out.json) {
           for (const past of value) await out.data({ resource: name, ...past })

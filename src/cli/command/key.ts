@@ -3,7 +3,7 @@ import { LeaseError } from '../../errors.ts'
 import { type Scope, VERBS, type Verb } from '../../kernel/command.ts'
 import { hashOf, newSecret } from '../../server/key-secret.ts'
 import { usage } from '../exit.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 import { change } from './operate.ts'
 
 const HELP = `
@@ -24,7 +24,7 @@ export function key(program: Command): void {
     .addHelpText('after', `\nVerbs: ${VERBS.join(' ')}. Without a prefix a scope is over everything.\n${HELP}`)
     .action(async ({ name, allow }: { name: string; allow: string[] }, self: Command) => {
       const scopes = allow.flatMap(scopesIn)
-      await visit(self, async here => {
+      await invoke(self, async here => {
         const { out, clock, read } = here
         const { value: before } = await read({ kind: 'keys' })
         const secret = newSecret(clock)
@@ -46,7 +46,7 @@ export function key(program: Command): void {
   common(group.command('ls'))
     .summary('the keys there are; their secrets are known to nobody')
     .action(async (_: unknown, self: Command) => {
-      await visit(self, async ({ read, out }) => {
+      await invoke(self, async ({ read, out }) => {
         const { value } = await read({ kind: 'keys' })
         if (out.json) {
           for (const { id, name, allow } of value) await out.data({ id, name, allow })
@@ -63,7 +63,7 @@ export function key(program: Command): void {
     .summary('a key that may do nothing any more; its leases end as their ttl runs')
     .argument('<key>', 'its id or its name')
     .action(async (which: string, _: unknown, self: Command) => {
-      await visit(self, async here => {
+      await invoke(self, async here => {
         const { value } = await here.read({ kind: 'keys' })
         const found = value.filter(({ id, name }) => String(id) === which || name === which)
         if (found.length === 0) throw new LeaseError('NOT_FOUND', `there is no key ${which}`)

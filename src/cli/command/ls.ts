@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 import { mustPrefix } from '../name.ts'
 import type { Row } from '../output.ts'
 import { unitsOf } from './show.ts'
@@ -12,7 +12,7 @@ export function ls(program: Command): void {
     .argument('[prefix]', 'only names under it, by whole segments', '')
     .action(async (prefix: string, _: unknown, self: Command) => {
       mustPrefix(prefix)
-      await visit(self, async ({ read, out, clock }) => {
+      await invoke(self, async ({ read, out, clock }) => {
         const { revision, value, more } = await read({ kind: 'resources', prefix }).catch(error => {
           // A server tells no more at once: some are better than none, as long as it is said.
           const limit = error instanceof LeaseError && error.code === 'LIMIT' ? error.facts.limit : undefined

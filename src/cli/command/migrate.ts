@@ -3,9 +3,9 @@ import type { Command } from 'commander'
 import { systemClock } from '../../clock.ts'
 import { openHere, pathOf, shown, storeOf } from '../../connect/connect.ts'
 import { LeaseError } from '../../errors.ts'
-import { carry } from '../../replica/move-leases.ts'
+import { moveLeases } from '../../replica/move-leases.ts'
 import { CommandFailure, failureOf } from '../exit.ts'
-import { asked, common, stayAlive } from '../invocation.ts'
+import { commandInput, common, stayAlive } from '../invocation.ts'
 
 export function migrate(program: Command): void {
   common(program.command('migrate'), ['config', 'json'])
@@ -17,7 +17,7 @@ export function migrate(program: Command): void {
     .argument('[to]', 'the store they go to')
     .option('--cancel', 'let the leases of FROM stay: a move was broken off before they had left')
     .action(async (from: string, to: string | undefined, { cancel = false }: { cancel?: boolean }, self: Command) => {
-      const { settings, out } = asked(self)
+      const { settings, out } = commandInput(self)
       if (cancel === (to !== undefined)) throw new LeaseError('INVALID', 'name where the leases go to, or say --cancel')
       const stay = stayAlive(systemClock)
       try {
@@ -31,7 +31,7 @@ export function migrate(program: Command): void {
         }
         const place = asOthersFindIt(to)
         const open = (alone: boolean) => storeOf(to, alone ? { own: { name: 'leasehold migrate' } } : {})
-        const now = await carry(old, { place, open }).catch(error => Promise.reject(honest(error)))
+        const now = await moveLeases(old, { place, open }).catch(error => Promise.reject(honest(error)))
         if (out.json) return await out.data({ from: origin, to: place, ...now })
         if (now === undefined) return out.note(`the leases of ${origin} had left for ${place} before, and are in force there now`)
         out.note(`${now.leases} leases have moved to ${place}; tokens go on from ${now.nextToken}`)

@@ -4,11 +4,11 @@ import { milliseconds } from '../../duration.ts'
 import { refused } from '../../holder/operations.ts'
 import type { Command as KernelCommand } from '../../kernel/command.ts'
 import { usage } from '../exit.ts'
-import { common, type Visit, visit } from '../invocation.ts'
+import { common, type Invocation, invoke } from '../invocation.ts'
 
 /** As the holder's side asks: refusals are failures here. */
 export async function change(
-  { lessor, signal }: Visit,
+  { lessor, signal }: Invocation,
   command: KernelCommand,
 ): Promise<{ readonly id?: number; readonly revision: number }> {
   const outcome = await lessor.propose(command, { signal })
@@ -29,7 +29,7 @@ export function revoke(program: Command): void {
       if ((what === undefined) === (of === undefined))
         throw usage('revoke takes one thing: a lease, a prefix, or --of HOLDER', 'See leasehold help revoke.')
       const target = of !== undefined ? { holder: of } : /^\d{1,16}$/.test(what!) ? { lease: Number(what) } : { prefix: what! }
-      await visit(self, async here => {
+      await invoke(self, async here => {
         const { revision } = await change(here, { kind: 'revoke', target, by: here.leases.holder, ...(force === true && { force }) })
         if (here.out.json) await here.out.data({ revoked: target, revision })
         else here.out.note(`revoked ${of ?? what}`)
@@ -44,7 +44,7 @@ export function breakHold(program: Command): void {
     .option('--after <duration>', 'from now; a second break may only shorten', '0s')
     .action(async (resource: string, { after }: { after: string }, self: Command) => {
       const ms = milliseconds(after, '--after')
-      await visit(self, async here => {
+      await invoke(self, async here => {
         const { revision } = await change(here, { kind: 'break', resource, after: ms, by: here.leases.holder })
         if (here.out.json) await here.out.data({ broken: resource, after: ms, revision })
         else here.out.note(ms === 0 ? `whoever held ${resource} was told to stop` : `whoever holds ${resource} is ended in ${after}`)

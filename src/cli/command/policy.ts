@@ -3,7 +3,7 @@ import { milliseconds } from '../../duration.ts'
 import type { PolicyRules } from '../../kernel/command.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import { usage } from '../exit.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 import { mustPrefix } from '../name.ts'
 import { change } from './operate.ts'
 
@@ -19,7 +19,7 @@ export function policy(program: Command): void {
     .argument('[prefix]', 'left out: all of them')
     .action(async (prefix: string | undefined, _: unknown, self: Command) => {
       if (prefix !== undefined) mustPrefix(prefix)
-      await visit(self, async ({ read, out }) => {
+      await invoke(self, async ({ read, out }) => {
         const { value } = await read({ kind: 'policies' })
         const found = value.filter(policy => prefix === undefined || policy.prefix === normalPrefix(prefix))
         if (out.json) {
@@ -40,7 +40,7 @@ export function policy(program: Command): void {
     .argument('<rules...>', 'such as ttlMax=1h capacity=4 lockDelay=10s queue=fit')
     .action(async (prefix: string, words: string[], _: unknown, self: Command) => {
       const given = words.map(parse)
-      await visit(self, async here => {
+      await invoke(self, async here => {
         const { value } = await here.read({ kind: 'policies' })
         const before = value.find(policy => policy.prefix === normalPrefix(prefix))?.rules
         const pairs = new Map<string, unknown>(Object.entries(before ?? {}))
@@ -55,7 +55,7 @@ export function policy(program: Command): void {
     .summary('take away all rules of a prefix')
     .argument('<prefix>', "'' is everything")
     .action(async (prefix: string, _: unknown, self: Command) => {
-      await visit(self, async here => {
+      await invoke(self, async here => {
         const { revision } = await change(here, { kind: 'policy', prefix })
         if (here.out.json) await here.out.data({ prefix: normalPrefix(prefix), revision })
         else here.out.note(`${prefix === '' ? 'everything' : prefix} has no rules of its own any more`)

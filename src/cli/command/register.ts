@@ -2,9 +2,9 @@ import type { Command } from 'commander'
 import { milliseconds } from '../../duration.ts'
 import type { RegisterInput } from '../../recipe/registry/registry.ts'
 import { usage } from '../exit.ts'
-import { common, type Visit, visit } from '../invocation.ts'
+import { common, type Invocation, invoke } from '../invocation.ts'
 import { Child } from '../process/child.ts'
-import { type Forwarded, Hearing } from '../process/signal-forwarder.ts'
+import { type Forwarded, SignalForwarder } from '../process/signal-forwarder.ts'
 import { whole } from './run.ts'
 
 interface Options {
@@ -50,8 +50,8 @@ export function register(program: Command): void {
       if (options.address === undefined) throw usage('--address is missing', 'Say where it is reached: --address http://10.0.0.7:8080')
       const drain = milliseconds(options.drain, '--drain')
       const input = inputOf(service, options)
-      const hearing = new Hearing()
-      const work = async ({ leases, out, settings, clock, signal }: Visit) => {
+      const hearing = new SignalForwarder()
+      const work = async ({ leases, out, settings, clock, signal }: Invocation) => {
         let leaving = false
         await using registered = await leases.registry.register({
           ...input,
@@ -96,7 +96,7 @@ export function register(program: Command): void {
           child.leave()
         }
       }
-      process.exitCode = await visit(self, work, hearing)
+      process.exitCode = await invoke(self, work, hearing)
     })
 }
 

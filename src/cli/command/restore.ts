@@ -6,7 +6,7 @@ import { LeaseError } from '../../errors.ts'
 import { readBackup } from '../../replica/backup.ts'
 import { restore as restoreInto } from '../../replica/restore.ts'
 import { CommandFailure, EXIT, failureOf } from '../exit.ts'
-import { asked, common } from '../invocation.ts'
+import { commandInput, common } from '../invocation.ts'
 import { blamed } from '../settings.ts'
 
 export function restore(program: Command): void {
@@ -18,7 +18,7 @@ export function restore(program: Command): void {
     .argument('<file>', 'a backup (- is stdin)')
     .option('--yes', 'even though the store holds leases')
     .action(async (file: string, { yes = false }: { yes?: boolean }, self: Command) => {
-      const { settings, out } = asked(self)
+      const { settings, out } = commandInput(self)
       const state = await readBackup(file === '-' ? process.stdin : createReadStream(file))
       if (/^(leaseholds?|https?):/i.test(settings.url))
         throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} is a server: stop it, and restore into the store behind it (--store)`)

@@ -2,9 +2,9 @@ import { type Command, Option } from 'commander'
 import { inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { CommandFailure, EXIT, failureOf, usage } from '../exit.ts'
-import { common, type Visit, visit } from '../invocation.ts'
-import { Errand, grace, ON_LOST } from '../process/leased-process.ts'
-import { Hearing } from '../process/signal-forwarder.ts'
+import { common, type Invocation, invoke } from '../invocation.ts'
+import { grace, LeasedProcess, ON_LOST } from '../process/leased-process.ts'
+import { SignalForwarder } from '../process/signal-forwarder.ts'
 
 interface Options {
   readonly ttl: string
@@ -44,13 +44,13 @@ export function run(program: Command): void {
         ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
       }
       const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
-      const hearing = new Hearing()
-      const work = async ({ leases, out, settings }: Visit) => {
-        const errand = new Errand({ leases, hearing, out, url: settings.url, ...wanted })
+      const hearing = new SignalForwarder()
+      const work = async ({ leases, out, settings }: Invocation) => {
+        const errand = new LeasedProcess({ leases, hearing, out, url: settings.url, ...wanted })
         try {
           return (await errand.run(name, asked)).code
         } catch (error) {
-          if (!(error instanceof LeaseError && (error.code === 'HELD' || error.code === 'WAITED'))) throw error
+          if (!(error instanceof LeaseError && (error.code === 'HELD' || error.code === 'TIMEOUT'))) throw error
           const { since } = error.facts
           const happened =
             typeof since === 'number' ? `${error.message} for ${inWords(Math.max(0, leases.clock.wall() - since))}` : error.message
@@ -59,7 +59,7 @@ export function run(program: Command): void {
           return held
         }
       }
-      process.exitCode = await visit(self, work, hearing)
+      process.exitCode = await invoke(self, work, hearing)
     })
 }
 

@@ -11,7 +11,7 @@ import { isatty } from 'node:tty'
 import type { Command } from 'commander'
 import { systemClock, whenAborted } from '../../clock.ts'
 import { OPERATOR, openHere, operatorFile, pathOf, replicaOn, shown, storeOf } from '../../connect/connect.ts'
-import { Following } from '../../connect/relocating-lessor.ts'
+import { RelocatingLessor } from '../../connect/relocating-lessor.ts'
 import { LeaseError } from '../../errors.ts'
 import { readPrivately } from '../../private-file.ts'
 import { Replica } from '../../replica/replica.ts'
@@ -21,7 +21,7 @@ import type { Log, ServeOptions, Server } from '../../server/serve.ts'
 import { FileStore } from '../../store/file/file.ts'
 import type { Store } from '../../store.ts'
 import { EXIT, misconfigured, usage } from '../exit.ts'
-import { type Asked, asked, common, stayAlive } from '../invocation.ts'
+import { type CommandInput, commandInput, common, stayAlive } from '../invocation.ts'
 import { mustNotContradict } from '../option-conflicts.ts'
 import { hasTerminal } from '../process/process-table.ts'
 import { blamed, mistaken } from '../settings.ts'
@@ -54,7 +54,7 @@ const STOP_WITHIN = 20_000
 /** How many ports are tried after the one that is taken. */
 const PORTS = 100
 /** How often leases may have moved on. */
-const MOST_HOPS = 8
+const MAX_HOPS = 8
 
 export function serve(program: Command): void {
   const list = (value: string, before: readonly string[] = []) => [...before, value]
@@ -80,7 +80,7 @@ export function serve(program: Command): void {
     .option('--check-allow <rule>', 'where health checks may go: 10.0.0.0/8:8080, *.svc.example:443; may be repeated', list)
     .option('--command-checks', 'run the commands that the configuration names as checks')
     .action(async (flags: Options, self: Command) => {
-      const here = asked(self)
+      const here = commandInput(self)
       const options = { ...configured(here), ...flags }
       await run(here, options, blaming(here, options, flags))
     })
@@ -89,7 +89,7 @@ export function serve(program: Command): void {
 /** Tells a mistake in these settings to whom it concerns: the caller, if one of them was a flag. */
 type Blaming = <T>(names: readonly (keyof Options)[], work: () => T | Promise<T>) => Promise<T>
 
-function blaming({ settings: { file } }: Asked, options: Options, flags: Options): Blaming {
+function blaming({ settings: { file } }: CommandInput, options: Options, flags: Options): Blaming {
   return async (names, work) => {
     try {
       return await work()
@@ -122,7 +122,7 @@ function mustFit({ tlsCert, tlsKey, tlsCa }: Options): void {
 }
 
 /** What the configuration file says under "serve", with its paths as seen from its folder. */
-function configured({ settings: { serve: given, file } }: Asked): Options {
+function configured({ settings: { serve: given, file } }: CommandInput): Options {
   for (const [name, value] of Object.entries(given)) {
     const right = LISTS.includes(name)
       ? Array.isArray(value) && value.every(item => typeof item === 'string')
@@ -141,7 +141,7 @@ function configured({ settings: { serve: given, file } }: Asked): Options {
   return { ...given, ...Object.fromEntries(paths) } as Options
 }
 
-async function run({ settings, out }: Asked, options: Options, blame: Blaming): Promise<void> {
+async function run({ settings, out }: CommandInput, options: Options, blame: Blaming): Promise<void> {
   const { url } = settings
   await blamed(settings, () => {
     if (/^(leaseholds?|https?):/i.test(url))
@@ -149,7 +149,7 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
   })
   await blame([...TLS, 'dnsDomain', 'dnsPublic'], () => mustNotContradict('serve', { ...options }))
   await blame(TLS, () => mustFit(options))
-  const [{ serve }, { httpDoor }, { auditTo, serverLog }, { limitsFrom }, { openRegistry }] = await Promise.all([
+  const [{ serve }, { httpListener }, { auditTo, serverLog }, { limitsFrom }, { openRegistryListeners }] = await Promise.all([
     import('../../server/serve.ts'),
     import('../../server/http/http-listener.ts'),
     import('../../server/log.ts'),
@@ -185,13 +185,13 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
     if (url !== settings.url)
       log.warn({ to: shown(url) }, `the leases of ${shown(settings.url)} have moved to ${shown(url)}, which is served`)
     // When the leases move to another store, so does their server.
-    await using lessor = new Following(replica, { open: there => openHere(there) })
+    await using lessor = new RelocatingLessor(replica, { open: there => openHere(there) })
     const path = pathOf(url)
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
       trouble: () => (lessor.here instanceof Replica ? lessor.here.trouble : undefined),
-      http: httpDoor({ hosts: options.host ?? [] }),
+      http: httpListener({ hosts: options.host ?? [] }),
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {
         tls: { cert: options.tlsCert, key: options.tlsKey!, ...(options.tlsCa !== undefined && { ca: options.tlsCa }) },
@@ -208,7 +208,7 @@ async function run({ settings, out }: Asked, options: Options, blame: Blaming): 
       server.reload().catch(error => log.error({ error: String(error) }, 'the certificates were not read again'))
     }
     process.on('SIGHUP', reload)
-    await using registry = await blame(REGISTRY, () => openRegistry(server, options, { clock: systemClock, log }))
+    await using registry = await blame(REGISTRY, () => openRegistryListeners(server, options, { clock: systemClock, log }))
     // It may have moved by now: then its leases are not found through this file.
     if (owned && lessor.here === replica) await announce(store, server, options.tlsCert !== undefined)
     await say(shown(url), out, server, options, registry.opened)
@@ -233,7 +233,7 @@ async function whereTheyAre(
       const { moved } = (await replica.read({ kind: 'summary' })).value
       if (!moved) return { store, replica, owned, url }
       await replica[Symbol.asyncDispose]()
-      if (hops === MOST_HOPS) throw new LeaseError('INVALID', `the leases have moved on ${hops} times, and still are not at ${shown(url)}`)
+      if (hops === MAX_HOPS) throw new LeaseError('INVALID', `the leases have moved on ${hops} times, and still are not at ${shown(url)}`)
       url = moved
     } catch (error) {
       if (url === first || !(error instanceof LeaseError)) throw error
@@ -294,7 +294,7 @@ function reachable(address: string): string {
 /** The address of the page is data: a script may want it. */
 async function say(
   where: string,
-  out: Asked['out'],
+  out: CommandInput['out'],
   { addresses }: Server,
   { tlsCert }: Options,
   opened: readonly string[],
@@ -308,7 +308,7 @@ async function say(
 }
 
 /** A store that cannot be followed any more is the end of its server: clients change to another, or wait for the next. */
-function lost({ signal }: Following): Promise<unknown> {
+function lost({ signal }: RelocatingLessor): Promise<unknown> {
   return new Promise(resolve => whenAborted(signal, () => resolve(signal.reason)))
 }
 

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { GrantView, LeaseView, ResourceView } from '../../lessor.ts'
-import { common, type Visit, visit } from '../invocation.ts'
+import { common, type Invocation, invoke } from '../invocation.ts'
 import { mustName } from '../name.ts'
 import { clean, table } from '../output.ts'
 
@@ -12,7 +12,7 @@ export function show(program: Command): void {
     .argument('<name>', 'a resource, or the number of a lease')
     .action(async (name: string, _: unknown, self: Command) => {
       mustName(name)
-      await visit(self, async here => {
+      await invoke(self, async here => {
         const { revision, value } = await here.read({ kind: 'resource', resource: name })
         const lease = /^\d{1,16}$/.test(name) && idle(value) ? (await here.read({ kind: 'lease', lease: Number(name) })).value : undefined
         if (lease !== undefined) await showLease(here, lease, revision)
@@ -27,7 +27,7 @@ function idle({ grants, queue }: ResourceView): boolean {
   return grants.length === 0 && queue.length === 0
 }
 
-async function showResource({ out, clock }: Visit, view: ResourceView, revision: number): Promise<void> {
+async function showResource({ out, clock }: Invocation, view: ResourceView, revision: number): Promise<void> {
   if (out.json) return out.data({ ...view, revision })
   const { resource, capacity, grants, queue, fence } = view
   const now = clock.wall()
@@ -75,7 +75,7 @@ export function taken(grants: readonly GrantView[]): number {
   return grants.reduce((sum, { units, shared }) => sum + (shared ? 0 : units), 0)
 }
 
-async function showLease({ out, clock }: Visit, lease: LeaseView, revision: number): Promise<void> {
+async function showLease({ out, clock }: Invocation, lease: LeaseView, revision: number): Promise<void> {
   if (out.json) return out.data({ ...lease, labels: Object.fromEntries(lease.labels), revision })
   const age = inWords(Math.max(0, clock.wall() - lease.since))
   const rows: [string, string][] = [

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import type { Event } from '../../kernel/event.ts'
 import { Interrupted } from '../exit.ts'
 import { clockTime } from '../format.ts'
-import { common, visit } from '../invocation.ts'
+import { common, invoke } from '../invocation.ts'
 import { mustPrefix } from '../name.ts'
 import { clean } from '../output.ts'
 import { whole } from './run.ts'
@@ -15,7 +15,7 @@ export function watch(program: Command): void {
     .action(async (prefix: string, { after }: { after?: string }, self: Command) => {
       mustPrefix(prefix)
       const from = after === undefined ? {} : { after: whole(after, '--after') }
-      await visit(self, async ({ lessor, out, signal }) => {
+      await invoke(self, async ({ lessor, out, signal }) => {
         for await (const events of lessor.watch(prefix, { ...from, signal })) {
           for (const event of events) await (out.json ? out.data(event) : out.text(inOneLine(event)))
           if (events[0]?.type === 'resync') out.note('events were missed: read anew (leasehold ls), then go on from here')

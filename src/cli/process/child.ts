@@ -14,7 +14,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { type Clock, pause, systemClock } from '../../clock.ts'
 import { CommandFailure, EXIT, exitOfSignal } from '../exit.ts'
-import { Witness } from './group-signal-detector.ts'
+import { GroupSignalDetector } from './group-signal-detector.ts'
 import { Guardian } from './guardian.ts'
 import { hasTerminal, processes, startedWith } from './process-table.ts'
 import type { Forwarded } from './signal-forwarder.ts'
@@ -36,7 +36,7 @@ export class Child {
   readonly #process: ChildProcess
   readonly #pid: number
   readonly #onTerminal: boolean
-  readonly #witness: Witness | undefined
+  readonly #witness: GroupSignalDetector | undefined
   readonly #mark: string
   readonly #clock: Clock
   #guardian: Guardian | undefined
@@ -45,7 +45,7 @@ export class Child {
   private constructor(
     started: ChildProcess,
     ended: Promise<number>,
-    witness: Witness | undefined,
+    witness: GroupSignalDetector | undefined,
     guardian: Guardian | undefined,
     mark: string,
     clock: Clock,
@@ -65,7 +65,7 @@ export class Child {
 
   static async start({ command, env, guard, clock = systemClock }: ChildOptions): Promise<Child> {
     const onTerminal = hasTerminal()
-    const witness = onTerminal ? await Witness.start(clock) : undefined
+    const witness = onTerminal ? await GroupSignalDetector.start(clock) : undefined
     const [file = '', ...args] = command
     // Nobody else has this one: by it, what the child has started is recognised.
     const LEASEHOLD_RUN = clock.bits().toString(36)

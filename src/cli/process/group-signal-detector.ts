@@ -19,9 +19,9 @@ const SCRIPT =
 /** A group is signalled one process after the other: by then the last has it, too, also where the machine is busy. */
 const ALL = 20
 /** Long for a shell to answer, and short for one who pressed a key. */
-const PATIENCE = 500
+const TIMEOUT = 500
 
-export class Witness {
+export class GroupSignalDetector {
   readonly #shell: ChildProcess
   readonly #clock: Clock
   /** What it has heard since it was last asked. */
@@ -48,8 +48,8 @@ export class Witness {
   }
 
   /** Resolves when it listens. */
-  static async start(clock: Clock = systemClock): Promise<Witness> {
-    const witness = new Witness(clock)
+  static async start(clock: Clock = systemClock): Promise<GroupSignalDetector> {
+    const witness = new GroupSignalDetector(clock)
     await witness.#answer()
     return witness
   }
@@ -69,7 +69,7 @@ export class Witness {
   #answer(): Promise<void> {
     if (this.#gone) return Promise.resolve()
     return new Promise(resolve => {
-      const cancel = this.#clock.after(PATIENCE, resolve, { ref: true })
+      const cancel = this.#clock.after(TIMEOUT, resolve, { ref: true })
       this.#asked.push(() => {
         cancel()
         resolve()

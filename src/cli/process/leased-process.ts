@@ -17,16 +17,16 @@ import { denial, EXIT, usage } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { waitingLine } from '../waiting-line.ts'
 import { Child } from './child.ts'
-import type { Hearing } from './signal-forwarder.ts'
+import type { SignalForwarder } from './signal-forwarder.ts'
 
 export const ON_LOST = ['kill', 'term', 'ignore'] as const
 
 /** How often a lessor that has gone is asked again, after it was given its own time to answer. */
 const AGAIN = 1_000
 
-export interface ErrandOptions {
+export interface LeasedProcessOptions {
   readonly leases: Leases
-  readonly hearing: Hearing
+  readonly hearing: SignalForwarder
   readonly out: Output
   readonly url: string
   readonly command: readonly string[]
@@ -34,7 +34,7 @@ export interface ErrandOptions {
   readonly grace: number
 }
 
-export interface Ended {
+export interface LeasedProcessEnd {
   readonly code: number
   readonly lost: boolean
 }
@@ -43,14 +43,14 @@ export function grace(text: Duration): number {
   return milliseconds(text, '--grace')
 }
 
-export class Errand {
-  readonly #options: ErrandOptions
+export class LeasedProcess {
+  readonly #options: LeasedProcessOptions
   readonly #clock: Clock
   #child: Child | undefined
   #stopping: Promise<void> | undefined
   #lost = false
 
-  constructor(options: ErrandOptions) {
+  constructor(options: LeasedProcessOptions) {
     if (options.command.length === 0) throw usage('there is no command to run', 'Write it after --: leasehold run NAME -- CMD…')
     this.#options = options
     this.#clock = options.leases.clock
@@ -62,7 +62,7 @@ export class Errand {
   }
 
   /** Waits for the lease, runs the command under it, gives it back. */
-  async run(resource: string, options: AcquireOptions): Promise<Ended> {
+  async run(resource: string, options: AcquireOptions): Promise<LeasedProcessEnd> {
     const { leases, out } = this.#options
     const line = waitingLine({ leases, out, resource })
     let lease: Lease
@@ -110,7 +110,7 @@ export class Errand {
     }
   }
 
-  async #under(lease: Lease, resource: string): Promise<Ended> {
+  async #under(lease: Lease, resource: string): Promise<LeasedProcessEnd> {
     const { command, url, onLost, grace, out, hearing } = this.#options
     this.#lost = false
     this.#stopping = undefined

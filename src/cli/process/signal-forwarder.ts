@@ -3,14 +3,14 @@
  * then all of them are its own.
  */
 import { Interrupted } from '../exit.ts'
-import type { Heard } from '../invocation.ts'
+import type { ForwardedSignals } from '../invocation.ts'
 
 export const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGWINCH'] as const
 export type Forwarded = (typeof FORWARDED)[number]
 
 const ENDING: readonly Forwarded[] = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT']
 
-export class Hearing implements Heard {
+export class SignalForwarder implements ForwardedSignals {
   readonly #interrupt = new AbortController()
   readonly #heard = new Map<Forwarded, () => void>()
   #pass: ((name: Forwarded) => unknown) | undefined

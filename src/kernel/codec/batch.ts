@@ -13,7 +13,7 @@ import type { Effects } from '../effects.ts'
 import { EVENT_TYPES } from '../event.ts'
 import type { Outcome } from '../outcome.ts'
 import { invalid, refuse } from '../rule/refuse.ts'
-import { foundAt, RULES, type State } from '../state.ts'
+import { beginLog, RULES, type State } from '../state.ts'
 import { FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readProposal, writeProposal } from './encode.ts'
 
@@ -129,7 +129,7 @@ export type Applied =
 /** Applies the entry at `index`, which must be the next one. `each` is called after every command with what it did. */
 export function applyBatch(state: State, index: number, batch: Batch, effects: Effects, each?: (outcome: Outcome) => void): Applied {
   if (index !== state.index + 1) throw new Error(`entry ${index} cannot follow ${state.index}`)
-  if (index === 1) foundAt(state, batch.wall, batch.rules)
+  if (index === 1) beginLog(state, batch.wall, batch.rules)
   state.index = index
   forget(state)
   const known = state.proposers.get(batch.proposer)

@@ -4,10 +4,10 @@
  */
 import {
   type Command,
-  MOST_ENTRIES,
-  MOST_LABELS,
-  MOST_STOPPED,
-  MOST_WANTS,
+  MAX_ENTRIES,
+  MAX_LABELS,
+  MAX_RESOURCES,
+  MAX_STOPPED,
   type Move,
   type Operation,
   type Release,
@@ -20,7 +20,7 @@ import { fits, NAME_BYTES } from '../name.ts'
 type Check = (value: unknown) => string | undefined
 
 /** Bytes of UTF-8. */
-const MOST_TEXT = 65_536
+const MAX_TEXT = 65_536
 
 const number: Check = value => {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return undefined
@@ -37,7 +37,7 @@ const signed: Check = value => {
 
 const text: Check = value => {
   if (typeof value !== 'string') return `must be text, not ${describe(value)}`
-  return fits(value, MOST_TEXT) ? undefined : 'is too long, or not Unicode text'
+  return fits(value, MAX_TEXT) ? undefined : 'is too long, or not Unicode text'
 }
 
 /** As `positive`: a log writes an empty text for one left out. */
@@ -110,7 +110,7 @@ const want: Check = value => {
   return shared === true && units !== 1 ? `is a shared grant of ${resource}, which takes no units: leave units out` : undefined
 }
 
-const wants = list(want, MOST_WANTS)
+const wants = list(want, MAX_RESOURCES)
 
 /** Everyone who may read the log reads it, and so does everyone who is told where the leases went. */
 const place: Check = value => {
@@ -136,7 +136,7 @@ const run: Check = value => {
   return running(value) ?? (nonce === undefined && secret !== undefined ? 'secret comes with a nonce' : undefined)
 }
 
-const releasing = fields({ kind, lease: number, 'resource?': someText, 'stopped?': list(number, MOST_STOPPED) })
+const releasing = fields({ kind, lease: number, 'resource?': someText, 'stopped?': list(number, MAX_STOPPED) })
 
 /** Who gives back one thing goes on living, with all that hangs on it. */
 const release: Check = value => {
@@ -156,10 +156,10 @@ const FORMS: Readonly<Record<Command['kind'], Check>> = {
     'any?': positive,
     'wait?': yesNo,
     'priority?': signed,
-    'entries?': list(fields({ key: text, value: text, 'generation?': positive }), MOST_ENTRIES),
+    'entries?': list(fields({ key: text, value: text, 'generation?': positive }), MAX_ENTRIES),
     'parent?': positive,
-    'labels?': list(pair, MOST_LABELS),
-    'holding?': list(number, MOST_WANTS),
+    'labels?': list(pair, MAX_LABELS),
+    'holding?': list(number, MAX_RESOURCES),
     'grace?': number,
     'maxLife?': positive,
     'steal?': choice(['after', 'force']),

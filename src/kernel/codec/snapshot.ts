@@ -10,7 +10,7 @@
  */
 import { type Answer, Session } from '../answers.ts'
 import type { Lineage } from '../lineage.ts'
-import { type Attached, addLease, findLease, found, internHolder, type Lease, type Past, RULES, type State } from '../state.ts'
+import { type Attached, addLease, createState, findLease, internHolder, type Lease, type Past, RULES, type State } from '../state.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
 import { INLINE, link, readLease, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
@@ -251,7 +251,7 @@ interface Expected {
 
 /** Collects chunks, in the order they were made, and becomes a state. */
 export class StateLoader {
-  readonly #state = found(0)
+  readonly #state = createState(0)
   readonly #leases: SavedLease[] = []
   /** By lease: entries that did not go with it. */
   readonly #entries = new Map<number, Omit<Attached, 'lease'>[]>()

@@ -1,6 +1,6 @@
 /** Acquiring: everything that can be wrong is found before anything changes. */
 
-import { type Acquire, type Attachment, MOST_ENTRIES, MOST_LABELS, MOST_WANTS, type Proposal, type Want } from '../command.ts'
+import { type Acquire, type Attachment, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Proposal, type Want } from '../command.ts'
 import { copyOf } from '../copy.ts'
 import { type Effects, emit } from '../effects.ts'
 import { badName, badText, under } from '../name.ts'
@@ -23,9 +23,9 @@ import {
 } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
-import { cycle, deadlockMessage } from './deadlock.ts'
+import { deadlockMessage, findCycle } from './deadlock.ts'
 import { recall } from './operate.ts'
-import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wanted } from './queue.ts'
+import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import { cannotStealAll, steal, victimsOf } from './steal.ts'
@@ -34,7 +34,7 @@ import { cannotStealAll, steal, victimsOf } from './steal.ts'
 const PRIORITY = 1e9
 const NOTHING: readonly never[] = []
 
-export function normal(want: Want): Wanted {
+export function normal(want: Want): WantedResource {
   return { resource: want.resource, units: want.units ?? 1, shared: want.shared ?? false }
 }
 
@@ -46,7 +46,8 @@ function whole(value: number | undefined, low: number, high: number): boolean {
 function malformed(command: Acquire): string | undefined {
   const bad = badName(command.holder)
   if (bad !== undefined) return `the holder's name ${bad}`
-  if (!Array.isArray(command.wants) || command.wants.length > MOST_WANTS) return `a lease takes a list of at most ${MOST_WANTS} resources`
+  if (!Array.isArray(command.wants) || command.wants.length > MAX_RESOURCES)
+    return `a lease takes a list of at most ${MAX_RESOURCES} resources`
   if (!whole(command.any, 1, command.wants.length)) return `any must be from 1 to ${command.wants.length}, not ${command.any}`
   if (!whole(command.priority, -1_000, 1_000)) return `priority must be a whole number from -1000 to 1000, not ${command.priority}`
   if (!whole(command.grace, 0, TTL_LIMIT)) return `grace must be a duration, not ${command.grace}`
@@ -70,7 +71,7 @@ function badWants(wants: readonly Want[]): string | undefined {
 }
 
 function badAttachments(entries: readonly Attachment[]): string | undefined {
-  if (entries.length > MOST_ENTRIES) return `a lease takes at most ${MOST_ENTRIES} entries at once`
+  if (entries.length > MAX_ENTRIES) return `a lease takes at most ${MAX_ENTRIES} entries at once`
   for (const [i, entry] of entries.entries()) {
     const bad = badAttachment(entry)
     if (bad !== undefined) return bad
@@ -80,12 +81,12 @@ function badAttachments(entries: readonly Attachment[]): string | undefined {
 }
 
 function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
-  if (labels.length > MOST_LABELS) return `a lease takes at most ${MOST_LABELS} labels`
+  if (labels.length > MAX_LABELS) return `a lease takes at most ${MAX_LABELS} labels`
   for (const [name, value] of labels) {
     const bad = badText(name, 128) ?? badText(value, 1_024)
     if (bad !== undefined) return `a label ${bad}`
   }
-  return holding.length > MOST_WANTS ? `holding names more than ${MOST_WANTS} leases` : undefined
+  return holding.length > MAX_RESOURCES ? `holding names more than ${MAX_RESOURCES} leases` : undefined
 }
 
 function badTtl(state: State, command: Acquire): string | undefined {
@@ -103,7 +104,7 @@ function badTtl(state: State, command: Acquire): string | undefined {
   return undefined
 }
 
-export function overQuota(state: State, holder: string, wants: readonly Wanted[]): Refused | undefined {
+export function overQuota(state: State, holder: string, wants: readonly WantedResource[]): Refused | undefined {
   for (const { resource } of wants) {
     const prefix = ruledBy(state, resource, 'quota')
     if (prefix === undefined) continue
@@ -124,7 +125,7 @@ export function wantsUnder(lease: Lease, prefix: string): boolean {
   )
 }
 
-function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): number {
+function rankOf(state: State, command: Acquire, wants: readonly WantedResource[]): number {
   if (command.steal !== undefined) return command.steal === 'force' ? BY_FORCE : FIRST_IN_LINE
   const priority = command.priority ?? 0
   let aging = 0
@@ -133,7 +134,7 @@ function rankOf(state: State, command: Acquire, wants: readonly Wanted[]): numbe
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
-function held(state: State, wants: readonly Wanted[], any: number, rank: number): Refused {
+function held(state: State, wants: readonly WantedResource[], any: number, rank: number): Refused {
   if (state.quiet !== undefined)
     return refuse(state, 'UNAVAILABLE', 'the log lost entries: nothing is granted until the longest ttl has passed; ask again later', {
       quiet: state.quiet.duration,
@@ -159,12 +160,12 @@ function held(state: State, wants: readonly Wanted[], any: number, rank: number)
 }
 
 interface Plan {
-  readonly wants: readonly Wanted[]
+  readonly wants: readonly WantedResource[]
   readonly rank: number
   readonly parent: Lease | undefined
   readonly holding: readonly number[]
   /** What it gets now; undefined: it waits. */
-  readonly chosen: readonly Wanted[] | undefined
+  readonly chosen: readonly WantedResource[] | undefined
   /** Whom it ends to get it, if it steals; undefined by the rules of version 1: everyone. */
   readonly victims: readonly Lease[] | undefined
 }
@@ -241,7 +242,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
 }
 
 /** Whether a lease, or one that it hangs on, holds something of this. */
-function holdsAny(lease: Lease, wants: readonly Wanted[]): boolean {
+function holdsAny(lease: Lease, wants: readonly WantedResource[]): boolean {
   for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent)
     if (next.grants.some(given => wants.some(want => want.resource === given.resource.name))) return true
   return false
@@ -250,7 +251,7 @@ function holdsAny(lease: Lease, wants: readonly Wanted[]): boolean {
 function cannotWait(
   state: State,
   { any, steal }: Acquire,
-  wants: readonly Wanted[],
+  wants: readonly WantedResource[],
   rank: number,
   holding: readonly number[],
 ): Refused | undefined {
@@ -269,13 +270,13 @@ function cannotWait(
       )
   }
   if (any !== undefined || steal !== undefined) return undefined
-  const path = cycle(state, wants, rank, holding)
+  const path = findCycle(state, wants, rank, holding)
   if (path === undefined) return undefined
   return refuse(state, 'DEADLOCK', deadlockMessage(path), { cycle: path })
 }
 
 /** Even if all others let go, what the asker keeps would still be in its way. */
-function blocksItself(state: State, resource: Resource, want: Wanted, holding: readonly number[]): boolean {
+function blocksItself(state: State, resource: Resource, want: WantedResource, holding: readonly number[]): boolean {
   // Looked for among the asker's leases: of the resource's holders there may be thousands.
   const kept = holding.map(id => findLease(state, id)!).filter(({ status }) => status !== FROZEN)
   const own = kept.flatMap(({ grants }) => grants.filter(given => given.resource === resource))

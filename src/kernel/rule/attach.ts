@@ -8,7 +8,7 @@ import { type Attached, addEntry, type Lease, rareOf, type State, SUSPECT, touch
 import { mayTouch } from './authority.ts'
 import { end, entryBytes, reconsider } from './end.ts'
 import { refuse } from './refuse.ts'
-import { blameFormer, countEntry, isHusk, isRegistry, review } from './service.ts'
+import { blameFormer, countEntry, isLeftover, isRegistry, review } from './service.ts'
 
 export function badAttachment({ key, value, generation }: Attachment): string | undefined {
   const badKey = badName(key)
@@ -87,7 +87,7 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
   if (state.suppressed.has(key)) emit(state, effects, 'suppressed', lease, { key })
   review(state, effects, service)
   // Nobody can tell its holder sooner: its next renewal says that it has been replaced.
-  if (former !== undefined && isHusk(former))
+  if (former !== undefined && isLeftover(former))
     end(state, effects, former, { type: 'revoked', cause: 'replaced', by: lease.holder.name, stopped: true }, state.freed)
 }
 

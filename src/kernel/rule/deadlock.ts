@@ -7,13 +7,18 @@
  */
 import { rule } from '../policy.ts'
 import { FROZEN, findLease, type Lease, type Resource, type State } from '../state.ts'
-import { blocks, positionOf, type Wanted } from './queue.ts'
+import { blocks, positionOf, type WantedResource } from './queue.ts'
 
 /** A longer chain of waiters is not followed to its end: how deep the stack of calls may grow is not the same on every replica. */
 const LONGEST = 256
 
 /** The resources of a cycle that a newcomer of this rank would close, in order; undefined when there is none. */
-export function cycle(state: State, wants: readonly Wanted[], rank: number, holding: readonly number[]): readonly string[] | undefined {
+export function findCycle(
+  state: State,
+  wants: readonly WantedResource[],
+  rank: number,
+  holding: readonly number[],
+): readonly string[] | undefined {
   if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
   const mine = new Set(holding)
   const seen = new Set<Lease>()
@@ -22,9 +27,9 @@ export function cycle(state: State, wants: readonly Wanted[], rank: number, hold
   const path: string[] = []
 
   /** `from`: the waiter whose wants these are; the newcomer has none yet and stands behind all of its rank. */
-  const leadsBack = (wanted: readonly Wanted[], from: Lease | undefined): boolean => wanted.some(want => blockedByMine(want, from))
+  const leadsBack = (wanted: readonly WantedResource[], from: Lease | undefined): boolean => wanted.some(want => blockedByMine(want, from))
 
-  const blockedByMine = (want: Wanted, from: Lease | undefined): boolean => {
+  const blockedByMine = (want: WantedResource, from: Lease | undefined): boolean => {
     const resource = state.resources.get(want.resource)
     if (want.shared || resource === undefined || path.length === LONGEST) return false
     path.push(want.resource)
@@ -57,7 +62,7 @@ const LOOKED_AT = 256
  * Whether anyone who stands in the newcomer's way might wait, however indirectly, for what the newcomer keeps. Looked at backwards, from those who wait for
  * that: mostly nobody does, while thousands may stand before the newcomer. Never false where there is a cycle.
  */
-function mayLeadBack(state: State, wants: readonly Wanted[], holding: readonly number[]): boolean {
+function mayLeadBack(state: State, wants: readonly WantedResource[], holding: readonly number[]): boolean {
   const wanted = new Set(wants.map(({ resource }) => resource))
   const found = new Set<Lease>()
   const addAll = (queue: readonly Lease[], from: number) => {
@@ -90,7 +95,7 @@ export function deadlockMessage(path: readonly string[]): string {
 }
 
 /** The one holder that leaves too little, if it is one alone and will not go by itself: of several, any might make room. */
-function soleObstacle(state: State, resource: Resource, want: Wanted): Lease | undefined {
+function soleObstacle(state: State, resource: Resource, want: WantedResource): Lease | undefined {
   const [only] = resource.grants
   if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
   return only.units + want.units > rule(state, resource.name, 'capacity') ? only.lease : undefined

@@ -32,7 +32,7 @@ import {
 import { leaveQueues } from './queue.ts'
 import { countEntry, review } from './service.ts'
 
-export interface Ending {
+export interface LeaseEnd {
   readonly type: EventType
   readonly cause: string
   readonly by?: string
@@ -142,7 +142,7 @@ export function end(
   state: State,
   effects: Effects,
   lease: Lease,
-  ending: Ending,
+  ending: LeaseEnd,
   freed: Freed,
   hasStopped?: (child: Lease) => boolean,
 ): void {
@@ -153,7 +153,7 @@ export function end(
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     if (findLease(state, next.id) !== next) continue
     const children = [...(next.rare?.children ?? [])]
-    const orphaned: Ending =
+    const orphaned: LeaseEnd =
       hasStopped?.(next) === true
         ? { type: 'released', cause: 'parent', stopped: true }
         : { type: 'revoked', cause: 'parent', stopped: false }
@@ -162,14 +162,14 @@ export function end(
   }
 }
 
-function endOne(state: State, effects: Effects, lease: Lease, ending: Ending, freed: Freed): void {
+function endOne(state: State, effects: Effects, lease: Lease, ending: LeaseEnd, freed: Freed): void {
   if (lease.status === FROZEN) {
     if (ending.stopped) thaw(state, effects, lease, freed)
   } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
   else endHeld(state, effects, lease, ending, freed)
 }
 
-function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: Ending, freed: Freed): void {
+function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: LeaseEnd, freed: Freed): void {
   touch(state, lease)
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)

@@ -1,6 +1,6 @@
 /** Entries: keys and values that hang on a lease and go with it, in the same revision. */
 
-import { type Attachment, type Delete, MOST_LEASE_BYTES, MOST_LEASE_ENTRIES, type Put } from '../command.ts'
+import { type Attachment, type Delete, MAX_LEASE_BYTES, MAX_LEASE_ENTRIES, type Put } from '../command.ts'
 import { type Effects, startTimer } from '../effects.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
 import { bounded, ttlOutside } from '../policy.ts'
@@ -19,12 +19,10 @@ function tooMuch(state: State, lease: Lease, entry: Attachment): Refused | undef
   const own = there?.lease === lease
   const limit = (most: number, what: string) =>
     refuse(state, 'LIMIT', `lease ${id} has ${what}, as many as one lease takes: put the rest on another lease`, { lease: id, limit: most })
-  if (!own && (rare?.entries?.size ?? 0) >= MOST_LEASE_ENTRIES) return limit(MOST_LEASE_ENTRIES, `${MOST_LEASE_ENTRIES} entries`)
+  if (!own && (rare?.entries?.size ?? 0) >= MAX_LEASE_ENTRIES) return limit(MAX_LEASE_ENTRIES, `${MAX_LEASE_ENTRIES} entries`)
   const more = entryBytes(entry) - (own ? entryBytes(there) : 0)
   const bytes = (rare?.bytes ?? 0) + more
-  return more > 0 && bytes > MOST_LEASE_BYTES
-    ? limit(MOST_LEASE_BYTES, `entries of ${bytes - more} bytes, of ${MOST_LEASE_BYTES}`)
-    : undefined
+  return more > 0 && bytes > MAX_LEASE_BYTES ? limit(MAX_LEASE_BYTES, `entries of ${bytes - more} bytes, of ${MAX_LEASE_BYTES}`) : undefined
 }
 
 export function put(state: State, effects: Effects, { kind: _, lease: id, ...entry }: Put, key: number): Outcome {

@@ -7,7 +7,7 @@ import { nameFence, type State } from '../state.ts'
 import { allowed } from './authority.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 
-export const MOST_FENCES = 100_000
+export const MAX_FENCES = 100_000
 /** So that one key cannot take them from all others. */
 export const FENCES_PER_KEY = 20_000
 
@@ -24,12 +24,12 @@ export function fence(state: State, { resource, token }: Fence, key: number): Ou
       token,
       highest,
     })
-  if (highest === undefined && state.fences.size >= MOST_FENCES)
+  if (highest === undefined && state.fences.size >= MAX_FENCES)
     return refuse(
       state,
       'LIMIT',
-      `${MOST_FENCES} resources are fenced, as many as are allowed: keep the highest token with the resource itself`,
-      { limit: MOST_FENCES },
+      `${MAX_FENCES} resources are fenced, as many as are allowed: keep the highest token with the resource itself`,
+      { limit: MAX_FENCES },
     )
   if (highest === undefined && key !== 0 && (state.fencedWith.get(key) ?? 0) >= FENCES_PER_KEY)
     return refuse(

@@ -14,7 +14,7 @@ import { rule } from '../policy.ts'
 import type { Flap, State } from '../state.ts'
 
 /** Keys remembered; beyond that, those that lapsed longest ago are forgotten. */
-const MOST_FLAPS = 65_536
+const MAX_FLAPS = 65_536
 const LONGEST = 16
 /** Looked at for forgetting with each tick. */
 const FORGET = 256
@@ -48,7 +48,7 @@ export function charge(state: State, key: string): void {
   forgetFlap(state, key)
   state.flaps.set(key, { penalty: sum, at: state.elapsed, suppressed })
   if (suppressed) state.suppressed.add(key)
-  if (state.flaps.size <= MOST_FLAPS) return
+  if (state.flaps.size <= MAX_FLAPS) return
   const [oldest] = state.flaps.keys()
   forgetFlap(state, oldest!)
 }

@@ -5,7 +5,7 @@ import { type Effects, emit, restartTerm, startQuiet } from '../effects.ts'
 import { LOST } from '../event.ts'
 import { badName, badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
-import { badRules, badScopes, MOST_POLICIES, TTL_LIMIT } from '../policy.ts'
+import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from '../policy.ts'
 import { COUNTER_LIMIT, type State, touch, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
 import { end } from './end.ts'
@@ -14,7 +14,7 @@ import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.
 import { review } from './service.ts'
 import { settle } from './settle.ts'
 
-const MOST_KEYS = 10_000
+const MAX_KEYS = 10_000
 /** So that there is room above what was seen, and the number of a lease's timer is still a safe integer. */
 const SEEN_LIMIT = 2 ** 49
 
@@ -28,13 +28,13 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   if (rules === undefined) {
     if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
     state.policies.delete(prefix)
-  } else if (state.rules >= 2 && state.policies.size >= MOST_POLICIES && !state.policies.has(prefix)) {
+  } else if (state.rules >= 2 && state.policies.size >= MAX_POLICIES && !state.policies.has(prefix)) {
     return refuse(
       state,
       'LIMIT',
-      `there are ${MOST_POLICIES} policies, as many as are allowed: delete some, or set one for a shorter prefix`,
+      `there are ${MAX_POLICIES} policies, as many as are allowed: delete some, or set one for a shorter prefix`,
       {
-        limit: MOST_POLICIES,
+        limit: MAX_POLICIES,
       },
     )
   } else state.policies.set(prefix, { ...rules }) // the caller may go on to use its own
@@ -59,7 +59,7 @@ export function createKey(state: State, effects: Effects, { name, hash, allow }:
   if (typeof hash !== 'string' || !/^[0-9a-f]{64}$/.test(hash))
     return invalid(state, 'key: the hash must be 64 hexadecimal digits (SHA-256)')
   if (!isAdmin(state, key)) return forbidden(state, 'create keys')
-  if (state.keys.size >= MOST_KEYS) return refuse(state, 'LIMIT', `there are ${MOST_KEYS} keys, as many as are allowed`)
+  if (state.keys.size >= MAX_KEYS) return refuse(state, 'LIMIT', `there are ${MAX_KEYS} keys, as many as are allowed`)
   const over = state.rules >= 2 && state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
   if (over !== undefined) return over
   const id = state.nextKey++

@@ -6,7 +6,7 @@ import type { Freed } from '../freed.ts'
 import { rule } from '../policy.ts'
 import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from '../state.ts'
 
-export type Wanted = Required<Want>
+export type WantedResource = Required<Want>
 
 /** The rank of a thief or an heir: before everyone who merely waits. */
 export const FIRST_IN_LINE = -1e15
@@ -38,7 +38,7 @@ export function positionOf(resource: Resource, lease: Lease): number {
   return place(resource.queue, lease.rare!.rank, lease.id)
 }
 
-function room(state: State, resource: Resource | undefined, want: Wanted): boolean {
+function room(state: State, resource: Resource | undefined, want: WantedResource): boolean {
   const capacity = rule(state, want.resource, 'capacity')
   if (want.shared) return capacity > 0 && (resource === undefined || resource.used === 0)
   if (resource === undefined) return want.units <= capacity
@@ -46,7 +46,7 @@ function room(state: State, resource: Resource | undefined, want: Wanted): boole
 }
 
 /** Whether there is as much of it at all, whoever holds it now. */
-export function exists(state: State, want: Wanted): boolean {
+export function exists(state: State, want: WantedResource): boolean {
   const capacity = rule(state, want.resource, 'capacity')
   return want.shared ? capacity > 0 : want.units <= capacity
 }
@@ -72,7 +72,7 @@ export function blocks(waiter: Lease, resource: Resource): boolean {
 }
 
 /** Nobody overtakes in a `fifo` queue: a newcomer may only take what is free when it would stand first, but for those who are passed over. */
-function mayTake(state: State, resource: Resource | undefined, want: Wanted, rank: number, id: number): boolean {
+function mayTake(state: State, resource: Resource | undefined, want: WantedResource, rank: number, id: number): boolean {
   if (!room(state, resource, want)) return false
   if (resource === undefined || resource.queue.length === 0) return true
   if (rule(state, want.resource, 'queue') === 'fit') return true
@@ -82,13 +82,19 @@ function mayTake(state: State, resource: Resource | undefined, want: Wanted, ran
 }
 
 /** Which of `wants` it would get now: all, or the first `any` of them; undefined when it must wait. */
-export function choose(state: State, wants: readonly Wanted[], any: number, rank: number, id: number): readonly Wanted[] | undefined {
+export function choose(
+  state: State,
+  wants: readonly WantedResource[],
+  any: number,
+  rank: number,
+  id: number,
+): readonly WantedResource[] | undefined {
   if (state.quiet !== undefined && wants.length > 0) return undefined
   if (any === 0) {
     for (const want of wants) if (!mayTake(state, state.resources.get(want.resource), want, rank, id)) return undefined
     return wants
   }
-  const chosen: Wanted[] = []
+  const chosen: WantedResource[] = []
   for (const want of wants) {
     if (!mayTake(state, state.resources.get(want.resource), want, rank, id)) continue
     chosen.push(want)
@@ -98,7 +104,7 @@ export function choose(state: State, wants: readonly Wanted[], any: number, rank
 }
 
 /** The caller has touched the lease, or just made it. */
-export function grant(state: State, effects: Effects, lease: Lease, wants: readonly Wanted[]): void {
+export function grant(state: State, effects: Effects, lease: Lease, wants: readonly WantedResource[]): void {
   lease.status = LIVE
   lease.since = state.wall
   if (wants.length > 0 && lease.term > state.longest) state.longest = lease.term

@@ -5,7 +5,7 @@ import type { Effects } from '../effects.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
 import { FROZEN, findLease, type Lease, type State } from '../state.ts'
 import { mayRelease, mayTouch } from './authority.ts'
-import { type Ending, end, releaseGrant } from './end.ts'
+import { end, type LeaseEnd, releaseGrant } from './end.ts'
 import { forbidden, gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
@@ -18,7 +18,7 @@ export function releaseRefusal(state: State, { lease: id, resource }: Release, k
   return undefined
 }
 
-const RELEASED: Ending = { type: 'released', cause: 'released', stopped: true }
+const RELEASED: LeaseEnd = { type: 'released', cause: 'released', stopped: true }
 
 export function release(state: State, effects: Effects, command: Release, key: number): Outcome {
   const refused = releaseRefusal(state, command, key)

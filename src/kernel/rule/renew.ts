@@ -11,11 +11,11 @@ import { countSuspect } from './service.ts'
 import { settle } from './settle.ts'
 
 /** Renewals in one command. */
-export const MOST_RENEWALS = 10_000
+export const MAX_RENEWALS = 10_000
 
 export function renew(state: State, effects: Effects, { leases, waiting = false }: Renew, key: number): Outcome {
-  if (!Array.isArray(leases) || leases.length > MOST_RENEWALS)
-    return refuse(state, 'LIMIT', `at most ${MOST_RENEWALS} renewals in one command`)
+  if (!Array.isArray(leases) || leases.length > MAX_RENEWALS)
+    return refuse(state, 'LIMIT', `at most ${MAX_RENEWALS} renewals in one command`)
   const ttls: number[] = []
   for (const id of leases) {
     const lease = findLease(state, id)

@@ -47,7 +47,7 @@ export function isRegistration({ status, grants, rare }: Lease): boolean {
 }
 
 /** Its registrations were all taken over: what is left of it is of no use to anyone. */
-export function isHusk({ status, grants, rare }: Lease): boolean {
+export function isLeftover({ status, grants, rare }: Lease): boolean {
   if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
   for (const key of rare.entries) if (!isRegistry(key) || serviceOf(key) !== undefined) return false
   return true

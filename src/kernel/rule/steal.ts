@@ -7,14 +7,14 @@ import { rule } from '../policy.ts'
 import { FROZEN, type Grant, type Lease, type State } from '../state.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
 import { end } from './end.ts'
-import { blocks, place, type Wanted } from './queue.ts'
+import { blocks, place, type WantedResource } from './queue.ts'
 import { invalid } from './refuse.ts'
 
 /** With more victims than this, each is not compared with all others: a steal must not cost the square of them. */
-const MOST_SPARED = 64
+const MAX_SPARED = 64
 
 export interface Theft {
-  readonly wants: readonly Wanted[]
+  readonly wants: readonly WantedResource[]
   /** Any so many of them; 0: all. */
   readonly any: number
   /** Takes at once what is frozen, too. */
@@ -47,14 +47,14 @@ function isRefused(found: readonly Lease[] | Refused): found is Refused {
   return !Array.isArray(found)
 }
 
-function victimsFor(state: State, theft: Theft, wants: readonly Wanted[]): readonly Lease[] | Refused {
+function victimsFor(state: State, theft: Theft, wants: readonly WantedResource[]): readonly Lease[] | Refused {
   const victims = new Set<Lease>()
   for (const want of wants) {
     const more = victimsOn(state, theft, want, victims)
     if (isRefused(more)) return more
     for (const lease of more) victims.add(lease)
   }
-  if (wants.length > 1 && victims.size <= MOST_SPARED) spare(state, theft, wants, victims)
+  if (wants.length > 1 && victims.size <= MAX_SPARED) spare(state, theft, wants, victims)
   for (const lease of victims) {
     const refused = mayEnd(state, theft, lease) ? undefined : beyond(state, theft.key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
@@ -63,7 +63,7 @@ function victimsFor(state: State, theft: Theft, wants: readonly Wanted[]): reado
 }
 
 /** Leaves alone who was to end for one thing and need not, because another that ends for a second thing has the first as well. */
-function spare(state: State, theft: Theft, wants: readonly Wanted[], victims: Set<Lease>): void {
+function spare(state: State, theft: Theft, wants: readonly WantedResource[], victims: Set<Lease>): void {
   for (const lease of [...victims]) {
     victims.delete(lease)
     const isNeeded = wants.some(want => {
@@ -80,7 +80,7 @@ function mayEnd(state: State, { key }: Theft, lease: Lease): boolean {
 }
 
 /** Whom it ends for one of the things it wants, beside those that end for others. */
-function victimsOn(state: State, theft: Theft, want: Wanted, others: ReadonlySet<Lease>): readonly Lease[] | Refused {
+function victimsOn(state: State, theft: Theft, want: WantedResource, others: ReadonlySet<Lease>): readonly Lease[] | Refused {
   const resource = state.resources.get(want.resource)
   if (resource === undefined) return []
   const isIn = (leases: ReadonlySet<Lease>, lease: Lease): boolean => {

@@ -1,6 +1,6 @@
 /** Widening: whoever waits for any so many may name more to choose from, and keeps its place. */
 
-import { MOST_WANTS, type Widen } from '../command.ts'
+import { MAX_RESOURCES, type Widen } from '../command.ts'
 import { type Effects, emit } from '../effects.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
@@ -8,7 +8,7 @@ import { bounded, rule, ruledBy, ttlOutside } from '../policy.ts'
 import { findLease, type Lease, rareOf, resourceOf, type State, touch, WAITING } from '../state.ts'
 import { normal, overQuota, wantsUnder } from './acquire.ts'
 import { allowed, mayTouch } from './authority.ts'
-import { exists, judgeWaiter, positionOf, pressHolders, type Wanted } from './queue.ts'
+import { exists, judgeWaiter, positionOf, pressHolders, type WantedResource } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
@@ -25,7 +25,7 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   const named = new Set(known.map(want => want.resource))
   const less = state.rules >= 2 ? wants.map(normal).filter(want => known.some(had => isLess(state, want, had))) : []
   const fresh = wants.map(normal).filter(({ resource }) => !named.has(resource) && named.add(resource))
-  if (named.size > MOST_WANTS) return invalid(state, `a lease takes a list of at most ${MOST_WANTS} resources`)
+  if (named.size > MAX_RESOURCES) return invalid(state, `a lease takes a list of at most ${MAX_RESOURCES} resources`)
   for (const want of fresh) {
     const refused = refusal(state, lease, want)
     if (refused !== undefined) return refused
@@ -50,11 +50,11 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
 }
 
 /** The same thing, of which there is enough now: of what it wanted before there is not. */
-function isLess(state: State, want: Wanted, had: Wanted): boolean {
+function isLess(state: State, want: WantedResource, had: WantedResource): boolean {
   return want.resource === had.resource && exists(state, want) && !exists(state, had)
 }
 
-function refusal(state: State, lease: Lease, want: Wanted): Outcome | undefined {
+function refusal(state: State, lease: Lease, want: WantedResource): Outcome | undefined {
   const name = want.resource
   const bad = badName(name)
   if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)

@@ -11,11 +11,11 @@ import { LeaseError } from '../../errors.ts'
 import { type Sent, since } from '../../lease.ts'
 import type { Lessor } from '../../lessor.ts'
 import { checkOptionNames } from '../../options.ts'
-import { type Change, Directory, type Known } from '../../registry/directory.ts'
+import { type Change, Directory, type KnownInstance } from '../../registry/directory.ts'
 import { SERVICES } from '../../registry/entry.ts'
 import { type Filter, type Instance, matches } from '../../registry/match.ts'
 import { type PickOptions, STRATEGIES } from '../../registry/pick.ts'
-import type { View } from '../../registry/view.ts'
+import type { FilteredView } from '../../registry/view.ts'
 
 export interface DiscoverOptions extends Filter {
   /** What is known may be so old at most; beyond that `list` and `pick` throw `UNAVAILABLE`. Any age unless said otherwise. */
@@ -24,14 +24,14 @@ export interface DiscoverOptions extends Filter {
 
 const FIRST_RETRY = 50
 const LAST_RETRY = 2_000
-const PATIENCE = 10_000
+const TIMEOUT = 10_000
 /** How often it is made sure that silence means that nothing happened. */
 const PROBE = 5_000
 const SHORTEST_PROBE = 250
 const AWAKE = 60_000
 
 /** The cache and what keeps it: one read, one watch, and a question now and then. */
-export class Feed {
+export class DiscoveryFeed {
   readonly directory = new Directory()
   readonly clock: Clock
   readonly #lessor: Lessor
@@ -88,7 +88,7 @@ export class Feed {
         if (this.#loaded || signal?.aborted) resolve()
         else reject(this.nothingKnown())
       }
-      const cancel = this.clock.after(PATIENCE, wake, { ref: true })
+      const cancel = this.clock.after(TIMEOUT, wake, { ref: true })
       signal?.addEventListener('abort', wake)
       this.#waiting.add(wake)
     })
@@ -191,12 +191,12 @@ export class Feed {
 
 /** Those who match, for as long as one asks. `for await` tells who is there, and then every change. */
 export class Discovery implements AsyncIterable<Change> {
-  readonly #feed: Feed
+  readonly #feed: DiscoveryFeed
   readonly #filter: Filter
   readonly #maxStale: number
-  #view: View | undefined
+  #view: FilteredView | undefined
 
-  constructor(feed: Feed, { maxStale = Number.POSITIVE_INFINITY, ...filter }: DiscoverOptions) {
+  constructor(feed: DiscoveryFeed, { maxStale = Number.POSITIVE_INFINITY, ...filter }: DiscoverOptions) {
     this.#feed = feed
     this.#filter = filter
     this.#maxStale = maxStale === Number.POSITIVE_INFINITY ? maxStale : milliseconds(maxStale, 'maxStale')
@@ -252,7 +252,7 @@ export class Discovery implements AsyncIterable<Change> {
     }
   }
 
-  #current(): View {
+  #current(): FilteredView {
     if (this.#feed.closed.aborted) throw this.#feed.whyClosed()
     if (!this.#feed.loaded) throw this.#feed.nothingKnown()
     if (this.#maxStale < Number.POSITIVE_INFINITY) {
@@ -278,8 +278,8 @@ export class Discovery implements AsyncIterable<Change> {
     if (signal?.aborted) return
     const { directory, closed } = this.#feed
     const view = this.#current()
-    const seen = new Map<Known, Instance>()
-    const looked = new Set<Known>(view.members)
+    const seen = new Map<KnownInstance, Instance>()
+    const looked = new Set<KnownInstance>(view.members)
     let wake = () => {}
     const heard = () => wake()
     const over = () => closed.aborted || signal?.aborted === true

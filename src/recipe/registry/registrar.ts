@@ -4,13 +4,13 @@ import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import { CHECKERS } from '../../registry/entry.ts'
 import {
-  type Asking,
   FIRST_RETRY,
-  type Keeper,
   LAST_RETRY,
   Registered,
   type RegisterInput,
   type RegisterOptions,
+  type RegistrationKeeper,
+  type RegistrationRequest,
   refusalOf,
 } from './registration.ts'
 
@@ -29,8 +29,8 @@ const FAREWELL = 5_000
 const GOODBYE = 1_000
 
 /** Renews all registrations of a process together, and brings back those that lapsed. */
-export class Registrar implements AsyncDisposable, Keeper {
-  readonly #asking: Asking
+export class Registrar implements AsyncDisposable, RegistrationKeeper {
+  readonly #asking: RegistrationRequest
   readonly #registered = new Set<Registered>()
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
@@ -40,9 +40,9 @@ export class Registrar implements AsyncDisposable, Keeper {
   /** Who is entering, and what is given back because nobody wants it any more. */
   readonly #underWay = new Set<Promise<unknown>>()
   /** For tests and metrics. */
-  readonly seen = { messages: 0, renewals: 0, returns: 0 }
+  readonly stats = { messages: 0, renewals: 0, returns: 0 }
 
-  constructor(asking: Asking) {
+  constructor(asking: RegistrationRequest) {
     this.#asking = asking
   }
 
@@ -150,13 +150,13 @@ export class Registrar implements AsyncDisposable, Keeper {
     const { clock, lessor } = this.#asking
     const sent = clock.now()
     const leases = group.map(({ lease }) => lease)
-    this.seen.messages++
-    this.seen.renewals += leases.length
+    this.stats.messages++
+    this.stats.renewals += leases.length
     let ttls: readonly number[] = []
     try {
       // Short enough for several more before the ttl has run: one message that is lost must not cost a registration.
-      const patience = group.reduce((least, { ttl }) => Math.min(least, ttl / 6), LAST_RETRY)
-      const outcome = await this.#asking.within(patience, lessor.propose({ kind: 'renew', leases }))
+      const timeout = group.reduce((least, { ttl }) => Math.min(least, ttl / 6), LAST_RETRY)
+      const outcome = await this.#asking.within(timeout, lessor.propose({ kind: 'renew', leases }))
       if (outcome.kind === 'renewed') ttls = outcome.ttls
     } catch {
       // Unanswered: sent again below, and those concerned are told.
@@ -186,7 +186,7 @@ export class Registrar implements AsyncDisposable, Keeper {
   }
 
   async #bringBack(registered: Registered): Promise<void> {
-    this.seen.returns++
+    this.stats.returns++
     try {
       await this.#follow(registered.enter())
       if (!registered.signal.aborted) registered.tell('registered')

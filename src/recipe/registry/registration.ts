@@ -15,10 +15,10 @@ import type { Outcome } from '../../kernel/outcome.ts'
 import type { Lessor } from '../../lessor.ts'
 import {
   entryOf,
+  type InstanceState,
   type Registration,
   type RegistrationInput,
   registrationOf,
-  type State,
   stateEntryOf,
   stateOf,
 } from '../../registry/entry.ts'
@@ -36,7 +36,7 @@ export interface RegisterOptions {
 }
 
 /** `instance` is this process's name unless said otherwise. */
-export type RegisterInput = Omit<RegistrationInput, 'instance'> & { readonly instance?: string } & Partial<State>
+export type RegisterInput = Omit<RegistrationInput, 'instance'> & { readonly instance?: string } & Partial<InstanceState>
 
 export interface RegistrationEvent {
   /**
@@ -50,10 +50,10 @@ export interface RegistrationEvent {
 }
 
 /** What of it may change while it is registered. */
-export type RegistrationChange = Partial<State> & Partial<Omit<RegistrationInput, 'service' | 'instance' | 'generation'>>
+export type RegistrationChange = Partial<InstanceState> & Partial<Omit<RegistrationInput, 'service' | 'instance' | 'generation'>>
 
-/** What the process around it lends: operation ids and patience. */
-export interface Asking {
+/** What the process around it lends: operation ids and timeout. */
+export interface RegistrationRequest {
   readonly holder: string
   readonly clock: Clock
   readonly lessor: Lessor
@@ -62,7 +62,7 @@ export interface Asking {
 }
 
 /** Whoever renews it, and brings it back. */
-export interface Keeper {
+export interface RegistrationKeeper {
   forget(registered: Registered): void
   lost(registered: Registered): void
   abandon(outcome: Outcome): void
@@ -77,10 +77,10 @@ const LOAD_EVERY = 1_000
 
 interface Listing {
   registration: Registration
-  state: State
+  state: InstanceState
   /** What of both was sent to the log last; undefined when that failed: nobody knows what it has. */
   listed: Registration | undefined
-  written: State | undefined
+  written: InstanceState | undefined
   readonly entries: Line
   readonly states: Line
 }
@@ -107,8 +107,8 @@ export class Registered implements AsyncDisposable {
   readonly ttl: number
   readonly #grace: number
   readonly #drain: number
-  readonly #asking: Asking
-  readonly #keeper: Keeper
+  readonly #asking: RegistrationRequest
+  readonly #keeper: RegistrationKeeper
   readonly #listings: Listing[]
   readonly #onEvent: RegisterOptions['onEvent']
   readonly #over = new AbortController()
@@ -124,7 +124,7 @@ export class Registered implements AsyncDisposable {
   failures = 0
   busy = false
 
-  constructor(asking: Asking, keeper: Keeper, inputs: readonly RegisterInput[], options: RegisterOptions) {
+  constructor(asking: RegistrationRequest, keeper: RegistrationKeeper, inputs: readonly RegisterInput[], options: RegisterOptions) {
     const ttl = milliseconds(options.ttl ?? '30s', 'ttl')
     this.ttl = ttl
     this.#grace = options.grace === undefined ? Math.floor(ttl / 2) : milliseconds(options.grace, 'grace')
@@ -374,7 +374,7 @@ export class Registered implements AsyncDisposable {
   }
 }
 
-function equal(a: State, b: State): boolean {
+function equal(a: InstanceState, b: InstanceState): boolean {
   return a.status === b.status && a.load === b.load
 }
 

@@ -1,14 +1,22 @@
 /** Agents and services that are listed only while they live: registration is a lease, discovery a cache of what is registered. */
 import type { ServiceView } from '../../lessor.ts'
 import { checkOptionNames } from '../../options.ts'
-import { type DiscoverOptions, Discovery, Feed } from './discovery.ts'
+import { type DiscoverOptions, Discovery, DiscoveryFeed } from './discovery.ts'
 import { Registrar } from './registrar.ts'
-import type { Asking, Registered, RegisterInput, RegisterOptions } from './registration.ts'
+import type { Registered, RegisterInput, RegisterOptions, RegistrationRequest } from './registration.ts'
 
 export type { Change } from '../../registry/directory.ts'
-export type { Check, InstanceStatus, Json, Registration, RegistrationInput, State, Status } from '../../registry/entry.ts'
+export type {
+  DeclaredStatus,
+  HealthCheck,
+  InstanceState,
+  InstanceStatus,
+  Json,
+  Registration,
+  RegistrationInput,
+} from '../../registry/entry.ts'
 export type { Filter, Instance } from '../../registry/match.ts'
-export type { PickOptions, Strategy } from '../../registry/pick.ts'
+export type { PickOptions, PickStrategy } from '../../registry/pick.ts'
 export type { DiscoverOptions, Discovery } from './discovery.ts'
 export type { Registered, RegisterInput, RegisterOptions, RegistrationChange, RegistrationEvent } from './registration.ts'
 
@@ -17,18 +25,18 @@ const OPTIONS = ['ttl', 'grace', 'drain', 'wait', 'signal', 'onEvent'] as const
 const FILTER = ['service', 'capability', 'capabilities', 'tag', 'zone', 'status', 'maxStale'] as const
 
 export class Registry implements AsyncDisposable {
-  readonly #asking: Asking
+  readonly #asking: RegistrationRequest
   readonly #registrar: Registrar
-  #feed: Feed | undefined
+  #feed: DiscoveryFeed | undefined
 
-  constructor(asking: Asking) {
+  constructor(asking: RegistrationRequest) {
     this.#asking = asking
     this.#registrar = new Registrar(asking)
   }
 
   /** For metrics and tests. */
-  get seen(): Registrar['seen'] & { readonly registered: number } {
-    return { ...this.#registrar.seen, registered: this.#registrar.size }
+  get stats(): Registrar['stats'] & { readonly registered: number } {
+    return { ...this.#registrar.stats, registered: this.#registrar.size }
   }
 
   /**
@@ -48,7 +56,7 @@ export class Registry implements AsyncDisposable {
   /** A cache of those who match, kept by one watch for all that this process discovers. */
   discover(options: DiscoverOptions = {}): Discovery {
     checkOptionNames('discover', options, FILTER)
-    this.#feed ??= new Feed(this.#asking.lessor, this.#asking.clock)
+    this.#feed ??= new DiscoveryFeed(this.#asking.lessor, this.#asking.clock)
     return new Discovery(this.#feed, options)
   }
 

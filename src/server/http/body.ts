@@ -12,7 +12,7 @@ import { parseCounted, parseJson } from './parse.ts'
 /** Characters that are parsed in one go, whatever they are. */
 const WHOLE = 64 << 10
 /** Values in one item of a list, or in a body around its lists. The largest command that the kernel accepts has about half as many. */
-const MOST_VALUES = 20_000
+const MAX_VALUES = 20_000
 /** Characters and values that are looked at in one turn; a value costs as much as so many characters. */
 const STRIDE = 128 << 10
 const VALUE = 16
@@ -120,9 +120,9 @@ class LargeBody {
   #count(): void {
     this.#work += VALUE
     const values = this.#item >= 0 ? ++this.#values : ++this.#valuesAround
-    if (values > MOST_VALUES)
-      throw new Failure('TOO_LARGE', `the body has more than ${MOST_VALUES} values in one place, as many as are allowed`, {
-        facts: { limit: MOST_VALUES },
+    if (values > MAX_VALUES)
+      throw new Failure('TOO_LARGE', `the body has more than ${MAX_VALUES} values in one place, as many as are allowed`, {
+        facts: { limit: MAX_VALUES },
       })
   }
 

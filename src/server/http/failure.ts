@@ -3,13 +3,13 @@
 import type { Facts } from '../../errors.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Outcome, Refused } from '../../kernel/outcome.ts'
-import type { Answer } from './route.ts'
+import type { HttpAnswer } from './route.ts'
 
 const STATUS: Readonly<Record<string, number>> = {
   HELD: 409,
   STALE: 409,
   DEADLOCK: 409,
-  WAITED: 408,
+  TIMEOUT: 408,
   GONE: 410,
   INVALID: 400,
   UNAUTHENTICATED: 401,
@@ -42,7 +42,7 @@ export class Failure extends Error {
   }
 }
 
-export function refusal({ code, message, facts, revision }: Refused, more: Facts = {}): Answer {
+export function refusal({ code, message, facts, revision }: Refused, more: Facts = {}): HttpAnswer {
   return worded(code, message, { ...facts, ...more }, { 'Leasehold-Revision': String(revision) })
 }
 
@@ -54,7 +54,7 @@ export function accepted<K extends Outcome['kind']>(outcome: Outcome, kind: K): 
   throw new Failure('UNAVAILABLE', `this was answered with ${outcome.kind}: nothing was done; ask again`)
 }
 
-export function failure(error: unknown): Answer {
+export function failure(error: unknown): HttpAnswer {
   if (error instanceof Failure) return worded(error.code, error.message, error.facts, error.headers, error.status)
   if (error instanceof LeaseError) return worded(error.code, error.message, error.facts)
   // A mistake of ours: what it says is for the log, and whether anything was done nobody can know.
@@ -71,7 +71,7 @@ function worded(
   facts: Facts,
   headers: Readonly<Record<string, string>> = {},
   status = STATUS[code] ?? 500,
-): Answer {
+): HttpAnswer {
   const retry = status === 429 || status === 503 ? retryAfter(facts) : undefined
   return {
     status,

@@ -4,9 +4,9 @@ import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { hashOf, newSecret } from '../key-secret.ts'
 import { accepted, Failure } from './failure.ts'
-import { given, list, MOST_LISTED, optionalMs, propose, reading } from './lease-routes.ts'
+import { given, list, MAX_LISTED, optionalMs, propose, reading } from './lease-routes.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
-import { type Call, json, type Route, route } from './route.ts'
+import { json, type Route, type RouteCall, route } from './route.ts'
 
 const DURATIONS = ['ttlMin', 'ttlMax', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'aging', 'flapHalfLife', 'preserveMost'] as const
 
@@ -75,7 +75,7 @@ const entries: readonly Route[] = [
     query: schema.Listing,
     answer: schema.Entries,
     handle: async call => {
-      const { prefix = '', limit = MOST_LISTED } = call.query
+      const { prefix = '', limit = MAX_LISTED } = call.query
       const query = { kind: 'entries', prefix: mustBePrefix(prefix), limit } as const
       const view = await call.desk.read<'entries'>(call.caller, query, reading(call))
       return list('entries', view.value, view)
@@ -122,7 +122,7 @@ const entries: readonly Route[] = [
   }),
 ]
 
-async function createKey(call: Call<schema.Static<typeof schema.NewKey>>) {
+async function createKey(call: RouteCall<schema.Static<typeof schema.NewKey>>) {
   const { name, allow, hash, op } = call.body
   // The second copy of the question would be told another secret than the one whose hash was kept.
   if (op !== undefined && hash === undefined)
@@ -167,4 +167,4 @@ const keys: readonly Route[] = [
   }),
 ]
 
-export const govern: readonly Route[] = [...policies, ...entries, ...keys]
+export const governRoutes: readonly Route[] = [...policies, ...entries, ...keys]

@@ -2,14 +2,14 @@
  * One request, from its head to its answer: who may ask, which route it is, whether what it carries is what the route expects. Everything that can
  * go wrong has a coded answer; nothing is thrown out of here.
  */
-import { MOST_PROPOSALS } from '../../wire/http/schema.ts'
-import { anyone, type Caller } from '../access-control.ts'
-import { type DoorContext, LOG_WENT_BACK } from '../listener.ts'
+import { MAX_PROPOSALS } from '../../wire/http/schema.ts'
+import { anonymousCaller, type Caller } from '../access-control.ts'
+import { type ListenerContext, LOG_WENT_BACK } from '../listener.ts'
 import { parseBody } from './body.ts'
 import { Failure, failure, isOurMistake } from './failure.ts'
-import { Guard } from './origin-check.ts'
+import { OriginCheck } from './origin-check.ts'
 import { check, decoded, parseId, parseQuery } from './parse.ts'
-import type { Answer, Ask, Call, Route } from './route.ts'
+import type { HttpAnswer, HttpRequest, Route, RouteCall } from './route.ts'
 import { Router, TABLE } from './router.ts'
 
 export interface HandlerOptions {
@@ -27,21 +27,21 @@ const WITNESS = 'leasehold-witness'
 const NO_WITNESS = 'none'
 
 export class Handler {
-  readonly #context: DoorContext
-  readonly #guard: Guard
+  readonly #context: ListenerContext
+  readonly #guard: OriginCheck
   readonly #router: Router
   readonly #count: (route: string, code: string) => void
   /** Who has no key is limited by connection. */
   readonly #anyone = new WeakMap<object, Caller>()
 
-  constructor(context: DoorContext, { hosts = [], routes = [], count = () => {} }: HandlerOptions = {}) {
+  constructor(context: ListenerContext, { hosts = [], routes = [], count = () => {} }: HandlerOptions = {}) {
     this.#context = context
-    this.#guard = new Guard(hosts)
+    this.#guard = new OriginCheck(hosts)
     this.#router = new Router([...TABLE, ...routes])
     this.#count = count
   }
 
-  async answer(ask: Ask): Promise<Answer> {
+  async answer(ask: HttpRequest): Promise<HttpAnswer> {
     let asked = 'none'
     try {
       const { host, path, query, target } = targetOf(ask)
@@ -50,7 +50,7 @@ export class Handler {
       const route = match !== undefined && 'route' in match ? match.route : undefined
       if (route !== undefined) asked = `${route.method} ${route.path}`
       // Before anything else is told: what there is, is nobody's business who may not ask.
-      const caller = route?.open === true ? anyone() : this.#identify(ask)
+      const caller = route?.open === true ? anonymousCaller() : this.#identify(ask)
       if (match === undefined) throw new Failure('NOT_FOUND', 'there is nothing of this name here: see /openapi.json')
       if (!('route' in match))
         throw new Failure('INVALID', `${ask.method.slice(0, 16)} cannot be asked of this: there is ${match.join(', ')}`, {
@@ -88,11 +88,11 @@ export class Handler {
     return witness === undefined ? {} : { 'Leasehold-Witness': witness }
   }
 
-  async #call(route: Route, raw: string, query: string, caller: Caller, ask: Ask): Promise<Answer> {
+  async #call(route: Route, raw: string, query: string, caller: Caller, ask: HttpRequest): Promise<HttpAnswer> {
     const { desk, clock, limits, log, figures, closing, connections } = this.#context
     const isId = route.path.includes('{id}')
     // Field by field: to spread the context costs as much as all the rest of this.
-    const call: Call = {
+    const call: RouteCall = {
       desk,
       clock,
       limits,
@@ -107,10 +107,10 @@ export class Handler {
       name: isId ? '' : decoded(raw, 'the name'),
       body: await this.#body(route, ask),
     }
-    return route.handle(call as Call<never, never>)
+    return route.handle(call as RouteCall<never, never>)
   }
 
-  async #body(route: Route, ask: Ask): Promise<unknown> {
+  async #body(route: Route, ask: HttpRequest): Promise<unknown> {
     const type = ask.header('content-type')
     // Also where there is no body: what a form of another site can send never comes by.
     if (ask.method !== 'GET' && ask.method !== 'HEAD' && (ask.hasBody || type !== undefined) && !isJson(type))
@@ -133,12 +133,12 @@ export class Handler {
     const { depth, renewals } = this.#context.limits
     // One more than is allowed: the route that allows so many says so in its own words.
     const body =
-      text === '' && route.bodyOptional === true ? {} : await parseBody(text, { depth, items: Math.max(renewals, MOST_PROPOSALS) + 1 })
+      text === '' && route.bodyOptional === true ? {} : await parseBody(text, { depth, items: Math.max(renewals, MAX_PROPOSALS) + 1 })
     check(route.body, body, 'the body')
     return body
   }
 
-  #identify(ask: Ask): Caller {
+  #identify(ask: HttpRequest): Caller {
     const { gate } = this.#context.desk
     const said = ask.header('authorization')
     if (said !== undefined) {
@@ -148,7 +148,7 @@ export class Handler {
       ask.identified?.(caller)
       return caller
     }
-    const known = this.#anyone.get(ask.connection) ?? anyone()
+    const known = this.#anyone.get(ask.connection) ?? anonymousCaller()
     this.#anyone.set(ask.connection, known)
     gate.admit(known)
     return known
@@ -160,7 +160,12 @@ function isJson(type: string | undefined): boolean {
 }
 
 /** Where it goes: a path, or an address as proxies are asked for it, which then goes before the header Host. */
-function targetOf(ask: Ask): { readonly host: string | undefined; readonly path: string; readonly query: string; readonly target: string } {
+function targetOf(ask: HttpRequest): {
+  readonly host: string | undefined
+  readonly path: string
+  readonly query: string
+  readonly target: string
+} {
   const [, named, rest] = /^https?:\/\/([^/?#]*)(.*)$/i.exec(ask.target) ?? []
   const target = named === undefined ? ask.target : rest === '' ? '/' : rest!
   if (!target.startsWith('/')) throw new Failure('INVALID', 'the target of a request is a path')

@@ -9,13 +9,13 @@ import type { Socket } from 'node:net'
 import type { Caller } from '../access-control.ts'
 import { uncertified } from '../client-certificate.ts'
 import { Connections } from '../connections.ts'
-import type { Door, DoorContext } from '../listener.ts'
+import type { Listener, ListenerContext } from '../listener.ts'
 import { Metrics } from '../metrics.ts'
-import { Tallies } from '../request-counts.ts'
+import { RequestCounts } from '../request-counts.ts'
 import { Failure, failure } from './failure.ts'
 import { Handler, type HandlerOptions } from './handler.ts'
 import { Pipeline } from './pipeline.ts'
-import type { Answer, Ask } from './route.ts'
+import type { HttpAnswer, HttpRequest } from './route.ts'
 import { ALWAYS, send } from './send.ts'
 
 export type HttpOptions = Omit<HandlerOptions, 'count'>
@@ -42,12 +42,12 @@ interface Bodies {
   unfinished: number
 }
 
-export function httpDoor(options: HttpOptions = {}): Door {
+export function httpListener(options: HttpOptions = {}): Listener {
   return context => {
     const { limits, closing } = context
     setMaxListeners(0, closing) // every wait and every watch listens there
     Metrics.of(context) // begins to measure
-    const tallies = Tallies.of(context.desk)
+    const tallies = RequestCounts.of(context.desk)
     const handler = new Handler(context, { ...options, count: (asked, code) => tallies.tally('http', asked).count(code) })
     const server = createServer({
       maxHeaderSize: HEADER_BYTES,
@@ -77,11 +77,11 @@ export function httpDoor(options: HttpOptions = {}): Door {
 }
 
 async function serve(
-  context: DoorContext,
+  context: ListenerContext,
   bodies: Bodies,
   request: IncomingMessage,
   response: ServerResponse,
-  decide: (ask: Ask) => Answer | Promise<Answer>,
+  decide: (ask: HttpRequest) => HttpAnswer | Promise<HttpAnswer>,
 ): Promise<void> {
   // Whoever hangs up while being answered is gone, and that is all.
   response.on('error', () => {})
@@ -104,7 +104,7 @@ async function serve(
   }
 }
 
-function withoutCertificate(): Answer {
+function withoutCertificate(): HttpAnswer {
   return failure(
     new Failure(
       'UNAUTHENTICATED',
@@ -114,22 +114,22 @@ function withoutCertificate(): Answer {
 }
 
 /** Bytes that an answer keeps in memory until it is sent. */
-function heldBy({ body, held }: Answer): number {
+function heldBy({ body, held }: HttpAnswer): number {
   return held ?? (typeof body === 'string' ? body.length : 0)
 }
 
-function unexpected(ask: Ask): Answer {
+function unexpected(ask: HttpRequest): HttpAnswer {
   const expected = ask.header('expect')!.slice(0, 64)
   return failure(new Failure('INVALID', `Expect: 100-continue is all that can be expected here, not ${expected}`, { status: 417 }))
 }
 
-class NodeAsk implements Ask {
+class NodeAsk implements HttpRequest {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
-  readonly #context: DoorContext
+  readonly #context: ListenerContext
   readonly #bodies: Bodies
 
-  constructor(request: IncomingMessage, response: ServerResponse, context: DoorContext, bodies: Bodies) {
+  constructor(request: IncomingMessage, response: ServerResponse, context: ListenerContext, bodies: Bodies) {
     this.#request = request
     this.#response = response
     this.#context = context
@@ -275,7 +275,7 @@ function hopeless(error: NodeJS.ErrnoException, socket: Socket): void {
         ? new Failure('LIMIT', 'the request took too long to arrive: the limits are called headerTime and bodyTime')
         : new Failure('INVALID', 'this is no HTTP request'),
   )
-  const { status, headers, body } = refused as Answer & { readonly body: string }
+  const { status, headers, body } = refused as HttpAnswer & { readonly body: string }
   let head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`
   for (let i = 0; i < ALWAYS.length; i += 2) head += `${ALWAYS[i]}: ${ALWAYS[i + 1]}\r\n`
   for (const [name, value] of Object.entries(headers ?? {})) head += `${name}: ${value}\r\n`

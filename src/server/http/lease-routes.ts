@@ -5,32 +5,32 @@ import type { Facts } from '../../errors.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Acquire, Command, Operation } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
-import { MOST_RENEWALS } from '../../kernel/rule/renew.ts'
+import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
 import type { LeaseView, View } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
-import { isShort, pieces } from '../json-pieces.ts'
+import { isShort, jsonPieces } from '../json-pieces.ts'
 import { accepted, Failure, refusal } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
-import { type Answer, type Call, json, type Route, route } from './route.ts'
+import { type HttpAnswer, json, type Route, type RouteCall, route } from './route.ts'
 
 const TTL = 30_000
 /** Of one lease's number among many, with what stands between two of them. */
 const ID_BYTES = 32
 /** What an item of a list takes in memory, about. */
 const ITEM_BYTES = 512
-export const MOST_LISTED = 10_000
+export const MAX_LISTED = 10_000
 
 function operation(command: Command, op: string | undefined): { readonly op?: Operation } {
   return op === undefined ? {} : { op: operationNamed(op, command) }
 }
 
 /** Proposes in the caller's name. */
-export function propose({ desk, caller }: Call, command: Command, op: string | undefined): Promise<Outcome> {
+export function propose({ desk, caller }: RouteCall, command: Command, op: string | undefined): Promise<Outcome> {
   return desk.propose(caller, command, operation(command, op))
 }
 
 /** How a read is to be answered: at the log's end, or at what the asker has seen. */
-export function reading({ ask, query }: Call<unknown, { readonly consistent?: boolean }>): {
+export function reading({ ask, query }: RouteCall<unknown, { readonly consistent?: boolean }>): {
   readonly consistent?: boolean
   readonly atLeast?: number
 } {
@@ -42,19 +42,19 @@ export function reading({ ask, query }: Call<unknown, { readonly consistent?: bo
 
 /** As `reading`; nobody looks through a long list for one who has gone. */
 export function listing(
-  call: Call<unknown, { readonly consistent?: boolean }>,
+  call: RouteCall<unknown, { readonly consistent?: boolean }>,
 ): ReturnType<typeof reading> & { readonly signal: AbortSignal } {
   return { ...reading(call), signal: call.ask.gone() }
 }
 
 /** A list under its name, at its revision. */
-export function list(name: string, items: readonly object[], { revision, more }: Pick<View, 'revision' | 'more'>): Answer {
+export function list(name: string, items: readonly object[], { revision, more }: Pick<View, 'revision' | 'more'>): HttpAnswer {
   const rest = { revision, ...(more && { more }) }
   if (isShort(items)) return json(200, { [name]: items, ...rest }, revision)
   return {
     status: 200,
     headers: { 'Leasehold-Revision': String(revision) },
-    body: pieces(name, items, rest),
+    body: jsonPieces(name, items, rest),
     held: items.length * ITEM_BYTES,
   }
 }
@@ -85,7 +85,7 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
   } as Acquire
 }
 
-async function acquire(call: Call<schema.Static<typeof schema.Acquire>>): Promise<Answer> {
+async function acquire(call: RouteCall<schema.Static<typeof schema.Acquire>>): Promise<HttpAnswer> {
   const { desk, caller, body, clock, ask } = call
   const command = commandOf(body)
   const wait = optionalMs(body.wait, 'wait') ?? 0
@@ -114,32 +114,32 @@ async function acquire(call: Call<schema.Static<typeof schema.Acquire>>): Promis
 }
 
 /** The kernel knows no time: what remains is added here. Of one lease, since the queue behind it may be long. */
-async function remaining({ desk }: Call, { code, facts }: Refused): Promise<Facts> {
+async function remaining({ desk }: RouteCall, { code, facts }: Refused): Promise<Facts> {
   if (code !== 'HELD' || typeof facts.lease !== 'number' || facts.lease === 0) return {}
   const { value } = await desk.lessor.read({ kind: 'lease', lease: facts.lease })
   return value === undefined ? {} : { remaining: Math.max(0, Math.round(value.remaining)) }
 }
 
-export function mayRenew({ limits: { renewals } }: Call, count: number): void {
+export function mayRenew({ limits: { renewals } }: RouteCall, count: number): void {
   if (count > renewals) throw new Failure('LIMIT', `at most ${renewals} renewals in one request`, { facts: { limit: renewals } })
 }
 
 /** More than one command carries are several: the limit is the server's own. */
 export async function renewAll(
-  call: Call,
+  call: RouteCall,
   leases: readonly number[],
   op?: string,
 ): Promise<{ readonly ttls: readonly number[]; readonly revision: number }> {
   const parts: Promise<Outcome>[] = []
-  for (let at = 0; at === 0 || at < leases.length; at += MOST_RENEWALS) {
-    const command = { kind: 'renew', leases: leases.slice(at, at + MOST_RENEWALS) } as const
+  for (let at = 0; at === 0 || at < leases.length; at += MAX_RENEWALS) {
+    const command = { kind: 'renew', leases: leases.slice(at, at + MAX_RENEWALS) } as const
     parts.push(propose(call, command, op === undefined || at === 0 ? op : `${op} ${at}`))
   }
   const outcomes = (await Promise.all(parts)).map(outcome => accepted(outcome, 'renewed'))
   return { ttls: outcomes.flatMap(({ ttls }) => ttls), revision: Math.max(...outcomes.map(({ revision }) => revision)) }
 }
 
-async function renewMany(call: Call<{ readonly leases: readonly number[]; readonly op?: string }>): Promise<Answer> {
+async function renewMany(call: RouteCall<{ readonly leases: readonly number[]; readonly op?: string }>): Promise<HttpAnswer> {
   const { leases, op } = call.body
   mayRenew(call, leases.length)
   const { ttls, revision } = await renewAll(call, leases, op)
@@ -152,7 +152,7 @@ async function renewMany(call: Call<{ readonly leases: readonly number[]; readon
   return json(200, { renewed, gone, revision }, revision)
 }
 
-async function renewOne(call: Call<{ readonly op?: string }>): Promise<Answer> {
+async function renewOne(call: RouteCall<{ readonly op?: string }>): Promise<HttpAnswer> {
   const { id } = call
   const { ttls, revision } = accepted(await propose(call, { kind: 'renew', leases: [id] }, call.body.op), 'renewed')
   if (ttls[0] === GONE) throw gone(id, revision)
@@ -166,7 +166,7 @@ function gone(lease: number, revision: number): Failure {
   })
 }
 
-async function release(call: Call<unknown, { readonly resource?: string; readonly op?: string }>): Promise<Answer> {
+async function release(call: RouteCall<unknown, { readonly resource?: string; readonly op?: string }>): Promise<HttpAnswer> {
   const { resource, op } = call.query
   const command = { kind: 'release', lease: call.id, ...(resource !== undefined && { resource }) } as const
   const { revision } = accepted(await propose(call, command, op), 'done')
@@ -177,7 +177,7 @@ function shown({ key: _, labels, ...lease }: LeaseView): object {
   return { ...lease, labels: Object.fromEntries(labels) }
 }
 
-export const leases: readonly Route[] = [
+export const leaseRoutes: readonly Route[] = [
   route({
     method: 'POST',
     path: '/v1/leases',
@@ -232,7 +232,7 @@ export const leases: readonly Route[] = [
     query: schema.LeaseListing,
     answer: schema.Leases,
     handle: async call => {
-      const { holder, prefix, limit = MOST_LISTED } = call.query
+      const { holder, prefix, limit = MAX_LISTED } = call.query
       if (prefix !== undefined) mustBePrefix(prefix)
       const query = { kind: 'leases', limit, ...given({ holder, prefix }) } as const
       const view = await call.desk.read<'leases'>(call.caller, query, listing(call))

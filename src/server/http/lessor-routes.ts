@@ -6,7 +6,7 @@ import { VERSION } from '../version.ts'
 import { failure, isOurMistake } from './failure.ts'
 import { given, list, reading } from './lease-routes.ts'
 import { check, mustBeName, mustBePrefix } from './parse.ts'
-import { type Call, json, type Route, route } from './route.ts'
+import { json, type Route, type RouteCall, route } from './route.ts'
 
 /** Commands that are checked and handed over in one turn of the loop. */
 const STRIDE = 64
@@ -20,7 +20,7 @@ function mustMakeSense(query: Query): Query {
 }
 
 /** Not async: all of them are handed over in their order before the first is waited for. */
-function proposed({ desk, caller }: Call, proposal: unknown): Promise<object> {
+function proposed({ desk, caller }: RouteCall, proposal: unknown): Promise<object> {
   const failed = (error: unknown) => {
     if (isOurMistake(error)) throw error
     return JSON.parse(failure(error).body as string) as object
@@ -34,7 +34,7 @@ function proposed({ desk, caller }: Call, proposal: unknown): Promise<object> {
   }
 }
 
-export const farLessor: readonly Route[] = [
+export const lessorRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/about',

@@ -5,13 +5,13 @@
 import { isIP } from 'node:net'
 import { SECRET } from '../key-secret.ts'
 import { Failure } from './failure.ts'
-import type { Ask } from './route.ts'
+import type { HttpRequest } from './route.ts'
 
 /** Names that people try to give a key by. */
 const KEY_NAMES = /[?&](?:api[-_]?key|key|apikey|access[-_]?token|token|auth|authorization|secret|password|bearer)=/i
 
 /** `*` among `hosts`: something in front of this server looks after that. */
-export class Guard {
+export class OriginCheck {
   readonly #hosts: ReadonlySet<string>
   readonly #any: boolean
 
@@ -21,7 +21,7 @@ export class Guard {
   }
 
   /** Throws what is refused. `host` and `target` are the request's, whichever way it named them. */
-  check(ask: Ask, host: string | undefined, target: string): void {
+  check(ask: HttpRequest, host: string | undefined, target: string): void {
     const { repeated } = ask
     if (repeated !== undefined) throw new Failure('INVALID', `the header ${repeated} stands there twice: which of them is meant?`)
     if (!this.#any && !this.#known(host, ask.local))
@@ -85,7 +85,7 @@ function sameOrigin(origin: string, host: string | undefined): boolean {
 }
 
 /** Somebody followed a link to the page: it carries nobody's data. */
-function isVisit(ask: Ask, target: string): boolean {
+function isVisit(ask: HttpRequest, target: string): boolean {
   return (
     ask.method === 'GET' && target === '/' && ask.header('sec-fetch-mode') === 'navigate' && ask.header('sec-fetch-dest') === 'document'
   )

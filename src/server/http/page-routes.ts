@@ -1,6 +1,6 @@
 /** The page at `/`: a few files of our own, nothing from anywhere else, no script but the one file. */
 import { readFileSync } from 'node:fs'
-import { type Answer, type Call, type Route, route } from './route.ts'
+import { type HttpAnswer, type Route, type RouteCall, route } from './route.ts'
 import { Shared } from './shared-answer.ts'
 
 const POLICY = [
@@ -21,12 +21,12 @@ const HEADERS = {
   'Cross-Origin-Opener-Policy': 'same-origin',
 }
 
-function file(url: URL, type: string): (call: Call) => Answer {
+function file(url: URL, type: string): (call: RouteCall) => HttpAnswer {
   const shared = new Shared(() => readFileSync(url))
   return ({ ask }) => shared.answer(ask, { type, headers: HEADERS })
 }
 
-export const page: readonly Route[] = [
+export const pageRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/',

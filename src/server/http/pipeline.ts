@@ -11,7 +11,7 @@ import { type Connection, Connections } from '../connections.ts'
 /** Bytes that are parsed at once. */
 const PIECE = 2 << 10
 /** Requests that wait for their answers before no more are parsed. */
-const MOST_WAITING = 16
+const MAX_WAITING = 16
 /** What a request costs that waits behind another, without its answer. */
 const REQUEST_BYTES = 8 << 10
 
@@ -52,7 +52,7 @@ export class Pipeline {
   }
 
   get #isFull(): boolean {
-    return this.#waiting >= MOST_WAITING || this.#socket.writableNeedDrain
+    return this.#waiting >= MAX_WAITING || this.#socket.writableNeedDrain
   }
 
   #feed(chunk: Buffer, parse: (chunk: Buffer) => void): void {

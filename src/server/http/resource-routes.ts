@@ -2,9 +2,9 @@
 import type { ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { accepted, Failure } from './failure.ts'
-import { given, list, listing, MOST_LISTED, optionalMs, propose, reading } from './lease-routes.ts'
+import { given, list, listing, MAX_LISTED, optionalMs, propose, reading } from './lease-routes.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
-import { type Call, json, type Route, route } from './route.ts'
+import { json, type Route, type RouteCall, route } from './route.ts'
 
 function shown(resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')
@@ -12,11 +12,11 @@ function shown(resource: ResourceView): object {
 }
 
 /** Who is named to those who are told: what was said, or the key's own name. */
-function by({ caller }: Call, said: string | undefined): { readonly by?: string } {
+function by({ caller }: RouteCall, said: string | undefined): { readonly by?: string } {
   return said !== undefined ? { by: said } : caller.key === 0 ? {} : { by: caller.name }
 }
 
-export const resources: readonly Route[] = [
+export const resourceRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/resources',
@@ -24,7 +24,7 @@ export const resources: readonly Route[] = [
     query: schema.Listing,
     answer: schema.Resources,
     handle: async call => {
-      const { prefix = '', limit = MOST_LISTED } = call.query
+      const { prefix = '', limit = MAX_LISTED } = call.query
       const query = { kind: 'resources', prefix: mustBePrefix(prefix), limit } as const
       const view = await call.desk.read<'resources'>(call.caller, query, listing(call))
       return list('resources', view.value.map(shown), view)

@@ -1,12 +1,12 @@
 /** What can be asked over HTTP, as data: the handler serves it, OpenAPI describes it, and the tests of authority walk it. */
 import type { Static, TObject, TSchema } from 'typebox'
 import type { Caller } from '../access-control.ts'
-import type { DoorContext } from '../listener.ts'
+import type { ListenerContext } from '../listener.ts'
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE'
 
 /** A request, whoever carried it here. */
-export interface Ask {
+export interface HttpRequest {
   readonly method: string
   /** Path and query as they were sent: nothing decoded, nothing made nicer. */
   readonly target: string
@@ -27,7 +27,7 @@ export interface Ask {
   readonly local?: string | undefined
 }
 
-export interface Answer {
+export interface HttpAnswer {
   readonly status: number
   /** Of a refusal or a failure. */
   readonly code?: string
@@ -41,14 +41,14 @@ export interface Answer {
 }
 
 /** What a route is given: everything has been checked against its schemas. */
-export interface Call<B = unknown, Q = unknown> extends DoorContext {
+export interface RouteCall<B = unknown, Q = unknown> extends ListenerContext {
   readonly caller: Caller
   readonly body: B
   readonly query: Q
   /** The number or the name that the path carries. */
   readonly id: number
   readonly name: string
-  readonly ask: Ask
+  readonly ask: HttpRequest
 }
 
 export interface Route {
@@ -61,7 +61,7 @@ export interface Route {
   /** May be left out altogether: then it is an empty object. */
   readonly bodyOptional?: true
   /** Bytes of the body; the limit `body` where this is left out. */
-  readonly most?: (context: DoorContext) => number
+  readonly most?: (context: ListenerContext) => number
   readonly answer?: TSchema
   /** What it answers with when it is no JSON. */
   readonly type?: string
@@ -70,13 +70,13 @@ export interface Route {
   readonly others?: Readonly<Record<number, TSchema | null>>
   /** Also for those who have no key where one is needed: it tells nothing about anybody's leases. */
   readonly open?: true
-  readonly handle: (call: Call<never, never>) => Answer | Promise<Answer>
+  readonly handle: (call: RouteCall<never, never>) => HttpAnswer | Promise<HttpAnswer>
 }
 
 interface Typed<B extends TSchema, Q extends TObject> extends Omit<Route, 'handle' | 'body' | 'query'> {
   readonly query?: Q
   readonly body?: B
-  readonly handle: (call: Call<Static<B>, Static<Q>>) => Answer | Promise<Answer>
+  readonly handle: (call: RouteCall<Static<B>, Static<Q>>) => HttpAnswer | Promise<HttpAnswer>
 }
 
 /** One route, its handler typed by its schemas. */
@@ -84,6 +84,6 @@ export function route<B extends TSchema, Q extends TObject>(typed: Typed<B, Q>):
   return typed as unknown as Route
 }
 
-export function json(status: number, body: object, revision?: number): Answer {
+export function json(status: number, body: object, revision?: number): HttpAnswer {
   return { status, body: JSON.stringify(body), ...(revision !== undefined && { headers: { 'Leasehold-Revision': String(revision) } }) }
 }

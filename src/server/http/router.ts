@@ -1,16 +1,25 @@
 /** Every route, group by group. A new group is its file and its line here. */
 
-import { govern } from './govern-routes.ts'
-import { leases } from './lease-routes.ts'
-import { farLessor } from './lessor-routes.ts'
-import { page } from './page-routes.ts'
-import { resources } from './resource-routes.ts'
+import { governRoutes } from './govern-routes.ts'
+import { leaseRoutes } from './lease-routes.ts'
+import { lessorRoutes } from './lessor-routes.ts'
+import { pageRoutes } from './page-routes.ts'
+import { resourceRoutes } from './resource-routes.ts'
 import type { Method, Route } from './route.ts'
-import { services } from './service-routes.ts'
-import { system } from './system-routes.ts'
-import { watch } from './watch-route.ts'
+import { serviceRoutes } from './service-routes.ts'
+import { systemRoutes } from './system-routes.ts'
+import { watchRoutes } from './watch-route.ts'
 
-export const TABLE: readonly Route[] = [...leases, ...resources, ...govern, ...services, ...watch, ...farLessor, ...system, ...page]
+export const TABLE: readonly Route[] = [
+  ...leaseRoutes,
+  ...resourceRoutes,
+  ...governRoutes,
+  ...serviceRoutes,
+  ...watchRoutes,
+  ...lessorRoutes,
+  ...systemRoutes,
+  ...pageRoutes,
+]
 
 export interface Match {
   readonly route: Route

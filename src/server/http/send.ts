@@ -4,8 +4,8 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Connections } from '../connections.ts'
-import type { DoorContext } from '../listener.ts'
-import type { Answer } from './route.ts'
+import type { ListenerContext } from '../listener.ts'
+import type { HttpAnswer } from './route.ts'
 
 /** What is said with everything. No CORS: a page of another origin gets nothing to read. */
 export const ALWAYS = [
@@ -23,7 +23,12 @@ const PIECE = 64 << 10
 const DISCARDED = 1 << 20
 
 /** Throws when the reader does not read. */
-export async function send(context: DoorContext, answer: Answer, request: IncomingMessage, response: ServerResponse): Promise<void> {
+export async function send(
+  context: ListenerContext,
+  answer: HttpAnswer,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   const { status, type = 'application/json', headers, body } = answer
   const head: string[] = [...ALWAYS]
   if (headers !== undefined) for (const name of Object.keys(headers)) head.push(name, headers[name]!)
@@ -55,13 +60,13 @@ export async function send(context: DoorContext, answer: Answer, request: Incomi
   await taken(context, request, response)
 }
 
-async function sendLong(context: DoorContext, bytes: Uint8Array, response: ServerResponse): Promise<void> {
+async function sendLong(context: ListenerContext, bytes: Uint8Array, response: ServerResponse): Promise<void> {
   for (let at = 0; at < bytes.length && !response.destroyed; at += PIECE)
     if (!response.write(bytes.subarray(at, at + PIECE))) await heard('drain', context, response)
   response.end()
 }
 
-async function taken(context: DoorContext, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function taken(context: ListenerContext, request: IncomingMessage, response: ServerResponse): Promise<void> {
   // Most are: what fits into the machine's own buffers costs no timer.
   if (response.writableFinished) return
   if (response.socket === null) await itsTurn(request, response)
@@ -83,7 +88,7 @@ function itsTurn({ socket }: IncomingMessage, response: ServerResponse): Promise
 }
 
 /** Waits until the reader has taken what it was sent, or left; throws when it does neither within its time. */
-function heard(event: 'drain' | 'finish', { clock, limits }: DoorContext, response: ServerResponse): Promise<void> {
+function heard(event: 'drain' | 'finish', { clock, limits }: ListenerContext, response: ServerResponse): Promise<void> {
   return new Promise((resolve, reject) => {
     if (response.destroyed) return resolve()
     const settle = (then: () => void) => {

@@ -9,11 +9,11 @@ import type { Filter, Instance } from '../../registry/match.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { Catalog } from '../registry/catalog.ts'
 import { clusterLoadAssignment, EDS, httpSd } from '../registry/feed.ts'
-import { type Beat, deregister, gone, heartbeat, register } from '../registry/registering.ts'
+import { deregister, gone, type HeartbeatRequest, heartbeat, register } from '../registry/registering.ts'
 import { Failure } from './failure.ts'
-import { given, MOST_LISTED, mayRenew, optionalMs, reading, renewAll } from './lease-routes.ts'
+import { given, MAX_LISTED, mayRenew, optionalMs, reading, renewAll } from './lease-routes.ts'
 import { mustBeName } from './parse.ts'
-import { type Answer, type Call, json, type Route, route } from './route.ts'
+import { type HttpAnswer, json, type Route, type RouteCall, route } from './route.ts'
 
 const TTL = 30_000
 /** Of one heartbeat among many: two names and what it says of itself. */
@@ -29,11 +29,11 @@ function namesIn(name: string): { readonly service: string; readonly instance: s
   return { service, instance }
 }
 
-function catalogOf({ desk: { lessor }, clock, closing }: Call): Catalog {
+function catalogOf({ desk: { lessor }, clock, closing }: RouteCall): Catalog {
   return Catalog.of({ lessor, clock, closing })
 }
 
-async function put(call: Call<schema.Static<typeof schema.Register>>): Promise<Answer> {
+async function put(call: RouteCall<schema.Static<typeof schema.Register>>): Promise<HttpAnswer> {
   const { ttl = TTL, grace, status, load, op, ...said } = call.body
   const registration = registrationOf({ ...(given(said) as object), ...namesIn(call.name) })
   const { metadata: most } = call.limits
@@ -50,12 +50,12 @@ async function put(call: Call<schema.Static<typeof schema.Register>>): Promise<A
 }
 
 /** How many servers make health checks now. */
-async function checkersOf({ desk }: Call): Promise<number> {
+async function checkersOf({ desk }: RouteCall): Promise<number> {
   const { value } = await desk.lessor.read({ kind: 'entries', prefix: CHECKERS })
   return value.length
 }
 
-async function beat(call: Call<schema.Static<typeof schema.Heartbeat>>): Promise<Answer> {
+async function beat(call: RouteCall<schema.Static<typeof schema.Heartbeat>>): Promise<HttpAnswer> {
   // To renew twice is to renew: an op needs no memory here.
   const { op: _, ...said } = call.body
   const kept = await heartbeat(call, { ...namesIn(call.name), ...(given(said) as object) })
@@ -66,15 +66,15 @@ async function beat(call: Call<schema.Static<typeof schema.Heartbeat>>): Promise
 const OF_ITS_OWN: ReadonlySet<string> = new Set(['passing', 'draining', 'maintenance'])
 
 /** Those that say nothing new are renewed in one command; the others are few. */
-async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Promise<Answer> {
+async function beatMany(call: RouteCall<schema.Static<typeof schema.Heartbeats>>): Promise<HttpAnswer> {
   mayRenew(call, call.body.instances.length)
   const { directory } = await catalogOf(call).ready()
   const renewed: object[] = []
   const absent: object[] = []
   const stale: object[] = []
-  const plain: { readonly beat: Beat; readonly lease: number }[] = []
-  const others: Beat[] = []
-  for (const one of call.body.instances as readonly Beat[]) {
+  const plain: { readonly beat: HeartbeatRequest; readonly lease: number }[] = []
+  const others: HeartbeatRequest[] = []
+  for (const one of call.body.instances as readonly HeartbeatRequest[]) {
     const there = directory.get(one.service, one.instance)
     const says =
       there === undefined ||
@@ -95,7 +95,7 @@ async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Pr
     if (ttls[i] === GONE) others.push(beat)
     else renewed.push({ service, instance, lease, ttl: ttls[i] })
   }
-  const one = async (beat: Beat) => {
+  const one = async (beat: HeartbeatRequest) => {
     const { service, instance } = beat
     try {
       const { revision: at, ...kept } = await heartbeat(call, beat)
@@ -115,7 +115,7 @@ async function beatMany(call: Call<schema.Static<typeof schema.Heartbeats>>): Pr
   return json(200, { renewed, gone: absent, stale, revision }, revision)
 }
 
-async function leave(call: Call<unknown, schema.Static<typeof schema.Leaving>>): Promise<Answer> {
+async function leave(call: RouteCall<unknown, schema.Static<typeof schema.Leaving>>): Promise<HttpAnswer> {
   const { op, generation } = call.query
   // The name is part of it: what leaving takes differs with what is there, so the command cannot say whether it is the same question.
   const operation = op === undefined ? undefined : { session: `leave ${digest(call.name)} ${op}`, seq: 1, acked: 0, again: true }
@@ -139,7 +139,7 @@ function filterOf({ service, capability, any, tag, zone, status }: Asked): Filte
 }
 
 /** From what this server knows, or, where that was asked for, from the log. */
-async function directoryOf(call: Call<unknown, Asked>, service: string | undefined): Promise<Directory> {
+async function directoryOf(call: RouteCall<unknown, Asked>, service: string | undefined): Promise<Directory> {
   const catalog = catalogOf(call)
   const options = reading(call)
   await catalog.ready()
@@ -148,8 +148,8 @@ async function directoryOf(call: Call<unknown, Asked>, service: string | undefin
 }
 
 async function listed(
-  call: Call<unknown, Asked>,
-  { service = call.query.service, most = MOST_LISTED }: { readonly service?: string; readonly most?: number } = {},
+  call: RouteCall<unknown, Asked>,
+  { service = call.query.service, most = MAX_LISTED }: { readonly service?: string; readonly most?: number } = {},
 ): Promise<{ instances: Instance[]; revision: number; more: boolean }> {
   const { desk, caller, query } = call
   desk.gate.admit(caller)
@@ -160,7 +160,7 @@ async function listed(
   return { instances: shown.slice(0, limit), revision: directory.revision, more: shown.length > limit }
 }
 
-async function show(call: Call<unknown, Asked>): Promise<Answer> {
+async function show(call: RouteCall<unknown, Asked>): Promise<HttpAnswer> {
   mustBeName(call.name)
   if (call.name.includes('/')) {
     const names = namesIn(call.name)
@@ -174,7 +174,7 @@ async function show(call: Call<unknown, Asked>): Promise<Answer> {
   return json(200, { service: call.name, instances, revision, ...(more && { more }) }, revision)
 }
 
-async function endpoints(call: Call<schema.Static<typeof schema.DiscoveryRequest>>): Promise<Answer> {
+async function endpoints(call: RouteCall<schema.Static<typeof schema.DiscoveryRequest>>): Promise<HttpAnswer> {
   const { resource_names: names = [], type_url: type = EDS, version_info: has } = call.body
   if (type !== EDS) throw new Failure('INVALID', `this serves ${EDS} alone`)
   const { desk, caller } = call
@@ -204,7 +204,7 @@ function digest(text: string): string {
   return createHash('sha256').update(text).digest('base64url').slice(0, 16)
 }
 
-export const services: readonly Route[] = [
+export const serviceRoutes: readonly Route[] = [
   route({
     method: 'PUT',
     path: '/v1/services/{name}',

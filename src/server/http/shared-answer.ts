@@ -1,6 +1,6 @@
 /** Bytes that everyone may have, made once: anyone may ask for them as often as the connection takes them, and no answer costs more than its head. */
 import { gzipSync } from 'node:zlib'
-import type { Answer, Ask } from './route.ts'
+import type { HttpAnswer, HttpRequest } from './route.ts'
 
 export class Shared {
   readonly #make: () => Uint8Array
@@ -12,7 +12,7 @@ export class Shared {
     this.#make = make
   }
 
-  answer(ask: Ask, { headers = {}, ...answer }: Pick<Answer, 'type' | 'headers'> = {}): Answer {
+  answer(ask: HttpRequest, { headers = {}, ...answer }: Pick<HttpAnswer, 'type' | 'headers'> = {}): HttpAnswer {
     this.#plain ??= this.#make()
     const vary = { ...headers, Vary: 'Accept-Encoding' }
     if (!takesGzip(ask.header('accept-encoding'))) return { status: 200, ...answer, headers: vary, body: this.#plain }

@@ -12,7 +12,7 @@ const READY_WITHIN = 2_000
 
 const described = new Shared(() => Buffer.from(JSON.stringify(openApi(TABLE))))
 
-export const system: readonly Route[] = [
+export const systemRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/healthz',

@@ -13,7 +13,7 @@ import { EVENT_TYPES, type Event, type EventType } from '../../kernel/event.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { Failure } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
-import { type Call, type Route, route } from './route.ts'
+import { type Route, type RouteCall, route } from './route.ts'
 
 /** Comments now and then tell proxies and readers that the connection lives. */
 const BEAT = 15_000
@@ -43,7 +43,7 @@ function typesOf(text: string | undefined): readonly EventType[] | undefined {
   return types as EventType[]
 }
 
-async function begin(call: Call<unknown, schema.Static<typeof schema.Watching>>) {
+async function begin(call: RouteCall<unknown, schema.Static<typeof schema.Watching>>) {
   const { desk, caller, ask, query, clock } = call
   const prefix = mustBePrefix(query.prefix ?? '')
   const types = typesOf(query.types)
@@ -158,7 +158,7 @@ class News {
   }
 }
 
-export const watch: readonly Route[] = [
+export const watchRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/watch',

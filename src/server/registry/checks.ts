@@ -8,16 +8,16 @@ import { execFile } from 'node:child_process'
 import { setMaxListeners } from 'node:events'
 import type { Clock } from '../../clock.ts'
 import type { Lessor } from '../../lessor.ts'
-import type { Known } from '../../registry/directory.ts'
-import { type Check, type CheckResult, keyOf, UNCHECKED } from '../../registry/entry.ts'
+import type { KnownInstance } from '../../registry/directory.ts'
+import { type CheckResult, type HealthCheck, keyOf, UNCHECKED } from '../../registry/entry.ts'
 import { type Instance, wantedBy } from '../../registry/match.ts'
 import type { Log } from '../listener.ts'
 import type { Catalog } from './catalog.ts'
 import { probe } from './probe.ts'
 import type { ProbeRules } from './probe-rule.ts'
-import { Shares } from './shares.ts'
+import { WorkShares } from './shares.ts'
 
-export interface ChecksOptions {
+export interface HealthChecksOptions {
   readonly lessor: Lessor
   readonly catalog: Catalog
   readonly clock: Clock
@@ -40,9 +40,9 @@ const AT_ONCE = 64
 const COMMAND_OUTPUT = 4_096
 
 class Subject {
-  readonly slot: Known
+  readonly slot: KnownInstance
   instance: Instance
-  readonly check: Check | undefined
+  readonly check: HealthCheck | undefined
   /** What this server wrote last, for as long as it has not come back by the watch. */
   written: (CheckResult & { readonly revision: number }) | undefined
   /** Whether it was ever found well. Until then one good look is enough: it is starting, and not unsteady. */
@@ -53,7 +53,7 @@ class Subject {
   criticalSince: number | undefined
   cancel: (() => void) | undefined
 
-  constructor(slot: Known) {
+  constructor(slot: KnownInstance) {
     this.slot = slot
     this.instance = slot.instance
     this.check = slot.instance.check
@@ -62,9 +62,9 @@ class Subject {
   }
 }
 
-export class Checks implements AsyncDisposable {
-  readonly #options: ChecksOptions
-  readonly #shares: Shares
+export class HealthChecks implements AsyncDisposable {
+  readonly #options: HealthChecksOptions
+  readonly #shares: WorkShares
   readonly #subjects = new Map<string, Subject>()
   readonly #unlisten: () => void
   /** Who waits for a slot, by service. */
@@ -72,21 +72,21 @@ export class Checks implements AsyncDisposable {
   readonly #closing = new AbortController()
   #underWay = 0
   /** For metrics and tests. */
-  readonly seen = { probes: 0, written: 0, ended: 0 }
+  readonly stats = { probes: 0, written: 0, ended: 0 }
 
-  private constructor(options: ChecksOptions) {
+  private constructor(options: HealthChecksOptions) {
     const { lessor, catalog, clock } = options
     this.#options = options
     // One for each probe under way; Node warns of more than ten.
     setMaxListeners(AT_ONCE, this.#closing.signal)
-    this.#shares = new Shares({ lessor, clock, name: 'checks', id: `checks:${clock.bits().toString(36)}` })
+    this.#shares = new WorkShares({ lessor, clock, name: 'checks', id: `checks:${clock.bits().toString(36)}` })
     this.#unlisten = catalog.directory.listen((slot, before, after) => this.#heard(slot, before, after))
     for (const slot of catalog.directory.search(wantedBy({}))) this.#heard(slot, undefined, slot.instance)
   }
 
-  static async open(options: ChecksOptions): Promise<Checks> {
+  static async open(options: HealthChecksOptions): Promise<HealthChecks> {
     await options.catalog.ready()
-    return new Checks(options)
+    return new HealthChecks(options)
   }
 
   /** How many instances there are to check, by whomever. */
@@ -103,7 +103,7 @@ export class Checks implements AsyncDisposable {
     return this.#closing.signal.aborted
   }
 
-  #heard(slot: Known, before: Instance | undefined, after: Instance | undefined): void {
+  #heard(slot: KnownInstance, before: Instance | undefined, after: Instance | undefined): void {
     const { service, instance } = (after ?? before)!
     const key = `${service}/${instance}`
     const known = this.#subjects.get(key)
@@ -196,7 +196,7 @@ export class Checks implements AsyncDisposable {
 
   #look({ instance, check }: Subject): Promise<CheckResult> {
     const { rules, own, clock, look = probe } = this.#options
-    this.seen.probes++
+    this.stats.probes++
     const command = this.#commandOf(instance)
     const { signal } = this.#closing
     if (command !== undefined) return runCommand(command, signal)
@@ -215,7 +215,7 @@ export class Checks implements AsyncDisposable {
     if (enough || !isResult(before)) {
       if (status === 'passing') subject.proven = true
       if (before?.status !== status || (status !== 'passing' && reason !== (before?.reason ?? '')))
-        if (await this.#write(subject, { status, reason })) this.seen.written++
+        if (await this.#write(subject, { status, reason })) this.stats.written++
     }
     if (this.#resultOf(subject)?.status !== 'critical') subject.criticalSince = undefined
     else if (status === 'critical' && enough) subject.criticalSince ??= clock.now()
@@ -241,7 +241,7 @@ export class Checks implements AsyncDisposable {
   }
 
   async #end({ instance }: Subject): Promise<void> {
-    this.seen.ended++
+    this.stats.ended++
     await this.#options.lessor.propose({ kind: 'revoke', target: { lease: instance.lease }, by: 'a failed health check' })
   }
 

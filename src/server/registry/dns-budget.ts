@@ -9,7 +9,7 @@ import { wordsOf } from './ipv6.ts'
 /** Bytes a second beyond those of the questions, and at most this many at once. About 500 answers. */
 export const BUDGET = 131_072
 /** Networks that are remembered. Who was not heard for longest is forgotten first. */
-const MOST = 4_096
+const MAX = 4_096
 
 interface Left {
   bytes: number
@@ -44,7 +44,7 @@ export class DnsBudget {
     left.bytes = Math.min(BUDGET, left.bytes + ((now - left.at) / 1_000) * BUDGET)
     left.at = now
     this.#left.delete(network)
-    if (this.#left.size >= MOST) this.#left.delete(this.#left.keys().next().value!)
+    if (this.#left.size >= MAX) this.#left.delete(this.#left.keys().next().value!)
     this.#left.set(network, left)
     return left
   }

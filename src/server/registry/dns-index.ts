@@ -7,7 +7,7 @@
  */
 import { isIPv4, isIPv6 } from 'node:net'
 import { domainToASCII } from 'node:url'
-import type { Directory, Known } from '../../registry/directory.ts'
+import type { Directory, KnownInstance } from '../../registry/directory.ts'
 import { type Instance, tierOf } from '../../registry/match.ts'
 import { wordsOf } from './ipv6.ts'
 import { targetOf } from './target.ts'
@@ -43,17 +43,17 @@ interface Filed {
 
 /** Those that answer to one name, by how readily they are picked and what kind of address they have. */
 export class Group {
-  readonly #lists: readonly Known[][] = Array.from({ length: TIERS * KINDS.length }, () => [])
-  readonly #at = new Map<Known, number>()
+  readonly #lists: readonly KnownInstance[][] = Array.from({ length: TIERS * KINDS.length }, () => [])
+  readonly #at = new Map<KnownInstance, number>()
   /** Also those that may not be picked: there is such a name. */
   size = 0
 
-  add(known: Known, list: number | undefined): void {
+  add(known: KnownInstance, list: number | undefined): void {
     this.size++
     if (list !== undefined) this.#at.set(known, this.#lists[list]!.push(known) - 1)
   }
 
-  remove(known: Known, list: number | undefined): void {
+  remove(known: KnownInstance, list: number | undefined): void {
     this.size--
     if (list === undefined) return
     const [all, at] = [this.#lists[list]!, this.#at.get(known)!]
@@ -65,7 +65,7 @@ export class Group {
   }
 
   /** At most so many of the best tier that has any of these kinds, at random and in another order each time. Looks at no others. */
-  pick(kinds: readonly Kind[], most: number, random: () => number): readonly Known[] {
+  pick(kinds: readonly Kind[], most: number, random: () => number): readonly KnownInstance[] {
     for (let tier = 0; tier < TIERS; tier++) {
       const lists = kinds.map(kind => this.#lists[tier * KINDS.length + kind]!)
       const total = lists.reduce((sum, { length }) => sum + length, 0)
@@ -86,7 +86,7 @@ function drawn(total: number, most: number, random: () => number): number[] {
   })
 }
 
-function at(lists: readonly (readonly Known[])[], place: number): Known {
+function at(lists: readonly (readonly KnownInstance[])[], place: number): KnownInstance {
   let left = place
   for (const list of lists) {
     if (left < list.length) return list[left]!
@@ -96,12 +96,12 @@ function at(lists: readonly (readonly Known[])[], place: number): Known {
 }
 
 export class DnsIndex implements Disposable {
-  readonly #filed = new Map<Known, Filed>()
+  readonly #filed = new Map<KnownInstance, Filed>()
   /** In small letters, as DNS compares them; then as they are written. Which of them a question can name, its form decides. */
   readonly #services = new Map<string, Map<string, Group>>()
   readonly #capabilities = new Map<string, Group>()
-  readonly #names = new Map<string, Set<Known>>()
-  readonly #addresses = new Map<string, Set<Known>>()
+  readonly #names = new Map<string, Set<KnownInstance>>()
+  readonly #addresses = new Map<string, Set<KnownInstance>>()
   readonly #unlisten: () => void
 
   constructor(directory: Directory) {
@@ -109,7 +109,7 @@ export class DnsIndex implements Disposable {
     this.#unlisten = directory.listen((known, before, after) => this.#heard(known, before, after))
   }
 
-  #heard(known: Known, before: Instance | undefined, after: Instance | undefined): void {
+  #heard(known: KnownInstance, before: Instance | undefined, after: Instance | undefined): void {
     // A load changes all the time, and moves nobody.
     if (before !== undefined && after !== undefined && before.addresses === after.addresses && before.capabilities === after.capabilities)
       if (tierOf(before.status) === tierOf(after.status)) return
@@ -117,7 +117,7 @@ export class DnsIndex implements Disposable {
     if (after !== undefined) this.#file(known)
   }
 
-  #file(known: Known): void {
+  #file(known: KnownInstance): void {
     const { service, instance, address, capabilities, status } = known.instance
     const place = placeOf(address)
     const tier = tierOf(status)
@@ -133,7 +133,7 @@ export class DnsIndex implements Disposable {
     this.#filed.set(known, { place, list, service, name, groups, capabilities })
   }
 
-  #take(known: Known): void {
+  #take(known: KnownInstance): void {
     const filed = this.#filed.get(known)
     if (filed === undefined) return
     const { place, list, service, name, groups, capabilities } = filed
@@ -159,21 +159,21 @@ export class DnsIndex implements Disposable {
   }
 
   /** By its own name and that of its service, both as labels. */
-  instance(own: string, service: string): Known | undefined {
+  instance(own: string, service: string): KnownInstance | undefined {
     return first(this.#names.get(`${own}.${service}`))
   }
 
   /** One that has this address. */
-  address(hex: string): Known | undefined {
+  address(hex: string): KnownInstance | undefined {
     return first(this.#addresses.get(hex))
   }
 
-  placeOf(known: Known): Place | undefined {
+  placeOf(known: KnownInstance): Place | undefined {
     return this.#filed.get(known)?.place
   }
 
   /** A name that leads to its address and to nobody else's. */
-  nameOf(known: Known, domain: string): string {
+  nameOf(known: KnownInstance, domain: string): string {
     const { name, place } = this.#filed.get(known)!
     const full = `${name}.service.${domain}`
     const its = name !== '' && full.length <= LONGEST_NAME && first(this.#names.get(name)) === known
@@ -214,18 +214,18 @@ function grouped(groups: Map<string, Group>, name: string): Group {
   return known
 }
 
-function add(to: Map<string, Set<Known>>, name: string, known: Known): void {
+function add(to: Map<string, Set<KnownInstance>>, name: string, known: KnownInstance): void {
   const all = to.get(name)
   if (all === undefined) to.set(name, new Set([known]))
   else all.add(known)
 }
 
-function remove(from: Map<string, Set<Known>>, name: string, known: Known): void {
+function remove(from: Map<string, Set<KnownInstance>>, name: string, known: KnownInstance): void {
   const all = from.get(name)
   all?.delete(known)
   if (all?.size === 0) from.delete(name)
 }
 
-function first(all: Set<Known> | undefined): Known | undefined {
+function first(all: Set<KnownInstance> | undefined): KnownInstance | undefined {
   return all?.values().next().value
 }

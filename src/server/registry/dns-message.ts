@@ -4,7 +4,7 @@ import { wordsOf } from './ipv6.ts'
 export const TYPE = { A: 1, SOA: 6, AAAA: 28, SRV: 33, OPT: 41, ANY: 255 } as const
 export const RCODE = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, REFUSED: 5 } as const
 
-export interface Question {
+export interface DnsQuestion {
   readonly id: number
   readonly recursion: boolean
   /** In lower case, without its last dot. */
@@ -18,7 +18,7 @@ export interface Question {
   readonly opcode: number
 }
 
-export interface Resource {
+export interface DnsRecord {
   /** Undefined: the name that was asked. */
   readonly name?: string
   readonly type: number
@@ -27,11 +27,11 @@ export interface Resource {
   readonly data: Buffer
 }
 
-export interface Reply {
+export interface DnsReply {
   readonly rcode: number
-  readonly answers?: readonly Resource[]
-  readonly authority?: readonly Resource[]
-  readonly additional?: readonly Resource[]
+  readonly answers?: readonly DnsRecord[]
+  readonly authority?: readonly DnsRecord[]
+  readonly additional?: readonly DnsRecord[]
   /** Nothing is said here; the asker is told to come back over TCP. */
   readonly truncated?: boolean
 }
@@ -40,7 +40,7 @@ const HEADER = 12
 const CLASS_IN = 1
 
 /** Undefined for what is no question: an answer, or bytes that are none. It is met with silence, so that two servers never talk to each other. */
-export function readQuestion(bytes: Buffer): Question | { readonly id: number; readonly malformed: true } | undefined {
+export function readQuestion(bytes: Buffer): DnsQuestion | { readonly id: number; readonly malformed: true } | undefined {
   if (bytes.length < HEADER) return undefined
   const id = bytes.readUInt16BE(0)
   const flags = bytes.readUInt16BE(2)
@@ -86,7 +86,7 @@ function payloadIn(bytes: Buffer, at: number): number | undefined {
  * The answer in at most `most` bytes. One that does not fit is left out altogether, and the asker told to come back over TCP: it will ask again anyway, and
  * half an answer is only more to send to an address that may be forged.
  */
-export function writeReply(question: Question, reply: Reply, most: number): Buffer {
+export function writeReply(question: DnsQuestion, reply: DnsReply, most: number): Buffer {
   const name = nameOf(question.asked)
   const opt = question.payload === undefined ? undefined : Buffer.from([0, 0, TYPE.OPT, 4, 208, 0, 0, 0, 0, 0, 0])
   const head = Buffer.alloc(HEADER)
@@ -122,7 +122,7 @@ export function formatError(id: number): Buffer {
   return head
 }
 
-function record({ name, type, ttl, data }: Resource): Buffer {
+function record({ name, type, ttl, data }: DnsRecord): Buffer {
   // The name that was asked stands right after the header: two bytes point to it.
   const owner = name === undefined ? Buffer.from([0xc0, HEADER]) : encodeName(name)
   const rest = Buffer.alloc(10)

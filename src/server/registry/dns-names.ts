@@ -7,13 +7,13 @@
  *   INSTANCE.SERVICE.service.DOMAIN A, AAAA: one of them, as SRV answers name it
  *   HEX.addr.DOMAIN                 A, AAAA: the same for one whose names do not fit DNS, by the bytes of its address
  */
-import type { Known } from '../../registry/directory.ts'
+import type { KnownInstance } from '../../registry/directory.ts'
 import type { Instance } from '../../registry/match.ts'
 import type { DnsIndex, Group, Kind, Place } from './dns-index.ts'
 import { KINDS, LONGEST_NAME } from './dns-index.ts'
-import { a, aaaa, type Question, RCODE, type Reply, type Resource, soa, srv, TYPE } from './dns-message.ts'
+import { a, aaaa, type DnsQuestion, type DnsRecord, type DnsReply, RCODE, soa, srv, TYPE } from './dns-message.ts'
 
-export interface Asked {
+export interface DnsQuery {
   readonly index: DnsIndex
   readonly domain: string
   /** Ms that the lease of an instance has left. */
@@ -24,8 +24,8 @@ export interface Asked {
 }
 
 /** More do not help anyone choose. */
-const MOST_ANSWERS = 16
-const MOST_IN_DATAGRAM = 6
+const MAX_ANSWERS = 16
+const MAX_IN_DATAGRAM = 6
 const LONGEST_TTL = 30
 const NOTHING_TTL = 1
 /** Leaves room for `HEX.addr.` in front of it. */
@@ -38,7 +38,7 @@ export function domainOf(text: string): string | undefined {
   return domain.length <= Math.min(LONGEST_DOMAIN, LONGEST_NAME) && domain.split('.').every(label => LABEL.test(label)) ? domain : undefined
 }
 
-export async function answer(question: Question, asked: Asked): Promise<Reply> {
+export async function answer(question: DnsQuestion, asked: DnsQuery): Promise<DnsReply> {
   const { domain } = asked
   if (question.opcode !== 0) return { rcode: RCODE.NOTIMP }
   if (question.name !== domain && !question.name.endsWith(`.${domain}`)) return { rcode: RCODE.REFUSED }
@@ -58,7 +58,7 @@ export async function answer(question: Question, asked: Asked): Promise<Reply> {
 }
 
 /** Undefined: there is no such name. An empty list: there is, and nobody may be picked. */
-function find(labels: readonly string[], type: number, asked: Asked): readonly Known[] | undefined {
+function find(labels: readonly string[], type: number, asked: DnsQuery): readonly KnownInstance[] | undefined {
   const { index } = asked
   const kind = labels.at(-1)
   const [first = '', second = ''] = labels
@@ -71,13 +71,13 @@ function find(labels: readonly string[], type: number, asked: Asked): readonly K
   return one(index.instance(first, second))
 }
 
-function one(known: Known | undefined): readonly Known[] | undefined {
+function one(known: KnownInstance | undefined): readonly KnownInstance[] | undefined {
   return known === undefined ? undefined : [known]
 }
 
 /** A few of those that may be picked, in another order each time: whoever takes the first is spread. */
-function some(group: Group | undefined, type: number, { random, datagram = false }: Asked): readonly Known[] | undefined {
-  return group?.pick(kindsFor(type), datagram ? MOST_IN_DATAGRAM : MOST_ANSWERS, random)
+function some(group: Group | undefined, type: number, { random, datagram = false }: DnsQuery): readonly KnownInstance[] | undefined {
+  return group?.pick(kindsFor(type), datagram ? MAX_IN_DATAGRAM : MAX_ANSWERS, random)
 }
 
 function kindsFor(type: number): readonly Kind[] {
@@ -86,13 +86,17 @@ function kindsFor(type: number): readonly Kind[] {
   return type === TYPE.SRV || type === TYPE.ANY ? KINDS : []
 }
 
-async function recordsOf(found: readonly Known[], type: number, asked: Asked): Promise<{ answers: Resource[]; additional: Resource[] }> {
+async function recordsOf(
+  found: readonly KnownInstance[],
+  type: number,
+  asked: DnsQuery,
+): Promise<{ answers: DnsRecord[]; additional: DnsRecord[] }> {
   const { index, domain, datagram = false } = asked
   const left = await Promise.all(found.map(({ instance }) => asked.remaining(instance)))
   // Nobody remembers an instance for longer than its lease lives; records of one name share one ttl.
   const ttl = Math.max(0, Math.min(LONGEST_TTL, ...left.map(ms => Math.floor(ms / 1_000))))
-  const answers: Resource[] = []
-  const additional: Resource[] = []
+  const answers: DnsRecord[] = []
+  const additional: DnsRecord[] = []
   for (const known of found) {
     // It may have gone, or have moved to what DNS cannot say, while its lease was asked about.
     const place = index.placeOf(known)
@@ -109,13 +113,13 @@ async function recordsOf(found: readonly Known[], type: number, asked: Asked): P
 }
 
 /** A host that is a name of its own is its resolver's business. */
-function addressRecord({ kind, host }: Place, ttl: number): Resource | undefined {
+function addressRecord({ kind, host }: Place, ttl: number): DnsRecord | undefined {
   if (kind === 2) return undefined
   return kind === 0 ? { type: TYPE.A, ttl, data: a(host) } : { type: TYPE.AAAA, ttl, data: aaaa(host) }
 }
 
 /** Two instances on one host are one address. */
-function unique(resources: readonly Resource[]): Resource[] {
+function unique(resources: readonly DnsRecord[]): DnsRecord[] {
   const seen = new Set<string>()
   return resources.filter(({ type, data }) => {
     const key = `${type} ${data.toString('latin1')}`

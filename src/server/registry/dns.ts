@@ -15,7 +15,7 @@ import type { Log } from '../listener.ts'
 import type { Catalog } from './catalog.ts'
 import { DnsBudget } from './dns-budget.ts'
 import { DnsIndex } from './dns-index.ts'
-import { formatError, type Question, RCODE, readQuestion, writeReply } from './dns-message.ts'
+import { type DnsQuestion, formatError, RCODE, readQuestion, writeReply } from './dns-message.ts'
 import { answer, domainOf } from './dns-names.ts'
 
 export interface DnsOptions {
@@ -30,13 +30,13 @@ export interface DnsOptions {
 }
 
 /** What every network carries in one piece. */
-const UDP_MOST = 1_232
+const UDP_MAX = 1_232
 const UDP_UNTOLD = 512
 /** An answer by datagram is at most so many times as long as its question. */
 const UDP_GAIN = 10
 /** Answers that wait to be sent; more are dropped, as datagrams are. */
 const UDP_WAITING = 1_000
-const TCP_MOST = 65_535
+const TCP_MAX = 65_535
 const TCP_CONNECTIONS = 128
 const TCP_IDLE = 10_000
 /** A question takes 300 bytes at most, and a few more for options. */
@@ -146,12 +146,12 @@ export class Dns implements AsyncDisposable {
     const question = readQuestion(bytes)
     if (question === undefined) return undefined
     if ('malformed' in question) return formatError(question.id)
-    const most = datagram ? Math.min(question.payload ?? UDP_UNTOLD, UDP_MOST, UDP_GAIN * bytes.length) : TCP_MOST
+    const most = datagram ? Math.min(question.payload ?? UDP_UNTOLD, UDP_MAX, UDP_GAIN * bytes.length) : TCP_MAX
     if (!trusted) return writeReply(question, { rcode: RCODE.NOERROR, truncated: true }, most)
     return this.#answer(question, most, datagram)
   }
 
-  async #answer(question: Question, most: number, datagram: boolean): Promise<Buffer> {
+  async #answer(question: DnsQuestion, most: number, datagram: boolean): Promise<Buffer> {
     const { lessor, domain, clock, log } = this.#options
     try {
       const reply = await answer(question, {

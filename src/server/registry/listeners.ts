@@ -5,7 +5,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Log } from '../listener.ts'
 import { addressOf, isLoopback, type Server } from '../serve.ts'
 import { Catalog } from './catalog.ts'
-import { Checks } from './checks.ts'
+import { HealthChecks } from './checks.ts'
 import { Dns } from './dns.ts'
 import { ProbeRules, plainAddress } from './probe-rule.ts'
 import { UdpHeartbeats } from './udp.ts'
@@ -25,16 +25,16 @@ export interface RegistryOptions {
   readonly commandChecks?: boolean
 }
 
-export interface RegistryDoors extends AsyncDisposable {
+export interface RegistryListeners extends AsyncDisposable {
   /** What was opened, for people. */
   readonly opened: readonly string[]
 }
 
-export async function openRegistry(
+export async function openRegistryListeners(
   server: Server,
   options: RegistryOptions,
   { clock, log }: { readonly clock: Clock; readonly log: Log },
-): Promise<RegistryDoors> {
+): Promise<RegistryListeners> {
   const { desk } = server
   const { lessor } = desk
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
@@ -73,7 +73,7 @@ export async function openRegistry(
       opened.push(`heartbeats on ${shown(host)}:${udp.port} (UDP)`)
     }
     if (!rules.none || Object.keys(commands).length > 0) {
-      doors.push(await Checks.open({ lessor, catalog, clock, log, rules, commands, own: ownAddresses(server) }))
+      doors.push(await HealthChecks.open({ lessor, catalog, clock, log, rules, commands, own: ownAddresses(server) }))
       opened.push(`health checks of ${[...(options.checkAllow ?? []), ...Object.keys(commands)].join(', ')}`)
     }
   } catch (error) {

@@ -23,9 +23,9 @@ export interface ProbeOptions {
   readonly signal?: AbortSignal
 }
 
-const MOST_READ = 4_096
+const MAX_READ = 4_096
 /** Informational answers (1xx) before the real one. Some servers send one or two; more are no answer. */
-const MOST_INTERIM = 8
+const MAX_INTERIM = 8
 const AGENT = 'leasehold-check'
 const PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443, 'tcp:': 0, 'grpc:': 50_051 }
 const resolveAll = resolver()
@@ -128,7 +128,7 @@ function http({ scheme, host, address, port, path }: Place, over: AbortSignal): 
       method: 'GET',
       agent: false,
       signal: over,
-      maxHeaderSize: MOST_READ,
+      maxHeaderSize: MAX_READ,
       headers: { Host: `${host.includes(':') ? `[${host}]` : host}:${port}`, 'User-Agent': AGENT, Connection: 'close' },
       ...(isIP(host) === 0 && { servername: host }),
     })
@@ -142,7 +142,7 @@ function http({ scheme, host, address, port, path }: Place, over: AbortSignal): 
     // With an answer, its own end decides: what came before the peer left is read after this.
     request.once('close', () => answered || reject(new Error('it hung up')))
     request.on('information', () => {
-      if (++interim > MOST_INTERIM) fail('only informational answers')
+      if (++interim > MAX_INTERIM) fail('only informational answers')
     })
     // Not asked for, and without a listener Node closes the connection and tells nobody.
     request.once('upgrade', ({ statusCode }, socket) => {
@@ -157,7 +157,7 @@ function http({ scheme, host, address, port, path }: Place, over: AbortSignal): 
       response.on('error', () => {})
       response.on('data', (chunk: Buffer) => {
         read += chunk.length
-        if (read <= MOST_READ) return
+        if (read <= MAX_READ) return
         resolve(judged(statusCode))
         request.destroy()
       })
@@ -205,13 +205,13 @@ function grpc({ host, address, port, path }: Place, over: AbortSignal): Promise<
     }
     stream.on('error', reject)
     stream.on('headers', () => {
-      if (++interim > MOST_INTERIM) end()
+      if (++interim > MAX_INTERIM) end()
     })
     stream.on('response', note)
     stream.on('trailers', note)
     stream.on('data', (chunk: Buffer) => {
       read += chunk.length
-      if (read > MOST_READ) end()
+      if (read > MAX_READ) end()
       else chunks.push(chunk)
     })
     // After trailers, if there are any.

@@ -4,26 +4,26 @@ import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Attachment, Command, Operation } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
-import { entryOf, keyOf, type Registration, readState, type State, stateEntryOf, stateOf } from '../../registry/entry.ts'
+import { entryOf, type InstanceState, keyOf, type Registration, readState, stateEntryOf, stateOf } from '../../registry/entry.ts'
 import type { Caller } from '../access-control.ts'
-import type { Desk } from '../guarded-lessor.ts'
+import type { GuardedLessor } from '../guarded-lessor.ts'
 
 /** A number that no lease will ever have. */
 const NOBODYS = Number.MAX_SAFE_INTEGER
 
-export interface Asker {
-  readonly desk: Desk
+export interface Registrant {
+  readonly desk: GuardedLessor
   readonly caller: Caller
 }
 
 /** What a heartbeat says: who, and, where it changed, how it is. */
-export interface Beat extends Partial<State> {
+export interface HeartbeatRequest extends Partial<InstanceState> {
   readonly service: string
   readonly instance: string
   readonly generation?: number
 }
 
-export interface Kept {
+export interface KeptRegistration {
   readonly lease: number
   readonly ttl: number
   readonly revision: number
@@ -33,11 +33,11 @@ export interface Kept {
 
 /** Lists it, or changes what it says of itself and renews it. Throws what the lessor refused. */
 export async function register(
-  { desk, caller }: Asker,
+  { desk, caller }: Registrant,
   registration: Registration,
-  given: Partial<State>,
+  given: Partial<InstanceState>,
   { ttl, grace, op }: { readonly ttl: number; readonly grace: number; readonly op?: string },
-): Promise<Kept & { readonly created: boolean }> {
+): Promise<KeptRegistration & { readonly created: boolean }> {
   const holder = `${registration.service}/${registration.instance}`
   // Before anything is said about who is there.
   desk.gate.demand(caller, 'register', keyOf(registration))
@@ -65,7 +65,7 @@ export async function register(
 }
 
 /** Renews it, however often it is asked to; writes only what changed. Throws `GONE` when it is listed no more: register again. */
-export async function heartbeat({ desk, caller }: Asker, beat: Beat): Promise<Kept> {
+export async function heartbeat({ desk, caller }: Registrant, beat: HeartbeatRequest): Promise<KeptRegistration> {
   const { service, instance, status, load } = beat
   if (!desk.gate.may(caller, 'renew', keyOf(beat))) desk.gate.demand(caller, 'register', keyOf(beat))
   const there = await entryAt(desk, keyOf(beat))
@@ -83,7 +83,11 @@ export async function heartbeat({ desk, caller }: Asker, beat: Beat): Promise<Ke
 }
 
 /** Leaves. A lease that carries others too only loses this one. Throws `GONE` when it was not listed; under an `op` that it did before, nothing. */
-export async function deregister({ desk, caller }: Asker, names: Omit<Beat, 'status' | 'load'>, op?: Operation): Promise<number> {
+export async function deregister(
+  { desk, caller }: Registrant,
+  names: Omit<HeartbeatRequest, 'status' | 'load'>,
+  op?: Operation,
+): Promise<number> {
   desk.gate.demand(caller, 'register', keyOf(names))
   const under = op === undefined ? {} : { op }
   const there = await entryAt(desk, keyOf(names))
@@ -112,7 +116,7 @@ export async function deregister({ desk, caller }: Asker, names: Omit<Beat, 'sta
 }
 
 /** The entry of exactly this key. */
-async function entryAt(desk: Desk, key: string): Promise<EntryView | undefined> {
+async function entryAt(desk: GuardedLessor, key: string): Promise<EntryView | undefined> {
   // The first under a key is the key's own: what hangs below it, which may be much, is not read.
   const { value } = await desk.lessor.read({ kind: 'entries', prefix: key, limit: 1 })
   return value.find(entry => entry.key === key)
@@ -120,10 +124,10 @@ async function entryAt(desk: Desk, key: string): Promise<EntryView | undefined> 
 
 /** What of its state has to be written: most heartbeats change nothing. */
 async function stateChange(
-  desk: Desk,
+  desk: GuardedLessor,
   names: Pick<Registration, 'service' | 'instance' | 'generation'>,
   lease: number,
-  given: Partial<State>,
+  given: Partial<InstanceState>,
 ): Promise<readonly Attachment[]> {
   if (given.status === undefined && given.load === undefined) return []
   const entry = await entryAt(desk, keyOf(names, 'state'))
@@ -134,10 +138,10 @@ async function stateChange(
 
 /** Undefined when the lease is gone; `over` when it was renewed, and what changed was refused since too much was asked within a second. */
 async function keep(
-  { desk, caller }: Asker,
+  { desk, caller }: Registrant,
   lease: number,
   changed: readonly Attachment[],
-): Promise<(Kept & { readonly over?: LeaseError }) | undefined> {
+): Promise<(KeptRegistration & { readonly over?: LeaseError }) | undefined> {
   // Async, and all awaited together: when the lessor fails, each of them does, and nobody's failure goes unheard.
   const ask = async (command: Command) => desk.propose(caller, command)
   let over: LeaseError | undefined
@@ -175,7 +179,7 @@ export function mustBeNewest(entry: EntryView, asked: { readonly generation?: nu
   })
 }
 
-export function gone({ service, instance }: Pick<Beat, 'service' | 'instance'>): LeaseError {
+export function gone({ service, instance }: Pick<HeartbeatRequest, 'service' | 'instance'>): LeaseError {
   return new LeaseError('GONE', `${service}/${instance} is not registered, or lapsed: register again`, { facts: { service, instance } })
 }
 

@@ -8,7 +8,7 @@ import { type Clock, pause } from '../../clock.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { Lessor } from '../../lessor.ts'
 
-export interface SharesOptions {
+export interface WorkSharesOptions {
   readonly lessor: Lessor
   readonly clock: Clock
   /** The name of the work: `leasehold/NAME/parts/3`, `leasehold/NAME/servers/ID` (for checks: `CHECKERS` of recipe/registry/entry.ts). */
@@ -30,15 +30,15 @@ const BELIEVED = 0.99
 /** For giving back what is held, at the end. */
 const GOODBYE = 1_000
 
-export class Shares implements AsyncDisposable {
-  readonly #options: Required<SharesOptions>
+export class WorkShares implements AsyncDisposable {
+  readonly #options: Required<WorkSharesOptions>
   readonly #held = new Map<number, Held>()
   #listed: Held | undefined
   #cancel: (() => void) | undefined
   #working: Promise<void> = Promise.resolve()
   #closed = false
 
-  constructor(options: SharesOptions) {
+  constructor(options: WorkSharesOptions) {
     this.#options = { parts: 64, ttl: 10_000, ...options }
     this.#working = this.#round()
   }

@@ -19,23 +19,23 @@ import { once } from 'node:events'
 import { isIPv6 } from 'node:net'
 import type { Clock } from '../../clock.ts'
 import {
+  type DeclaredStatus,
+  type InstanceState,
   keyOf,
   partsOf,
   type Registration,
   readRegistration,
   readState,
   STATUSES,
-  type State,
-  type Status,
   stateEntryOf,
   stateOf,
 } from '../../registry/entry.ts'
-import { anyone, type Caller } from '../access-control.ts'
-import type { Desk } from '../guarded-lessor.ts'
+import { anonymousCaller, type Caller } from '../access-control.ts'
+import type { GuardedLessor } from '../guarded-lessor.ts'
 import type { Log } from '../listener.ts'
 
 export interface UdpOptions {
-  readonly desk: Desk
+  readonly desk: GuardedLessor
   readonly clock: Clock
   readonly log: Log
   readonly host: string
@@ -44,7 +44,7 @@ export interface UdpOptions {
 
 interface Beat {
   readonly lease: number
-  readonly state: Partial<State>
+  readonly state: Partial<InstanceState>
   readonly key: number
   readonly seq: number
   readonly mac: string
@@ -69,7 +69,7 @@ interface Heard {
 }
 
 interface Carried {
-  readonly registrations: readonly { readonly registration: Registration; readonly before: State }[]
+  readonly registrations: readonly { readonly registration: Registration; readonly before: InstanceState }[]
   /** The key that the number is written under. */
   readonly own: string
   readonly written: number | undefined
@@ -87,8 +87,8 @@ const MARK = 'beat'
 const MARKS = /^services\/[^/]+\/[^/]+\/beat$/
 const LONGEST = 512
 /** What waits to be looked at, or for the store; more is dropped, as datagrams are. */
-const MOST_WAITING = 10_000
-const MOST_REMEMBERED = 1_000_000
+const MAX_WAITING = 10_000
+const MAX_REMEMBERED = 1_000_000
 
 export class UdpHeartbeats implements AsyncDisposable {
   readonly #options: UdpOptions
@@ -99,7 +99,7 @@ export class UdpHeartbeats implements AsyncDisposable {
   /** Taken from `#waiting`, and not passed on yet. */
   #underWay = 0
   /** For metrics and tests. */
-  readonly seen = { beats: 0, dropped: 0, renewed: 0 }
+  readonly stats = { beats: 0, dropped: 0, renewed: 0 }
 
   private constructor(options: UdpOptions) {
     this.#options = options
@@ -122,11 +122,11 @@ export class UdpHeartbeats implements AsyncDisposable {
   #message(bytes: Buffer): void {
     const beat = bytes.length <= LONGEST ? readBeat(bytes.toString('latin1')) : undefined
     const caller = beat === undefined ? undefined : this.#callerOf(beat)
-    if (beat === undefined || caller === undefined || this.#waiting.length + this.#underWay >= MOST_WAITING) {
-      this.seen.dropped++
+    if (beat === undefined || caller === undefined || this.#waiting.length + this.#underWay >= MAX_WAITING) {
+      this.stats.dropped++
       return
     }
-    this.seen.beats++
+    this.stats.beats++
     // All that came within this turn goes into one renewal.
     if (this.#waiting.length === 0) this.#options.clock.soon(() => void this.#renew())
     this.#waiting.push({ beat, caller })
@@ -134,13 +134,13 @@ export class UdpHeartbeats implements AsyncDisposable {
 
   #callerOf({ lease, key, seq, mac, text }: Beat): Caller | undefined {
     const { gate } = this.#options.desk
-    if (!gate.closed) return anyone()
+    if (!gate.closed) return anonymousCaller()
     const caller = gate.signer(key, text, mac)
     const whose = `${key} ${lease}`
     const heard = this.#heard.get(whose) ?? { seq: 0, counted: 0, unwritten: 0, doubts: 0 }
     if (caller === undefined || seq <= heard.seq) return undefined
     heard.seq = seq
-    if (this.#heard.size >= MOST_REMEMBERED) this.#heard.delete(this.#heard.keys().next().value!)
+    if (this.#heard.size >= MAX_REMEMBERED) this.#heard.delete(this.#heard.keys().next().value!)
     this.#heard.delete(whose)
     this.#heard.set(whose, heard)
     return caller
@@ -171,7 +171,7 @@ export class UdpHeartbeats implements AsyncDisposable {
       }
       for (const { caller, leases } of byKey.values()) {
         const outcome = await this.#options.desk.propose(caller, { kind: 'renew', leases })
-        if (outcome.kind === 'renewed') this.seen.renewed += outcome.ttls.filter(ttl => ttl > 0).length
+        if (outcome.kind === 'renewed') this.stats.renewed += outcome.ttls.filter(ttl => ttl > 0).length
       }
     } catch (error) {
       this.#failed(error)
@@ -233,7 +233,7 @@ export class UdpHeartbeats implements AsyncDisposable {
   }
 
   /** Never throws: what one may not say keeps nobody from being renewed. */
-  async #tell(caller: Caller, { lease, state }: Beat, registration: Registration, before: State): Promise<void> {
+  async #tell(caller: Caller, { lease, state }: Beat, registration: Registration, before: InstanceState): Promise<void> {
     try {
       const after = stateOf(state, before)
       if (after.status === before.status && after.load === before.load) return
@@ -272,7 +272,7 @@ export function readBeat(message: string): Beat | undefined {
   if (key === undefined || seq === undefined || (mac !== '' && !/^[0-9a-f]{1,64}$/i.test(mac))) return undefined
   return {
     lease,
-    state: { ...(status !== undefined && { status: status as Status }), ...(load !== undefined && { load: Number(load) }) },
+    state: { ...(status !== undefined && { status: status as DeclaredStatus }), ...(load !== undefined && { load: Number(load) }) },
     key,
     seq,
     mac,

@@ -6,18 +6,18 @@ import { LeaseError } from '../../errors.ts'
 import { Reader, Writer } from '../../kernel/codec/bytes.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import type { Query, Told, View } from '../../lessor.ts'
-import { type Answer, type Question, readQuestion, writeAnswer } from '../../wire/messages.ts'
+import type { Completion, Query, View } from '../../lessor.ts'
+import { type ClientMessage, readClientMessage, type ServerMessage, writeServerMessage } from '../../wire/messages.ts'
 import { queryFrom } from '../../wire/query.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { NOTHING_MORE } from '../guarded-lessor.ts'
-import { isShort, pieces } from '../json-pieces.ts'
-import type { Tally } from '../request-counts.ts'
+import { isShort, jsonPieces } from '../json-pieces.ts'
+import type { RequestCount } from '../request-counts.ts'
 import type { RespSession } from './session.ts'
 
 /** Questions under way before the connection is read from no more. */
-const MOST_OWED = 32_768
-const MOST_READING = 64
+const MAX_OWED = 32_768
+const MAX_READING = 64
 /** Questions, and bytes of them, that are heard in one turn of the loop. A batch may have half a million of them. */
 const STRIDE = 1_024
 const STRIDE_BYTES = 64 << 10
@@ -25,13 +25,13 @@ const STRIDE_BYTES = 64 << 10
 const LARGE = 1 << 20
 const LISTS: ReadonlySet<Query['kind']> = new Set(['leases', 'resources', 'entries', 'services', 'history', 'policies', 'keys'])
 
-type Of<K extends Question['kind']> = Extract<Question, { readonly kind: K }>
+type Of<K extends ClientMessage['kind']> = Extract<ClientMessage, { readonly kind: K }>
 
-export class Conversation {
+export class BatchSession {
   readonly #session: RespSession
   #answers = new Writer()
   #owed = 0
-  readonly #tallies = new Map<Command['kind'], Tally>()
+  readonly #tallies = new Map<Command['kind'], RequestCount>()
   readonly #reads: Of<'read'>[] = []
   #reading = 0
   #listing = false
@@ -45,7 +45,7 @@ export class Conversation {
   }
 
   get hasRoom(): boolean {
-    return this.#owed < MOST_OWED
+    return this.#owed < MAX_OWED
   }
 
   get owes(): boolean {
@@ -68,7 +68,7 @@ export class Conversation {
   #hearSome(from: Reader): number {
     const end = Math.max(0, from.left - STRIDE_BYTES)
     let count = 0
-    for (; !from.ended && from.left > end && count < STRIDE; count++) this.#hear(readQuestion(from))
+    for (; !from.ended && from.left > end && count < STRIDE; count++) this.#hear(readClientMessage(from))
     return count
   }
 
@@ -85,11 +85,11 @@ export class Conversation {
 
   #answered(): void {
     this.#owed--
-    if (this.#owed > MOST_OWED / 2) return
+    if (this.#owed > MAX_OWED / 2) return
     this.#whenRoom()
   }
 
-  #hear(question: Question): void {
+  #hear(question: ClientMessage): void {
     switch (question.kind) {
       case 'propose':
         return this.#propose(question)
@@ -116,12 +116,12 @@ export class Conversation {
   }
 
   /** What was proposed has been answered. */
-  answer(answer: Extract<Answer, { readonly kind: 'outcome' | 'failed' }>): void {
+  answer(answer: Extract<ServerMessage, { readonly kind: 'outcome' | 'failed' }>): void {
     this.#answered()
     this.#say(answer)
   }
 
-  #tallyOf(kind: Command['kind']): Tally {
+  #tallyOf(kind: Command['kind']): RequestCount {
     let tally = this.#tallies.get(kind)
     if (tally === undefined) {
       tally = this.#session.door.tallies.tally('resp', `LEASE.BATCH ${kind}`)
@@ -132,7 +132,7 @@ export class Conversation {
 
   /** Reads as many as may be read at once: lists one after another, each when the one before has been taken. */
   goOn(): void {
-    while (this.#reads.length > 0 && this.#reading < MOST_READING && !this.#listing && this.#session.room() === undefined)
+    while (this.#reads.length > 0 && this.#reading < MAX_READING && !this.#listing && this.#session.room() === undefined)
       void this.#read(this.#reads.shift()!)
   }
 
@@ -198,9 +198,9 @@ export class Conversation {
 
   // Answers
 
-  #say(answer: Answer): void {
+  #say(answer: ServerMessage): void {
     if (this.#ended) return
-    writeAnswer(this.#answers, answer)
+    writeServerMessage(this.#answers, answer)
     this.#session.dirty()
   }
 
@@ -210,7 +210,7 @@ export class Conversation {
     const { witness } = this.#session.door.context.desk
     if (witness === undefined || witness === this.#witness) return
     this.#witness = witness
-    writeAnswer(this.#answers, { kind: 'witness', id: 0, witness })
+    writeServerMessage(this.#answers, { kind: 'witness', id: 0, witness })
   }
 
   /** What is under way goes on, and nobody is told of it. */
@@ -237,17 +237,17 @@ export class Conversation {
 async function written({ value, ...rest }: View): Promise<string> {
   if (!Array.isArray(value) || isShort(value)) return JSON.stringify({ value, ...rest })
   let text = ''
-  for await (const piece of pieces('value', value, rest)) text += piece
+  for await (const piece of jsonPieces('value', value, rest)) text += piece
   return text
 }
 
 /** The place of one answer. */
-class Owed implements Told {
-  readonly #conversation: Conversation
+class Owed implements Completion {
+  readonly #conversation: BatchSession
   readonly #id: number
-  readonly #tally: Tally
+  readonly #tally: RequestCount
 
-  constructor(conversation: Conversation, id: number, tally: Tally) {
+  constructor(conversation: BatchSession, id: number, tally: RequestCount) {
     this.#conversation = conversation
     this.#id = id
     this.#tally = tally

@@ -8,7 +8,7 @@ import type { RespSession } from './session.ts'
 
 export const VERSION = '7.4.0'
 
-export const MANNERS: readonly RespCommand[] = [
+export const CONNECTION_COMMANDS: readonly RespCommand[] = [
   { name: 'HELLO', arity: -1, open: true, summary: '[2 | 3 [AUTH user key] [SETNAME name] [WITNESS text]]', example: ['2'], run: hello },
   { name: 'AUTH', arity: -2, open: true, summary: '[user] key', example: ['nobody'], run: auth },
   {
@@ -194,13 +194,13 @@ function config(session: RespSession): void {
 }
 
 /** Names in one COMMAND. An answer may be a hundred times as long as a name. */
-const MOST_NAMED = 256
+const MAX_NAMED = 256
 
 function command(session: RespSession): void {
   const { args } = session
   const known = session.door.commands
   const word = args.count === 1 ? 'INFO' : args.word(1)
-  if (args.count - 2 > MOST_NAMED) return session.answer(to => to.error('LIMIT', `at most ${MOST_NAMED} commands can be named at once`))
+  if (args.count - 2 > MAX_NAMED) return session.answer(to => to.error('LIMIT', `at most ${MAX_NAMED} commands can be named at once`))
   const named = args.count > 2 ? Array.from({ length: args.count - 2 }, (_, i) => args.word(i + 2)) : [...known.keys()]
   switch (word) {
     case 'COUNT':

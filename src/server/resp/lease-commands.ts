@@ -15,8 +15,8 @@ import { unwatch, watch } from './watch.ts'
 
 const UNREADABLE = 'a batch that cannot be read'
 /** Scopes of one key, as over HTTP; and rules of one policy, of which there are fewer. */
-const MOST_SCOPES = 256
-const MOST_RULES = 64
+const MAX_SCOPES = 256
+const MAX_RULES = 64
 
 export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
@@ -299,7 +299,7 @@ function policy(session: RespSession): void {
   if (word === 'DEL' && args.count === 3) return session.propose({ kind: 'policy', prefix }, writeDone)
   if (word !== 'SET' || args.count < 5 || args.count % 2 !== 1)
     throw invalid('LEASE.POLICY LIST | SET prefix rule value [rule value …] | DEL prefix')
-  if (args.count > 3 + 2 * MOST_RULES) throw invalid(`a policy has at most ${MOST_RULES} rules`)
+  if (args.count > 3 + 2 * MAX_RULES) throw invalid(`a policy has at most ${MAX_RULES} rules`)
   const rules = new Map<string, string | number>()
   for (let i = 3; i < args.count; i += 2) {
     const value = text(session, i + 1, 'a value')
@@ -327,7 +327,7 @@ function key(session: RespSession): void {
   if (word === 'REVOKE' && args.count === 3) return session.propose({ kind: 'unkey', id: whole(session, 2, 'a key') }, writeDone)
   if (word !== 'CREATE' || args.count < 5 || !args.is(3, 'ALLOW'))
     throw invalid('LEASE.KEY CREATE name ALLOW verb[,verb…][:prefix] … | LIST | REVOKE id')
-  if (args.count - 4 > MOST_SCOPES) throw invalid(`a key has at most ${MOST_SCOPES} scopes`)
+  if (args.count - 4 > MAX_SCOPES) throw invalid(`a key has at most ${MAX_SCOPES} scopes`)
   const allow = Array.from({ length: args.count - 4 }, (_, i) => scopesIn(text(session, i + 4, 'a scope'))).flat()
   const secret = newSecret(clock)
   session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashOf(secret), allow }, (to, outcome) => {

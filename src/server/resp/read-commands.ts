@@ -2,7 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import { badName, badPrefix } from '../../kernel/name.ts'
 import type { Query } from '../../lessor.ts'
-import { MOST_LISTED } from '../guarded-lessor.ts'
+import { MAX_LISTED } from '../guarded-lessor.ts'
 import { invalid, type RespCommand, text, whole, words } from './command.ts'
 import { writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
@@ -10,7 +10,7 @@ import type { RespSession } from './session.ts'
 /** So many are listed for whoever does not say how many it wants. */
 const LISTED = 10_000
 
-export const LOOK_COMMANDS: readonly RespCommand[] = [
+export const READ_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.INFO',
     arity: 2,
@@ -116,7 +116,7 @@ function list<K extends 'leases' | 'resources' | 'entries'>(
     ...more,
     LIMIT: at => {
       limit = whole(session, at, 'LIMIT')
-      if (limit < 1 || limit > MOST_LISTED) throw invalid(`LIMIT must be from 1 to ${MOST_LISTED}`)
+      if (limit < 1 || limit > MAX_LISTED) throw invalid(`LIMIT must be from 1 to ${MAX_LISTED}`)
       return 1
     },
   })

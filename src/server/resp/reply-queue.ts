@@ -1,20 +1,20 @@
 /** Where answers stand until those before them have been written. */
 import type { Outcome, Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import { Tally } from '../request-counts.ts'
+import { RequestCount } from '../request-counts.ts'
 import { asLeaseError } from './batch-session.ts'
 import { writeError } from './replies.ts'
 
 export type Encode<T = never> = (to: RespWriter, value: T) => void
 
 /** The place of an answer among those before and after it. Used again and again: most connections ask the same all day. */
-export class Slot {
+export class ReplySlot {
   ready = false
   value: unknown = undefined
   error: unknown = undefined
   failed = false
   encode: Encode<unknown> = none
-  tally: Tally = NOBODY
+  tally: RequestCount = NOBODY
   readonly settle: (value: unknown) => void
   readonly fail: (error: unknown) => void
 
@@ -48,10 +48,10 @@ export class Slot {
 }
 
 /** What a connection is owed, in the order it asked. */
-export class Answers {
+export class ReplyQueue {
   owed = 0
   readonly #session: { dirty(): void }
-  readonly #slots: Slot[] = []
+  readonly #slots: ReplySlot[] = []
   #head = 0
 
   constructor(session: { dirty(): void }) {
@@ -59,12 +59,12 @@ export class Answers {
   }
 
   /** The place of the answer to what was asked just now. */
-  next(encode: Encode<unknown>, tally: Tally): Slot {
+  next(encode: Encode<unknown>, tally: RequestCount): ReplySlot {
     if (this.owed === this.#slots.length) {
       // Full: what is owed is laid out from the beginning, and new places come after it.
       this.#slots.push(...this.#slots.splice(0, this.#head))
       this.#head = 0
-      for (let more = Math.max(4, this.#slots.length); more > 0; more--) this.#slots.push(new Slot(this.#session))
+      for (let more = Math.max(4, this.#slots.length); more > 0; more--) this.#slots.push(new ReplySlot(this.#session))
     }
     const slot = this.#slots[(this.#head + this.owed) % this.#slots.length]!
     this.owed++
@@ -86,7 +86,7 @@ export class Answers {
 }
 
 export const none: Encode<unknown> = () => {}
-export const NOBODY = new Tally('resp', '')
+export const NOBODY = new RequestCount('resp', '')
 
 function isRefused(value: unknown): value is Refused {
   return typeof value === 'object' && value !== null && (value as Partial<Outcome>).kind === 'refused'

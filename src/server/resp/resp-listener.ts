@@ -1,21 +1,21 @@
 /** Connections that speak RESP, and the end of a turn in which all of them are answered: one write for each, however much was asked. */
 import type { Socket } from 'node:net'
 import { LeaseError } from '../../errors.ts'
-import { type Link, type LinkEnd, linkOver } from '../../wire/resp/link.ts'
+import { type ByteLink, type ByteLinkEnd, linkOver } from '../../wire/resp/link.ts'
 import { RespWriter } from '../../wire/resp/writer.ts'
 import type { Connection } from '../connections.ts'
-import type { DoorContext } from '../listener.ts'
-import { Tallies } from '../request-counts.ts'
+import type { ListenerContext } from '../listener.ts'
+import { RequestCounts } from '../request-counts.ts'
 import { COMMANDS } from './commands.ts'
-import { RespSession, type SessionDoor } from './session.ts'
+import { RespSession, type SessionHost } from './session.ts'
 
 /** How often those are looked for who never finish a command or never read an answer. */
 const SWEEP = 2_000
 
-export class RespDoor implements SessionDoor {
-  readonly context: DoorContext
+export class RespListener implements SessionHost {
+  readonly context: ListenerContext
   readonly commands = COMMANDS
-  readonly tallies: Tallies
+  readonly tallies: RequestCounts
   unfinished = 0
   readonly sessions = new Set<RespSession>()
   readonly #writer = new RespWriter()
@@ -25,9 +25,9 @@ export class RespDoor implements SessionDoor {
   #closing = false
   #allSettled = () => {}
 
-  constructor(context: DoorContext) {
+  constructor(context: ListenerContext) {
     this.context = context
-    this.tallies = Tallies.of(context.desk)
+    this.tallies = RequestCounts.of(context.desk)
   }
 
   take(socket: Socket, first: Uint8Array, connection: Connection): void {
@@ -38,7 +38,7 @@ export class RespDoor implements SessionDoor {
   }
 
   /** A connection over whatever carries bytes. */
-  open(peer: string, link: (end: LinkEnd) => Link, connection?: Connection): RespSession {
+  open(peer: string, link: (end: ByteLinkEnd) => ByteLink, connection?: Connection): RespSession {
     const session = new RespSession(this, ++this.#last, peer, connection)
     session.over(link(session))
     this.sessions.add(session)

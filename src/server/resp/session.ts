@@ -9,23 +9,23 @@ import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import { type CommandBounds, CommandParser, ProtocolError } from '../../wire/resp/command-parser.ts'
-import type { Link, LinkEnd } from '../../wire/resp/link.ts'
+import type { ByteLink, ByteLinkEnd } from '../../wire/resp/link.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import { anyone, type Caller } from '../access-control.ts'
+import { anonymousCaller, type Caller } from '../access-control.ts'
 import type { Connection } from '../connections.ts'
-import { type Asked, NOTHING_MORE } from '../guarded-lessor.ts'
-import type { DoorContext } from '../listener.ts'
-import type { Tallies } from '../request-counts.ts'
-import { Conversation } from './batch-session.ts'
+import { type GuardedRequest, NOTHING_MORE } from '../guarded-lessor.ts'
+import type { ListenerContext } from '../listener.ts'
+import type { RequestCounts } from '../request-counts.ts'
+import { BatchSession } from './batch-session.ts'
 import type { RespCommand } from './command.ts'
-import { Answers, type Encode, NOBODY, none } from './reply-queue.ts'
+import { type Encode, NOBODY, none, ReplyQueue } from './reply-queue.ts'
 
 /** What one connection may ask for: bytes and arguments of a command, answers owed and bytes of them unread. */
 interface Allowed extends CommandBounds {
   readonly owed: number
 }
-const MOST_OWED = 16_384
-const MOST_ARGS = 1 << 16
+const MAX_OWED = 16_384
+const MAX_ARGS = 1 << 16
 /** Room for a key and a name: whoever has shown no key where one is needed gets no memory of ours to fill. */
 const STRANGER: Allowed = { bytes: 4 << 10, args: 10, owed: 16, whose: ' before AUTH' }
 /** Bytes of pushes that may pile up within one turn. */
@@ -35,12 +35,12 @@ const SMALL = 16 << 10
 /** Commands that one connection may have carried out in one turn of the loop. */
 const STRIDE = 4_096
 /** Wrong secrets that one connection may try. */
-const MOST_GUESSES = 16
+const MAX_GUESSES = 16
 
-export interface SessionDoor {
-  readonly context: DoorContext
+export interface SessionHost {
+  readonly context: ListenerContext
   readonly commands: ReadonlyMap<string, RespCommand>
-  readonly tallies: Tallies
+  readonly tallies: RequestCounts
   /** Bytes of unfinished commands, of all connections. */
   unfinished: number
   /** It has something to write: it is asked to at the end of this turn. */
@@ -50,13 +50,13 @@ export interface SessionDoor {
   left(session: RespSession): void
 }
 
-export class RespSession implements LinkEnd {
+export class RespSession implements ByteLinkEnd {
   readonly id: number
-  readonly door: SessionDoor
+  readonly door: SessionHost
   /** The command that is being carried out. */
   readonly args: CommandParser
   readonly peer: string
-  caller: Caller = anyone()
+  caller: Caller = anonymousCaller()
   name = ''
   protocol: 2 | 3 = 2
   /** The client keeps witnesses of the log: see Lessor.witness. */
@@ -69,9 +69,9 @@ export class RespSession implements LinkEnd {
   readonly #pushes: ((to: RespWriter) => void)[] = []
   readonly #gone = new AbortController()
   #queue: AbortController | undefined
-  readonly #answers = new Answers(this)
-  #conversation: Conversation | undefined
-  #link!: Link
+  readonly #answers = new ReplyQueue(this)
+  #conversation: BatchSession | undefined
+  #link!: ByteLink
   readonly #connection: Connection | undefined
   #last: RespCommand | undefined
   #tally = NOBODY
@@ -92,18 +92,18 @@ export class RespSession implements LinkEnd {
   #unfinished = Number.POSITIVE_INFINITY
   #stuck = { since: Number.POSITIVE_INFINITY, backlog: 0 }
 
-  constructor(door: SessionDoor, id: number, peer: string, connection?: Connection) {
+  constructor(door: SessionHost, id: number, peer: string, connection?: Connection) {
     this.door = door
     this.id = id
     this.peer = peer
     this.#connection = connection
-    this.#usual = { bytes: door.context.limits.command, args: MOST_ARGS, owed: MOST_OWED }
+    this.#usual = { bytes: door.context.limits.command, args: MAX_ARGS, owed: MAX_OWED }
     this.#allowed = this.#usual
     this.args = new CommandParser(this.#allowed)
     setMaxListeners(0, this.#gone.signal)
   }
 
-  over(link: Link): void {
+  over(link: ByteLink): void {
     this.#link = link
   }
 
@@ -130,8 +130,8 @@ export class RespSession implements LinkEnd {
     return this.name === '' ? this.peer : this.name
   }
 
-  get conversation(): Conversation {
-    this.#conversation ??= new Conversation(this)
+  get conversation(): BatchSession {
+    this.#conversation ??= new BatchSession(this)
     return this.#conversation
   }
 
@@ -285,7 +285,7 @@ export class RespSession implements LinkEnd {
   }
 
   /** The most frequent of all: no promise from here to the answer. */
-  propose(command: Command, encode: Encode<Outcome>, asked: Asked = NOTHING_MORE): void {
+  propose(command: Command, encode: Encode<Outcome>, asked: GuardedRequest = NOTHING_MORE): void {
     this.door.context.desk.submit(this.caller, command, asked, this.#answers.next(encode as Encode<unknown>, this.#tally))
   }
 
@@ -358,14 +358,14 @@ export class RespSession implements LinkEnd {
       this.#connection?.identified(this.caller)
       this.#measure()
     } catch (error) {
-      if (++this.#guesses >= MOST_GUESSES) this.leave()
+      if (++this.#guesses >= MAX_GUESSES) this.leave()
       throw error
     }
   }
 
   /** As it was when it came: nothing that was asked for before is told to whoever it is now. Its protocol changes when that is said. */
   reset(): void {
-    this.caller = anyone()
+    this.caller = anonymousCaller()
     this.#connection?.identified(undefined)
     this.name = ''
     this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset while this waited'))

@@ -15,8 +15,8 @@ import { LeaseError } from '../../errors.ts'
 import type { Appended, NotThere, Position } from '../../store.ts'
 import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
 import { base64 } from './keys.ts'
-import { type EtcdLog, type Found, MOST_BYTES, MOST_ENTRIES } from './log.ts'
-import { absent, exists, type Operation, put, type Transaction } from './message.ts'
+import { type EtcdLog, type Found, MAX_BYTES, MAX_RECORDS } from './log.ts'
+import { absent, type EtcdOperation, exists, put, type Transaction } from './message.ts'
 import { INLINE_BYTES, PARTS_WITHIN, packed, type Stored } from './parts.ts'
 
 const DEEPEST = 24
@@ -25,7 +25,7 @@ const COPIES_BYTES = 4_096
 /** So many wins with tries to spare, and one fewer is made. */
 const EASY = 16
 /** Lost so often although we reach further each time, something is wrong. */
-const MOST_TRIES = 50
+const MAX_TRIES = 50
 /** After so many in vain, leave others some room. */
 const EAGER = 8
 const NOTHING = Buffer.alloc(0)
@@ -36,10 +36,10 @@ interface Parcel {
   /** Where its writer stood when it put the parts, if there are any. */
   readonly from?: number
   readonly value: string
-  readonly beside: readonly Operation[]
+  readonly beside: readonly EtcdOperation[]
 }
 
-export class Appender {
+export class EtcdAppender {
   readonly #log: EtcdLog
   readonly #clock: Clock
   #depth = 1
@@ -65,7 +65,7 @@ export class Appender {
     let base = after
     let parcel = await this.#wrap(bytes, base)
     let missed: readonly Stored[] | undefined = []
-    for (let tries = 1; tries <= MOST_TRIES; tries++) {
+    for (let tries = 1; tries <= MAX_TRIES; tries++) {
       const tried = this.#depth
       const got = await this.#attempt(parcel, after, base, copies)
       if (got.kind !== 'found') return unlessUncertain(got, copies)
@@ -166,5 +166,5 @@ function lostTrack(): LeaseError {
 }
 
 function fits(missed: readonly Stored[]): boolean {
-  return missed.length <= MOST_ENTRIES && missed.reduce((sum, { value }) => sum + value.length, 0) <= MOST_BYTES
+  return missed.length <= MAX_RECORDS && missed.reduce((sum, { value }) => sum + value.length, 0) <= MAX_BYTES
 }

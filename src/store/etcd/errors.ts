@@ -1,7 +1,7 @@
 /** What an answer other than success means: whether anything was done, whether to ask again, and what to tell people. */
 import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 
-export class Trouble extends Error {
+export class EtcdError extends Error {
   /** Certainly nothing was done. */
   readonly certain: boolean
   /** Asking again does not help: this is the error to throw. */
@@ -81,17 +81,19 @@ const rules: readonly {
 const NOT_DONE = /too many requests|no leader|not capable/
 const CERTAIN_CODES = [3, 5, 7, 9, 12, 16] // invalid, not found, permission, precondition, unimplemented, unauthenticated
 
-export function judge(status: number, text: string, endpoint: string): Trouble {
+export function etcdError(status: number, text: string, endpoint: string): EtcdError {
   const { code, message } = parsed(text)
   if (code === undefined && status === 404) {
     const final = failure('UNSUPPORTED', endpoint, 'gateway', 'has no JSON gateway', 'start it without --enable-grpc-gateway=false')
-    return new Trouble(final.message, { final })
+    return new EtcdError(final.message, { final })
   }
   const rule = rules.find(({ found }) => found.test(message))
-  if (rule?.stale) return new Trouble(message, { stale: true })
-  if (rule?.open) return new Trouble(message, { open: true })
-  if (rule?.code) return new Trouble(message, { final: failure(rule.code, endpoint, rule.reason!, `says '${message}'`, rule.next!) })
-  return new Trouble(`${endpoint} answered ${status} ${message}`, { certain: NOT_DONE.test(message) || CERTAIN_CODES.includes(code ?? -1) })
+  if (rule?.stale) return new EtcdError(message, { stale: true })
+  if (rule?.open) return new EtcdError(message, { open: true })
+  if (rule?.code) return new EtcdError(message, { final: failure(rule.code, endpoint, rule.reason!, `says '${message}'`, rule.next!) })
+  return new EtcdError(`${endpoint} answered ${status} ${message}`, {
+    certain: NOT_DONE.test(message) || CERTAIN_CODES.includes(code ?? -1),
+  })
 }
 
 function failure(code: ErrorCode, endpoint: string, reason: string, says: string, next: string): LeaseError {

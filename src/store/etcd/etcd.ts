@@ -10,13 +10,13 @@ import { readFile } from 'node:fs/promises'
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
-import { Appender } from './append.ts'
+import { EtcdAppender } from './append.ts'
 import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './gateway.ts'
-import { FORMAT, Keys } from './keys.ts'
+import { EtcdKeys, FORMAT } from './keys.ts'
 import { EtcdLog } from './log.ts'
 import type { RangeAnswer } from './message.ts'
-import { Snapshots } from './snapshots.ts'
-import { Tail } from './tail.ts'
+import { EtcdSnapshots } from './snapshots.ts'
+import { EtcdTail } from './tail.ts'
 
 export interface EtcdStoreOptions {
   /** `host:port` of some or all members. */
@@ -27,7 +27,7 @@ export interface EtcdStoreOptions {
   /** Files with the authority, the certificate and its key, in PEM; an empty object is TLS with the system's authorities. */
   readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
   /** How long, in ms, a call may take in all before it is given up. */
-  readonly patience?: number
+  readonly timeout?: number
   /** How often, in ms, whoever waits looks for himself beneath the watch. */
   readonly poll?: number
   readonly clock?: Clock
@@ -37,21 +37,21 @@ export interface EtcdStoreOptions {
 interface InUse {
   readonly gateway: Gateway
   readonly log: EtcdLog
-  readonly appender: Appender
-  readonly tail: Tail
-  readonly snapshots: Snapshots
+  readonly appender: EtcdAppender
+  readonly tail: EtcdTail
+  readonly snapshots: EtcdSnapshots
 }
 
 export class EtcdStore implements Store {
   readonly #options: Required<Omit<EtcdStoreOptions, 'user' | 'tls'>> & Pick<EtcdStoreOptions, 'user' | 'tls'>
-  readonly #keys: Keys
+  readonly #keys: EtcdKeys
   readonly #closing = new AbortController()
   #members = 0
   #inUse: InUse | undefined
 
-  constructor({ name = 'leasehold', patience = 5_000, poll = 1_000, clock = systemClock, ...options }: EtcdStoreOptions) {
-    this.#options = { ...options, name, patience, poll, clock }
-    this.#keys = new Keys(name)
+  constructor({ name = 'leasehold', timeout = 5_000, poll = 1_000, clock = systemClock, ...options }: EtcdStoreOptions) {
+    this.#options = { ...options, name, timeout, poll, clock }
+    this.#keys = new EtcdKeys(name)
   }
 
   get profile(): Profile {
@@ -72,18 +72,18 @@ export class EtcdStore implements Store {
 
   async open(): Promise<Opened> {
     if (this.#closing.signal.aborted) throw closed()
-    const { clock, endpoints, patience, user } = this.#options
+    const { clock, endpoints, timeout, user } = this.#options
     const keys = this.#keys
-    const gateway = new Gateway({ endpoints, clock, patience, user, tls: await this.#certificates() })
+    const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates() })
     try {
       const log = new EtcdLog({ gateway, keys })
       const head = await log.open()
       await this.#mustBeOurs(gateway)
       this.#members = await countMembers(gateway)
-      const snapshots = new Snapshots({ gateway, keys, clock, log })
+      const snapshots = new EtcdSnapshots({ gateway, keys, clock, log })
       const snapshot = await snapshots.newest()
       if (this.#closing.signal.aborted) throw closed()
-      this.#inUse = { gateway, log, snapshots, appender: new Appender({ log, clock }), tail: new Tail({ gateway, log, clock }) }
+      this.#inUse = { gateway, log, snapshots, appender: new EtcdAppender({ log, clock }), tail: new EtcdTail({ gateway, log, clock }) }
       return snapshot ? { snapshot, head } : { head }
     } catch (error) {
       gateway.close()
@@ -131,7 +131,7 @@ export class EtcdStore implements Store {
   }
 
   /** At the log's end the watch begins, where there is none. */
-  async #look(after: Position, tail?: Tail): Promise<Read> {
+  async #look(after: Position, tail?: EtcdTail): Promise<Read> {
     const { log } = this.#open()
     try {
       const looked = await log.look(after)

@@ -9,7 +9,7 @@ import http from 'node:http'
 import https from 'node:https'
 import { afterReading, type Clock, pause } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
-import { judge, Trouble } from './errors.ts'
+import { EtcdError, etcdError } from './errors.ts'
 
 export interface Tls {
   readonly ca?: string | Buffer
@@ -22,7 +22,7 @@ export interface GatewayOptions {
   readonly endpoints: readonly string[]
   readonly clock: Clock
   /** How long a call may take in all, in ms. */
-  readonly patience: number
+  readonly timeout: number
   readonly tls?: Tls | undefined
   readonly user?: { readonly name: string; readonly password: string } | undefined
 }
@@ -75,16 +75,16 @@ export class Gateway {
 
   /** `copies` is told when the answer to a copy is lost, also if a later copy is answered. */
   async call<T>(path: string, body: object, copies: Copies = { uncertain: false }): Promise<T> {
-    const { patience, endpoints } = this.#options
-    const until = this.#clock.now() + patience
+    const { timeout, endpoints } = this.#options
+    const until = this.#clock.now() + timeout
     const text = JSON.stringify(body)
     let certain = !copies.uncertain
     for (let tries = 1; ; tries++) {
       const endpoint = this.#current
       try {
-        return await this.#once<T>(endpoint, path, text, Math.min(patience / SHARE, until - this.#clock.now()))
+        return await this.#once<T>(endpoint, path, text, Math.min(timeout / SHARE, until - this.#clock.now()))
       } catch (error) {
-        if (!(error instanceof Trouble)) throw error
+        if (!(error instanceof EtcdError)) throw error
         certain &&= error.certain
         copies.uncertain = !certain
         const code: ErrorCode = certain ? 'UNAVAILABLE' : 'UNKNOWN'
@@ -112,7 +112,7 @@ export class Gateway {
     const begin = async () => {
       const [prefix, token] = [await this.#prefix(endpoint), await this.#authenticated(endpoint)]
       if (over) return
-      const late = afterReading(this.#clock, this.#options.patience / SHARE, () => end(new Error('the watch did not begin')))
+      const late = afterReading(this.#clock, this.#options.timeout / SHARE, () => end(new Error('the watch did not begin')))
       request = this.#request(endpoint, 'POST', prefix + path, token, response => {
         late()
         let rest = ''
@@ -155,9 +155,9 @@ export class Gateway {
     return Math.min(PAUSE_FIRST * 2 ** (rounds - 1), PAUSE_LAST) * (0.5 + this.#clock.random() / 2)
   }
 
-  #unanswered(code: ErrorCode, trouble: Trouble): LeaseError {
+  #unanswered(code: ErrorCode, trouble: EtcdError): LeaseError {
     const what = code === 'UNKNOWN' ? MAYBE_DONE : NOTHING_DONE
-    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.patience} ms (${trouble.message}): ${what}`, {
+    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.timeout} ms (${trouble.message}): ${what}`, {
       cause: trouble.cause ?? trouble,
       facts: { reason: 'unreachable', endpoints: this.#options.endpoints },
     })
@@ -170,15 +170,15 @@ export class Gateway {
     const token = this.#options.user === undefined ? undefined : await this.#authenticated(endpoint)
     const { status, text } = await this.#exchange(endpoint, 'POST', prefix + path, token, body, within)
     if (status === 200) return parsed<T>(text)
-    const trouble = judge(status, text, this.#options.endpoints[endpoint]!)
+    const trouble = etcdError(status, text, this.#options.endpoints[endpoint]!)
     // What was learned of etcd may have changed since: it was upgraded, or authentication was switched on or off.
     if (known !== undefined && trouble.final?.facts.reason === 'gateway') {
       this.#known = this.#path = undefined
-      throw new Trouble(trouble.message, {})
+      throw new EtcdError(trouble.message, {})
     }
     const unnamed = token === undefined && this.#options.user !== undefined && trouble.final?.code === 'UNAUTHENTICATED'
     if (trouble.stale || trouble.open || unnamed) this.#token = undefined
-    throw unnamed ? new Trouble(trouble.message, { stale: true }) : trouble
+    throw unnamed ? new EtcdError(trouble.message, { stale: true }) : trouble
   }
 
   /** The gateway's paths have been renamed from version to version. */
@@ -191,10 +191,10 @@ export class Gateway {
   }
 
   async #version(endpoint: number): Promise<string> {
-    const { status, text } = await this.#exchange(endpoint, 'GET', '/version', undefined, '', this.#options.patience / SHARE)
+    const { status, text } = await this.#exchange(endpoint, 'GET', '/version', undefined, '', this.#options.timeout / SHARE)
     const [major = 0, minor = 0] = (status === 200 ? String(parsed<{ etcdserver?: string }>(text).etcdserver) : '').split('.').map(Number)
     if (major !== 3 || minor < 3)
-      throw new Trouble('no etcd 3.3 or newer', {
+      throw new EtcdError('no etcd 3.3 or newer', {
         final: new LeaseError(
           'UNSUPPORTED',
           `${this.#options.endpoints[endpoint]} does not answer as etcd 3.3 or newer does: check the address`,
@@ -218,9 +218,9 @@ export class Gateway {
 
   async #authenticate(endpoint: number, user: { readonly name: string; readonly password: string }): Promise<string | undefined> {
     const path = `${await this.#prefix(endpoint)}/auth/authenticate`
-    const { status, text } = await this.#exchange(endpoint, 'POST', path, undefined, JSON.stringify(user), this.#options.patience / SHARE)
+    const { status, text } = await this.#exchange(endpoint, 'POST', path, undefined, JSON.stringify(user), this.#options.timeout / SHARE)
     if (status === 200) return parsed<{ token: string }>(text).token
-    const trouble = judge(status, text, this.#options.endpoints[endpoint]!)
+    const trouble = etcdError(status, text, this.#options.endpoints[endpoint]!)
     if (trouble.open) return undefined // authentication is not switched on: anyone may
     throw trouble
   }
@@ -231,7 +231,7 @@ export class Gateway {
       const fail = (error: Error) => {
         late()
         const cause = error.message.trim() || (error as NodeJS.ErrnoException).code // of several addresses, all refused
-        reject(new Trouble(`${this.#options.endpoints[endpoint]}: ${cause}`, { certain: !sent, cause: error }))
+        reject(new EtcdError(`${this.#options.endpoints[endpoint]}: ${cause}`, { certain: !sent, cause: error }))
       }
       const request = this.#request(endpoint, method, path, token, response => {
         const pieces: Buffer[] = []
@@ -259,7 +259,7 @@ export class Gateway {
     token: string | undefined,
     answered: (response: http.IncomingMessage) => void,
   ): http.ClientRequest {
-    if (this.#closing.signal.aborted) throw new Trouble('the store was closed', {})
+    if (this.#closing.signal.aborted) throw new EtcdError('the store was closed', {})
     return this.#http.request(
       {
         ...this.#addresses[endpoint],
@@ -287,6 +287,6 @@ function parsed<T>(text: string): T {
   try {
     return JSON.parse(text) as T
   } catch (cause) {
-    throw new Trouble('an answer that is not JSON', { certain: false, cause })
+    throw new EtcdError('an answer that is not JSON', { certain: false, cause })
   }
 }

@@ -23,7 +23,7 @@ export interface Span {
   readonly range_end: string
 }
 
-export class Keys {
+export class EtcdKeys {
   readonly prefix: string
   readonly format: string
   readonly newest: string

@@ -1,15 +1,15 @@
 /** The log: entries under sequential keys, each put only where the one before it stands and nothing stands yet. */
 import { LeaseError } from '../../errors.ts'
-import type { Entry, NotThere, Position } from '../../store.ts'
+import type { LogRecord, NotThere, Position } from '../../store.ts'
 import { START } from '../../store.ts'
 import type { Copies, Gateway } from './gateway.ts'
-import { base64, FORMAT, type Keys } from './keys.ts'
+import { base64, type EtcdKeys, FORMAT } from './keys.ts'
 import {
   absent,
+  type EtcdHeader,
+  type EtcdOperation,
   exists,
-  type Header,
   type KeyValue,
-  type Operation,
   put,
   type RangeAnswer,
   range,
@@ -19,8 +19,8 @@ import {
 import { Parts, packed, type Stored } from './parts.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
-export const MOST_ENTRIES = 1_000
-export const MOST_BYTES = 1_048_576
+export const MAX_RECORDS = 1_000
+export const MAX_BYTES = 1_048_576
 
 /** What follows a position that is in the log; `count` of all that does, within the next thousand. */
 export interface Found {
@@ -31,13 +31,13 @@ export interface Found {
 }
 
 export class EtcdLog {
-  readonly keys: Keys
+  readonly keys: EtcdKeys
   readonly parts: Parts
   readonly #gateway: Gateway
   /** Bytes of an entry, about: so that a range fetches what an answer carries and not much more. */
-  #typical = MOST_BYTES / 64
+  #typical = MAX_BYTES / 64
 
-  constructor({ gateway, keys }: { readonly gateway: Gateway; readonly keys: Keys }) {
+  constructor({ gateway, keys }: { readonly gateway: Gateway; readonly keys: EtcdKeys }) {
     this.keys = keys
     this.parts = new Parts({ gateway, keys })
     this.#gateway = gateway
@@ -70,9 +70,9 @@ export class EtcdLog {
   }
 
   /** About as much as one answer carries, but not fewer than `least`. */
-  following({ index }: Position, least = 1): Operation {
-    const limit = Math.max(least, Math.min(MOST_ENTRIES, Math.floor(MOST_BYTES / this.#typical)))
-    return range({ ...this.keys.entries(index + 1, index + 1 + MOST_ENTRIES), limit })
+  following({ index }: Position, least = 1): EtcdOperation {
+    const limit = Math.max(least, Math.min(MAX_RECORDS, Math.floor(MAX_BYTES / this.#typical)))
+    return range({ ...this.keys.entries(index + 1, index + 1 + MAX_RECORDS), limit })
   }
 
   #looking(after: Position): Transaction {
@@ -105,7 +105,7 @@ export class EtcdLog {
   }
 
   /** What `following` was answered. */
-  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: Header = {}): Found | NotThere {
+  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): Found | NotThere {
     const entries = kvs.map(kv => this.stored(kv))
     const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
     if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
@@ -113,13 +113,13 @@ export class EtcdLog {
   }
 
   /** As many of these as one answer carries. */
-  async entries(stored: readonly Stored[]): Promise<Entry[]> {
-    const entries: Entry[] = []
+  async entries(stored: readonly Stored[]): Promise<LogRecord[]> {
+    const entries: LogRecord[] = []
     let size = 0
-    for (const [i, bytes] of (await this.parts.bytes(stored, MOST_BYTES)).entries()) {
+    for (const [i, bytes] of (await this.parts.bytes(stored, MAX_BYTES)).entries()) {
       this.#typical = Math.max(64, this.#typical + (bytes.length - this.#typical) / 8)
       size += bytes.length
-      if (size > MOST_BYTES && entries.length > 0) break
+      if (size > MAX_BYTES && entries.length > 0) break
       entries.push({ position: stored[i]!.position, bytes, age: 0 })
     }
     return entries

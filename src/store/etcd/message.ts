@@ -17,7 +17,7 @@ export interface Compare {
   readonly mod_revision?: string
 }
 
-export type Operation =
+export type EtcdOperation =
   | { readonly request_range: RangeRequest }
   | { readonly request_put: { readonly key: string; readonly value: string } }
   | { readonly request_delete_range: Span }
@@ -25,11 +25,11 @@ export type Operation =
 
 export interface Transaction {
   readonly compare: readonly Compare[]
-  readonly success: readonly Operation[]
-  readonly failure: readonly Operation[]
+  readonly success: readonly EtcdOperation[]
+  readonly failure: readonly EtcdOperation[]
 }
 
-export interface Header {
+export interface EtcdHeader {
   readonly revision?: string
 }
 
@@ -40,21 +40,21 @@ export interface KeyValue {
 }
 
 export interface RangeAnswer {
-  readonly header: Header
+  readonly header: EtcdHeader
   readonly kvs?: readonly KeyValue[]
   /** Of all keys in the range, however few were asked for. */
   readonly count?: string
 }
 
 export interface TransactionAnswer {
-  readonly header: Header
+  readonly header: EtcdHeader
   readonly succeeded?: boolean
   readonly responses?: readonly { readonly response_range?: RangeAnswer; readonly response_txn?: TransactionAnswer }[]
 }
 
 export interface WatchAnswer {
   readonly result?: {
-    readonly header: Header
+    readonly header: EtcdHeader
     readonly created?: boolean
     readonly canceled?: boolean
     readonly compact_revision?: string
@@ -73,10 +73,10 @@ export function absent(span: Span | { readonly key: string }): Compare {
   return { ...span, target: 'CREATE', result: 'EQUAL', create_revision: '0' }
 }
 
-export function range(request: RangeRequest): Operation {
+export function range(request: RangeRequest): EtcdOperation {
   return { request_range: request }
 }
 
-export function put(key: string, value: string): Operation {
+export function put(key: string, value: string): EtcdOperation {
   return { request_put: { key, value } }
 }

@@ -10,8 +10,8 @@ import { deflateRaw, deflateRawSync, inflateRawSync } from 'node:zlib'
 import { LeaseError } from '../../errors.ts'
 import type { Position } from '../../store.ts'
 import type { Gateway } from './gateway.ts'
-import { base64, type Keys } from './keys.ts'
-import { type Operation, put, range, type TransactionAnswer } from './message.ts'
+import { base64, type EtcdKeys } from './keys.ts'
+import { type EtcdOperation, put, range, type TransactionAnswer } from './message.ts'
 
 /** etcd takes 1.5 MiB in one request. */
 export const INLINE_BYTES = 786_432
@@ -56,16 +56,16 @@ export function unpacked(value: Buffer): Uint8Array {
 
 export class Parts {
   readonly #gateway: Gateway
-  readonly #keys: Keys
+  readonly #keys: EtcdKeys
 
-  constructor({ gateway, keys }: { readonly gateway: Gateway; readonly keys: Keys }) {
+  constructor({ gateway, keys }: { readonly gateway: Gateway; readonly keys: EtcdKeys }) {
     this.#gateway = gateway
     this.#keys = keys
   }
 
   /** What has to be put, and the value that then refers to it. `base`: the index its writer stands on. */
-  split(packed: Buffer, base: number, nonce: bigint): { readonly puts: readonly Operation[]; readonly value: Buffer } {
-    const puts: Operation[] = []
+  split(packed: Buffer, base: number, nonce: bigint): { readonly puts: readonly EtcdOperation[]; readonly value: Buffer } {
+    const puts: EtcdOperation[] = []
     for (let at = 0; at < packed.length; at += PART_BYTES)
       puts.push(put(this.#keys.part(base, nonce, puts.length), base64(packed.subarray(at, at + PART_BYTES))))
     return { puts, value: Buffer.concat([Uint8Array.of(PARTS), Buffer.from(`${base} ${puts.length}`)]) }

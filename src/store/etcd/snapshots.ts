@@ -3,7 +3,7 @@ import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Snapshot } from '../../store.ts'
 import { type Copies, type Gateway, maybeDone } from './gateway.ts'
-import { base64, type Keys, type Span } from './keys.ts'
+import { base64, type EtcdKeys, type Span } from './keys.ts'
 import type { EtcdLog } from './log.ts'
 import { exists, type KeyValue, put, type RangeAnswer } from './message.ts'
 import { PARTS_WITHIN, packedBeside, unpacked } from './parts.ts'
@@ -20,20 +20,20 @@ interface Pointer {
   readonly chunks: number
 }
 
-export interface SnapshotsOptions {
+export interface EtcdSnapshotsOptions {
   readonly gateway: Gateway
-  readonly keys: Keys
+  readonly keys: EtcdKeys
   readonly clock: Clock
   readonly log: EtcdLog
 }
 
-export class Snapshots {
+export class EtcdSnapshots {
   readonly #gateway: Gateway
-  readonly #keys: Keys
+  readonly #keys: EtcdKeys
   readonly #clock: Clock
   readonly #log: EtcdLog
 
-  constructor({ gateway, keys, clock, log }: SnapshotsOptions) {
+  constructor({ gateway, keys, clock, log }: EtcdSnapshotsOptions) {
     this.#gateway = gateway
     this.#keys = keys
     this.#clock = clock

@@ -18,14 +18,14 @@ const KEPT_PARTS = 16
 const AGAIN_FIRST = 20
 const AGAIN_LAST = 1_000
 
-export interface TailOptions {
+export interface EtcdTailOptions {
   readonly gateway: Gateway
   readonly log: EtcdLog
   readonly clock: Clock
 }
 
-export class Tail {
-  readonly #options: TailOptions
+export class EtcdTail {
+  readonly #options: EtcdTailOptions
   #stream: Stream | undefined
   /** Entries without a gap, in the order in which they came; the first stands on `#base`. Without a base nothing is known. */
   #base: Position | undefined
@@ -38,7 +38,7 @@ export class Tail {
   #notBefore = 0
   readonly #waiting = new Set<() => void>()
 
-  constructor(options: TailOptions) {
+  constructor(options: EtcdTailOptions) {
     this.#options = options
   }
 

@@ -9,8 +9,8 @@ import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { START } from '../../store.ts'
 import type { Database, Engine, Statement } from './engine.ts'
-import { damaged, isBusy, stuck, trouble } from './errors.ts'
-import { decodeState, encodeState, type State } from './record.ts'
+import { damaged, fileError, isBusy, stuck } from './errors.ts'
+import { decodeState, encodeState, type LogState } from './record.ts'
 import { APPLICATION, type Described, recognize, SCHEMA, TABLES, VERSION } from './schema.ts'
 
 export interface FileDatabaseOptions {
@@ -18,31 +18,31 @@ export interface FileDatabaseOptions {
   readonly engine: Engine
   readonly clock: Clock
   /** How long, in ms, others may keep the file locked. */
-  readonly patience: number
+  readonly timeout: number
 }
 
 export class FileDatabase {
   readonly path: string
   readonly #db: Database
   readonly #clock: Clock
-  readonly #patience: number
+  readonly #timeout: number
   readonly #statements = new Map<string, Statement>()
   /** Which file it is: another may be put in its place while we have it open. */
   readonly #inode: number
   #version = -1
   #closed = false
 
-  constructor({ path, engine, clock, patience }: FileDatabaseOptions) {
+  constructor({ path, engine, clock, timeout }: FileDatabaseOptions) {
     this.path = path
     this.#clock = clock
-    this.#patience = patience
+    this.#timeout = timeout
     this.#db = new engine.DatabaseSync(path, { timeout: 0 })
     this.#inode = statSync(path).ino
   }
 
   /** Is it ours, of a version we know, and as we made it? An empty file becomes ours, unless so many entries were `acknowledged`. */
   recognize(acknowledged: number): Promise<void> {
-    return this.#patiently(() => {
+    return this.#retryWhileBusy(() => {
       if (recognize(this.path, this.#described(), acknowledged) === 'empty') this.#create()
       recognize(this.path, this.#described(), acknowledged)
       this.#db.exec('pragma journal_mode = wal; pragma synchronous = full')
@@ -54,37 +54,37 @@ export class FileDatabase {
    * acknowledged. Reads every page that is in use, as much as a replica that opens the log reads.
    */
   checkPages(): Promise<void> {
-    return this.#patiently(() => {
+    return this.#retryWhileBusy(() => {
       const wrong = this.#pragma('quick_check(1)')
       if (wrong !== 'ok') throw damaged(this.path, String(wrong))
     })
   }
 
   /** What fails before the commit certainly did not happen; a failed commit may have. */
-  write<T>(work: () => T, patience = this.#patience): Promise<T> {
-    return this.#patiently(() => {
+  write<T>(work: () => T, timeout = this.#timeout): Promise<T> {
+    return this.#retryWhileBusy(() => {
       this.sql('begin immediate').run()
       let result: T
       try {
         result = work()
       } catch (error) {
         this.#rollback()
-        throw trouble(error, this.path)
+        throw fileError(error, this.path)
       }
       try {
         this.sql('commit').run()
       } catch (error) {
         // The commit may already stand in the write-ahead file and come back to life when that is recovered.
         this.#rollback()
-        throw trouble(error, this.path, 'perhaps')
+        throw fileError(error, this.path, 'perhaps')
       }
       return result
-    }, patience)
+    }, timeout)
   }
 
   /** One look at one moment of the file. */
   read<T>(look: () => T): Promise<T> {
-    return this.#patiently(() => {
+    return this.#retryWhileBusy(() => {
       this.sql('begin').run()
       try {
         return look()
@@ -94,14 +94,14 @@ export class FileDatabase {
     })
   }
 
-  state(): State {
+  state(): LogState {
     const row = this.sql('select bytes from state where one = 1').get() as { bytes: Uint8Array } | undefined
     const state = row && decodeState(row.bytes)
     if (!state) throw damaged(this.path, 'its state does not match its checksum')
     return state
   }
 
-  save(state: State): void {
+  save(state: LogState): void {
     this.sql('update state set bytes = ? where one = 1').run(encodeState(state))
   }
 
@@ -123,7 +123,7 @@ export class FileDatabase {
       const { data_version } = this.sql('pragma data_version').get() as { data_version: bigint }
       this.#version = Number(data_version)
     } catch (error) {
-      if (!isBusy(error)) throw trouble(error, this.path)
+      if (!isBusy(error)) throw fileError(error, this.path)
     }
     return this.#version !== last || this.replaced()
   }
@@ -181,17 +181,17 @@ export class FileDatabase {
   }
 
   /** At first tries again at once, since a commit is short; then as often as those who come later do, or they would always be first. */
-  async #patiently<T>(attempt: () => T, patience = this.#patience): Promise<T> {
+  async #retryWhileBusy<T>(attempt: () => T, timeout = this.#timeout): Promise<T> {
     const began = this.#clock.now()
     for (let tries = 0; ; tries++) {
       if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store was closed')
       try {
         return attempt()
       } catch (error) {
-        if (!isBusy(error)) throw trouble(error, this.path)
+        if (!isBusy(error)) throw fileError(error, this.path)
       }
       const waited = this.#clock.now() - began
-      if (waited >= patience) throw stuck(this.path, waited)
+      if (waited >= timeout) throw stuck(this.path, waited)
       if (tries < 20) await new Promise<void>(resolve => this.#clock.soon(resolve))
       else await pause(this.#clock, tries < 500 ? 1 : 10)
     }

@@ -16,7 +16,7 @@ export function isBusy(error: unknown): boolean {
 }
 
 /** `done`: whether what was asked for may have happened all the same. */
-export function trouble(error: unknown, path: string, done: 'never' | 'perhaps' = 'never'): LeaseError {
+export function fileError(error: unknown, path: string, done: 'never' | 'perhaps' = 'never'): LeaseError {
   if (error instanceof LeaseError) return error
   const code = done === 'never' ? 'UNAVAILABLE' : 'UNKNOWN'
   const made = (reason: string, message: string) => new LeaseError(code, message, { cause: error, facts: { path, reason } })

@@ -12,18 +12,18 @@ import type { Database, DatabaseOptions, Engine, Statement, Value } from './engi
 
 const [FREE, TAKEN, WANTED] = [0, 1, 2]
 /** A disk that hangs: Node itself waits for the thread then. */
-const PATIENCE = 10_000
+const TIMEOUT = 10_000
 
-export class Gate {
+export class ExitMutex {
   readonly #word: Int32Array
 
   constructor(readonly memory = new SharedArrayBuffer(4)) {
     this.#word = new Int32Array(memory)
   }
 
-  enter(patience?: number): void {
+  enter(timeout?: number): void {
     if (Atomics.compareExchange(this.#word, 0, FREE, TAKEN) === FREE) return
-    while (Atomics.exchange(this.#word, 0, WANTED) !== FREE) if (Atomics.wait(this.#word, 0, WANTED, patience) === 'timed-out') return
+    while (Atomics.exchange(this.#word, 0, WANTED) !== FREE) if (Atomics.wait(this.#word, 0, WANTED, timeout) === 'timed-out') return
   }
 
   leave(): void {
@@ -31,19 +31,19 @@ export class Gate {
   }
 }
 
-const open = new Set<Gate>()
+const open = new Set<ExitMutex>()
 let listening = false
 
 /** Taken when this process exits, unless what it returns was called before. */
-export function takenAtExit(gate: Gate): () => void {
+export function lockAtExit(gate: ExitMutex): () => void {
   open.add(gate)
-  if (!listening) process.once('exit', () => open.forEach(gate => void gate.enter(PATIENCE)))
+  if (!listening) process.once('exit', () => open.forEach(gate => void gate.enter(TIMEOUT)))
   listening = true
   return () => void open.delete(gate)
 }
 
 /** The engine, entered through the gate at every call. */
-export function gated({ DatabaseSync }: Engine, gate: Gate): Engine {
+export function locked({ DatabaseSync }: Engine, gate: ExitMutex): Engine {
   const through = <T>(call: () => T): T => {
     gate.enter()
     try {

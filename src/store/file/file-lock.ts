@@ -6,7 +6,7 @@
  */
 import type { Database, Engine } from './engine.ts'
 
-export class Grip {
+export class FileLock {
   readonly #side: Database
   readonly #own: boolean
 

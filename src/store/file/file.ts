@@ -13,7 +13,7 @@ import { Worker } from 'node:worker_threads'
 import { systemClock } from '../../clock.ts'
 import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
-import { Gate, takenAtExit } from './exit-mutex.ts'
+import { ExitMutex, lockAtExit } from './exit-mutex.ts'
 import type { FileLog } from './log.ts'
 import type { KeptSnapshot } from './snapshots.ts'
 
@@ -25,12 +25,12 @@ type Arguments<C extends keyof Calls> = Parameters<Calls[C]>
 type Result<C extends keyof Calls> = Awaited<ReturnType<Calls[C]>>
 
 /** Its number, what is asked, and with what. `wait` is a read that is answered later; `cancel` calls it off. */
-export type Request =
+export type WorkerRequest =
   | { [C in keyof Calls]: [id: number, call: C, ...Arguments<C>] }[keyof Calls]
   | [id: number, call: 'wait', after: Position]
   | [id: number, call: 'cancel']
 
-export type Answer =
+export type WorkerAnswer =
   | [id: number, done: true, value: unknown]
   | [id: number, done: false, error: { code: ErrorCode; message: string; facts: Facts; cause: string | undefined }]
 
@@ -51,7 +51,7 @@ export interface FileStoreOptions {
   /** To be the only one. The name and the address are what others are told; see also `announce`. */
   readonly own?: { readonly name: string; readonly address?: string }
   /** How long, in ms, another process may keep the file locked before we give up and name it. */
-  readonly patience?: number
+  readonly timeout?: number
 }
 
 export class FileStore implements Store {
@@ -65,8 +65,8 @@ export class FileStore implements Store {
   #requests = 0
   #keepAlive = 0
 
-  constructor({ path, own, patience = 5_000 }: FileStoreOptions) {
-    this.#options = { path: resolve(path), patience, ...(own ? { own } : {}) }
+  constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
+    this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
     this.profile = {
       store: 'file',
       durable: true,
@@ -111,13 +111,13 @@ export class FileStore implements Store {
     const cancel = () => {
       this.#pending.get(id)?.reject(wait.reason)
       this.#pending.delete(id)
-      this.#worker?.postMessage([id, 'cancel'] satisfies Request)
+      this.#worker?.postMessage([id, 'cancel'] satisfies WorkerRequest)
     }
     wait.addEventListener('abort', cancel)
     try {
       return await new Promise<Read>((resolve, reject) => {
         this.#pending.set(id, { resolve, reject, keepsAlive: false, ifLost: 'UNAVAILABLE' })
-        this.#worker!.postMessage([id, 'wait', after] satisfies Request)
+        this.#worker!.postMessage([id, 'wait', after] satisfies WorkerRequest)
       })
     } finally {
       wait.removeEventListener('abort', cancel)
@@ -175,11 +175,11 @@ export class FileStore implements Store {
 
   #start(): Worker {
     // How this process was started (`--input-type`, a loader) is no business of the thread.
-    const gate = new Gate()
+    const gate = new ExitMutex()
     const worker = new Worker(workerFile(), { workerData: { ...this.#options, memory: gate.memory }, execArgv: [] })
-    worker.once('exit', takenAtExit(gate))
+    worker.once('exit', lockAtExit(gate))
     worker.unref()
-    worker.on('message', ([id, done, value]: Answer) => {
+    worker.on('message', ([id, done, value]: WorkerAnswer) => {
       const pending = this.#settled(id)
       if (!pending) return // called off
       if (done) pending.resolve(value as never)

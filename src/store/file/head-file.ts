@@ -10,7 +10,7 @@ import { crc32 } from 'node:zlib'
 import { mustBePrivate, openPrivately } from '../../private-file.ts'
 import type { Position } from '../../store.ts'
 
-export class Witness {
+export class HeadFile {
   readonly #file: number
   readonly #record = Buffer.alloc(20)
 

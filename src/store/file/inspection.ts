@@ -24,7 +24,7 @@ import { basename, dirname, join } from 'node:path'
 import { type Clock, pause } from '../../clock.ts'
 import type { Database, Engine, Value } from './engine.ts'
 import { damaged, isBusy } from './errors.ts'
-import { Grip } from './file-lock.ts'
+import { FileLock } from './file-lock.ts'
 import { decodeState, type Stamp, sumOfChunk, sumOfEntry, sumOfSnapshot, unsigned } from './record.ts'
 import { APPLICATION, foreign, recognize, TABLES } from './schema.ts'
 import { CHUNKS } from './snapshots.ts'
@@ -43,7 +43,7 @@ export interface Inspected {
   /** So many entries are known to have been acknowledged. */
   readonly acknowledged: number
   /** How long, in ms, others are waited for. */
-  readonly patience: number
+  readonly timeout: number
 }
 
 /** Throws what is wrong with a file whose header is ours. Says whether every page of it was looked at. */
@@ -62,7 +62,7 @@ export async function inspect(of: Inspected): Promise<'whole' | 'header'> {
  * Has `look` do its work while no process has the file open, in a folder that exists for as long as the work may take. False when processes
  * have the file open: they have looked. One that looks itself has the lock as well, but also a folder, and it may yet refuse the file.
  */
-async function alone({ path, engine, clock, patience }: Inspected, look: (folder: string) => void): Promise<boolean> {
+async function alone({ path, engine, clock, timeout }: Inspected, look: (folder: string) => void): Promise<boolean> {
   const began = clock.now()
   for (let unseen = 0; ; ) {
     const folder = mkdtempSync(`${path}${LOOKING}`)
@@ -72,7 +72,7 @@ async function alone({ path, engine, clock, patience }: Inspected, look: (folder
         look(folder)
         return true
       }
-      const grip = new Grip(engine, `${path}-owner`, true)
+      const grip = new FileLock(engine, `${path}-owner`, true)
       try {
         grip.take()
         look(folder)
@@ -87,7 +87,7 @@ async function alone({ path, engine, clock, patience }: Inspected, look: (folder
     }
     unseen = othersLook(path) ? 0 : unseen + 1
     // A process in another container cannot be seen.
-    if (isOpen(path) || unseen === CERTAIN || clock.now() - began > patience) return false
+    if (isOpen(path) || unseen === CERTAIN || clock.now() - began > timeout) return false
     await pause(clock, 5)
   }
 }

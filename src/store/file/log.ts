@@ -8,19 +8,19 @@ import { lstatSync, rmSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { type Clock, systemClock } from '../../clock.ts'
 import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate } from '../../private-file.ts'
-import type { Appended, Entry, NotThere, Position, Read } from '../../store.ts'
+import type { Appended, LogRecord, NotThere, Position, Read } from '../../store.ts'
 import { FileDatabase } from './database.ts'
 import type { Engine, Row } from './engine.ts'
-import { damaged, trouble, untouched } from './errors.ts'
-import { Witness } from './head-file.ts'
+import { damaged, fileError, untouched } from './errors.ts'
+import { HeadFile } from './head-file.ts'
 import { inspect, readHeader } from './inspection.ts'
-import { age, type Stamp, type State, signed, stamp, sumOfEntry, unsigned } from './record.ts'
-import { type KeptSnapshot, Snapshots } from './snapshots.ts'
-import { type Owning, Users } from './users.ts'
+import { age, type LogState, type Stamp, signed, stamp, sumOfEntry, unsigned } from './record.ts'
+import { FileSnapshots, type KeptSnapshot } from './snapshots.ts'
+import { FileUsers, type Owning } from './users.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
-const MOST_ENTRIES = 1_000
-const MOST_BYTES = 1_048_576
+const MAX_ENTRIES = 1_000
+const MAX_BYTES = 1_048_576
 /** Rows read at a time. */
 const ROWS = 16
 
@@ -29,7 +29,7 @@ export interface FileLogOptions {
   readonly engine: Engine
   readonly clock?: Clock
   /** How long, in ms, others may keep the file locked before we give up and name them. */
-  readonly patience: number
+  readonly timeout: number
   readonly own?: Owning
 }
 
@@ -37,53 +37,53 @@ export class FileLog {
   readonly #path: string
   readonly #engine: Engine
   readonly #clock: Clock
-  readonly #patience: number
+  readonly #timeout: number
   readonly #own: Owning | undefined
   #database!: FileDatabase
-  #users: Users | undefined
-  #snapshots!: Snapshots
-  #witness: Witness | undefined
+  #users: FileUsers | undefined
+  #snapshots!: FileSnapshots
+  #witness: HeadFile | undefined
   #epoch = 0
   /** Drawn in advance. */
   #nonce: bigint | undefined
 
-  constructor({ path, engine, clock = systemClock, patience, own }: FileLogOptions) {
+  constructor({ path, engine, clock = systemClock, timeout, own }: FileLogOptions) {
     this.#path = path
     this.#engine = engine
     this.#clock = clock
-    this.#patience = patience
+    this.#timeout = timeout
     this.#own = own
   }
 
   async open(): Promise<{ head: Position; snapshot: KeptSnapshot | undefined }> {
-    const [path, engine, clock, patience] = [this.#path, this.#engine, this.#clock, this.#patience]
+    const [path, engine, clock, timeout] = [this.#path, this.#engine, this.#clock, this.#timeout]
     try {
       makeFolder(dirname(path))
       mustBePlain(path)
-      readHeader(path, () => Witness.read(`${path}-head`))
+      readHeader(path, () => HeadFile.read(`${path}-head`))
       mustBeOurs(path)
-      const looked = await inspect({ path, engine, clock, patience, acknowledged: Witness.read(`${path}-head`) })
+      const looked = await inspect({ path, engine, clock, timeout, acknowledged: HeadFile.read(`${path}-head`) })
       this.#makeFile()
-      const database = new FileDatabase({ path, engine, clock, patience })
+      const database = new FileDatabase({ path, engine, clock, timeout })
       this.#database = database
-      await database.recognize(Witness.read(`${path}-head`))
+      await database.recognize(HeadFile.read(`${path}-head`))
       // From here on it is known to be ours.
       if (mustBePrivate(`${path}-owner`) === undefined) createPrivately(`${path}-owner`, clock)
-      const users = new Users(database, engine, clock, this.#own)
+      const users = new FileUsers(database, engine, clock, this.#own)
       this.#users = users
-      this.#snapshots = new Snapshots({ database, clock, locate: (at, state) => this.#locate(at, state) })
-      await users.enter(patience)
+      this.#snapshots = new FileSnapshots({ database, clock, locate: (at, state) => this.#locate(at, state) })
+      await users.enter(timeout)
       if (looked === 'header' && (await database.read(() => users.first()))) await database.checkPages()
       const opened = await database.write(() => {
-        this.#examine(database.state(), Witness.read(`${path}-head`))
+        this.#examine(database.state(), HeadFile.read(`${path}-head`))
         this.#epoch = users.register()
         const state = database.state()
         return { head: state.head, snapshot: this.#snapshots.newest(state) }
       })
-      this.#witness = new Witness(`${path}-head`)
+      this.#witness = new HeadFile(`${path}-head`)
       return opened
     } catch (error) {
-      const said = untouched(trouble(error, path)) // before we let go: it may name who holds what
+      const said = untouched(fileError(error, path)) // before we let go: it may name who holds what
       this.#letGo()
       throw said
     }
@@ -95,9 +95,9 @@ export class FileLog {
       const elsewhere = this.#locate(after, state)
       if (elsewhere) return elsewhere
       const gap = state.head.index - after.index
-      const missed = gap === 0 || gap > MOST_ENTRIES ? [] : this.#following(after, state.head.index)
+      const missed = gap === 0 || gap > MAX_ENTRIES ? [] : this.#following(after, state.head.index)
       const position = this.#put(bytes, state)
-      const complete = missed.length === gap && size(missed) <= MOST_BYTES
+      const complete = missed.length === gap && size(missed) <= MAX_BYTES
       return complete ? { kind: 'appended', position, missed } : { kind: 'behind', position }
     })
     if (answer.kind === 'appended' || answer.kind === 'behind') this.#clock.soon(() => this.#afterwards(answer.position))
@@ -157,7 +157,7 @@ export class FileLog {
         users.unregister()
         return this.#database.state().head
       }
-      this.#witness!.write(await this.#database.write(leave, Math.min(this.#patience, 500)))
+      this.#witness!.write(await this.#database.write(leave, Math.min(this.#timeout, 500)))
     } catch {
       // Our row stays behind and is taken for what it is: that of a process that has gone.
     } finally {
@@ -180,7 +180,7 @@ export class FileLog {
   }
 
   /** Nothing that was acknowledged is missing from the end. */
-  #examine({ head, floor }: State, acknowledged: number): void {
+  #examine({ head, floor }: LogState, acknowledged: number): void {
     const whole = head.index === floor.index || this.#nonceAt(head.index) === head.nonce
     if (whole && acknowledged <= head.index) return
     throw damaged(
@@ -190,7 +190,7 @@ export class FileLog {
   }
 
   /** Undefined when the log contains `after` and we may still use it. */
-  #locate({ index, nonce }: Position, { epoch, owner, head, floor }: State): NotThere | undefined {
+  #locate({ index, nonce }: Position, { epoch, owner, head, floor }: LogState): NotThere | undefined {
     if (this.#database.replaced()) return { kind: 'diverged', reason: `${this.#path} was removed or replaced while it was in use` }
     if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#users!.nameOf(owner) ?? 'those who share it now' }
     if (index > head.index) return { kind: 'diverged', reason: `the log ends at ${head.index}, before ${index}` }
@@ -205,7 +205,7 @@ export class FileLog {
     return unsigned(row.nonce)
   }
 
-  #put(bytes: Uint8Array, state: State): Position {
+  #put(bytes: Uint8Array, state: LogState): Position {
     const position = { index: state.head.index + 1, nonce: this.#nonce ?? this.#clock.bits() }
     this.#nonce = undefined
     const now = stamp(this.#clock)
@@ -222,24 +222,24 @@ export class FileLog {
     this.#nonce = this.#clock.bits()
   }
 
-  #following(after: Position, head: number): Entry[] {
-    const entries: Entry[] = []
+  #following(after: Position, head: number): LogRecord[] {
+    const entries: LogRecord[] = []
     const now = stamp(this.#clock)
     let bytes = 0
-    for (let last = after.index; last < head && entries.length < MOST_ENTRIES; ) {
+    for (let last = after.index; last < head && entries.length < MAX_ENTRIES; ) {
       const rows = this.#database.sql('select * from entry where idx > ? order by idx limit ?').all(last, ROWS) as Row[]
       if (rows.length === 0) throw damaged(this.#path, `entry ${last + 1} is missing`)
       for (const row of rows) {
         const entry = this.#entry(row, ++last, now)
         bytes += entry.bytes.length
-        if (entries.length > 0 && (bytes > MOST_BYTES || entries.length === MOST_ENTRIES)) return entries
+        if (entries.length > 0 && (bytes > MAX_BYTES || entries.length === MAX_ENTRIES)) return entries
         entries.push(entry)
       }
     }
     return entries
   }
 
-  #entry(row: Row, index: number, now: Stamp): Entry {
+  #entry(row: Row, index: number, now: Stamp): LogRecord {
     if (Number(row.idx) !== index) throw damaged(this.#path, `entry ${index} is missing`)
     const position = { index, nonce: unsigned(row.nonce as bigint) }
     const appended = { boot: String(row.boot), at: Number(row.stamp) }
@@ -251,7 +251,7 @@ export class FileLog {
   }
 }
 
-function size(entries: readonly Entry[]): number {
+function size(entries: readonly LogRecord[]): number {
   return entries.reduce((sum, { bytes }) => sum + bytes.length, 0)
 }
 

@@ -4,7 +4,7 @@ import type { Clock } from '../../clock.ts'
 import type { Position } from '../../store.ts'
 
 /** The hub of a log, in one row that every transaction reads. */
-export interface State {
+export interface LogState {
   /** Changes with whoever may use the log: an owner, or those who share it. */
   readonly epoch: number
   /** The last entry. */
@@ -17,7 +17,7 @@ export interface State {
   readonly owner: number
 }
 
-export function encodeState({ epoch, head, floor, snapshot, owner }: State): Uint8Array {
+export function encodeState({ epoch, head, floor, snapshot, owner }: LogState): Uint8Array {
   const bytes = Buffer.allocUnsafe(60)
   bytes.writeDoubleLE(epoch, 0)
   bytes.writeDoubleLE(head.index, 8)
@@ -31,7 +31,7 @@ export function encodeState({ epoch, head, floor, snapshot, owner }: State): Uin
 }
 
 /** Undefined when it does not match its checksum. */
-export function decodeState(bytes: Uint8Array): State | undefined {
+export function decodeState(bytes: Uint8Array): LogState | undefined {
   if (bytes.length !== 60) return undefined
   const view = Buffer.from(bytes.buffer, bytes.byteOffset, 60)
   if (view.readUInt32LE(56) !== crc32(view.subarray(0, 56))) return undefined

@@ -5,7 +5,7 @@ import type { NotThere, Position } from '../../store.ts'
 import type { FileDatabase } from './database.ts'
 import type { Row } from './engine.ts'
 import { damaged } from './errors.ts'
-import { age, type State, signed, stamp, sumOfChunk, sumOfSnapshot, unsigned } from './record.ts'
+import { age, type LogState, signed, stamp, sumOfChunk, sumOfSnapshot, unsigned } from './record.ts'
 
 /** A chunk's id is its snapshot's and its own number in one, so that a snapshot is a range. */
 export const CHUNKS = 1_000_000
@@ -21,19 +21,19 @@ export interface KeptSnapshot {
   readonly chunks: number
 }
 
-export interface SnapshotsOptions {
+export interface FileSnapshotsOptions {
   readonly database: FileDatabase
   readonly clock: Clock
   /** Whether the log contains a position, and we may still use it. */
-  readonly locate: (at: Position, state: State) => NotThere | undefined
+  readonly locate: (at: Position, state: LogState) => NotThere | undefined
 }
 
-export class Snapshots {
+export class FileSnapshots {
   readonly #database: FileDatabase
   readonly #clock: Clock
-  readonly #locate: SnapshotsOptions['locate']
+  readonly #locate: FileSnapshotsOptions['locate']
 
-  constructor({ database, clock, locate }: SnapshotsOptions) {
+  constructor({ database, clock, locate }: FileSnapshotsOptions) {
     this.#database = database
     this.#clock = clock
     this.#locate = locate
@@ -98,7 +98,7 @@ export class Snapshots {
   }
 
   /** The one in force. */
-  newest({ snapshot: id }: State): KeptSnapshot | undefined {
+  newest({ snapshot: id }: LogState): KeptSnapshot | undefined {
     if (id === 0) return undefined
     const row = this.#database.sql('select * from snapshot where id = ?').get(id) as Row | undefined
     if (!row) throw damaged(this.#database.path, `snapshot ${id} is missing`)

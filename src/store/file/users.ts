@@ -9,7 +9,7 @@ import { LeaseError } from '../../errors.ts'
 import type { FileDatabase } from './database.ts'
 import type { Engine, Row, Statement } from './engine.ts'
 import { isBusy } from './errors.ts'
-import { Grip } from './file-lock.ts'
+import { FileLock } from './file-lock.ts'
 import { alive, describe, pidNamespace, stopped, thisProcess } from './process.ts'
 
 export interface Owning {
@@ -28,18 +28,18 @@ interface User {
   readonly address: string
 }
 
-export class Users {
+export class FileUsers {
   readonly #database: FileDatabase
   readonly #clock: Clock
   readonly #own: Owning | undefined
-  readonly #grip: Grip
+  readonly #grip: FileLock
   #me = 0
 
   constructor(database: FileDatabase, engine: Engine, clock: Clock, own: Owning | undefined) {
     this.#database = database
     this.#clock = clock
     this.#own = own
-    this.#grip = new Grip(engine, `${database.path}-owner`, own !== undefined)
+    this.#grip = new FileLock(engine, `${database.path}-owner`, own !== undefined)
   }
 
   /** Our own row; 0 before we have one. */
@@ -48,7 +48,7 @@ export class Users {
   }
 
   /** Takes the grip, or says who has it. */
-  async enter(patience: number): Promise<void> {
+  async enter(timeout: number): Promise<void> {
     const began = this.#clock.now()
     for (;;) {
       try {
@@ -56,7 +56,7 @@ export class Users {
       } catch (error) {
         if (!isBusy(error)) throw error
       }
-      const over = this.#clock.now() - began >= patience
+      const over = this.#clock.now() - began >= timeout
       const refusal = await this.#database.read(() => this.#refusal(over))
       if (refusal) throw refusal
       await pause(this.#clock, 5) // someone is just coming or going
@@ -110,7 +110,7 @@ export class Users {
     this.#grip.release()
   }
 
-  /** Who keeps us out. Undefined while nobody who lives says so, unless our patience is `over`. */
+  /** Who keeps us out. Undefined while nobody who lives says so, unless our timeout is `over`. */
   #refusal(over: boolean): LeaseError | undefined {
     const { path } = this.#database
     const { owner: id } = this.#database.state()

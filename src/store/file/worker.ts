@@ -9,8 +9,8 @@ import { systemClock as clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Read } from '../../store.ts'
 import { type Engine, loadEngine } from './engine.ts'
-import { Gate, gated } from './exit-mutex.ts'
-import type { Answer, Request } from './file.ts'
+import { ExitMutex, locked } from './exit-mutex.ts'
+import type { WorkerAnswer, WorkerRequest } from './file.ts'
 import { FileLog, type FileLogOptions } from './log.ts'
 
 /** Between two looks, in ms: while others are busy, and when nothing has come for a second. */
@@ -26,11 +26,11 @@ let lastMoved = clock.now()
 
 process.removeAllListeners('warning') // Node calls its SQLite experimental, on the standard error of whoever uses us
 const { memory, ...options } = workerData as Omit<FileLogOptions, 'engine'> & { readonly memory: SharedArrayBuffer }
-const opening = load(new Gate(memory)).then(engine => new FileLog({ ...options, engine }))
+const opening = load(new ExitMutex(memory)).then(engine => new FileLog({ ...options, engine }))
 opening.catch(() => {}) // told to whoever asks first
 let log: FileLog | undefined
 
-port.on('message', (request: Request) => {
+port.on('message', (request: WorkerRequest) => {
   const [id, call] = request
   if (call === 'cancel') waiting.delete(id)
   else
@@ -46,7 +46,7 @@ port.on('message', (request: Request) => {
 const LATER = Symbol('answered when there is something')
 
 /** Not `async` where it matters: an append is begun in the turn its message came. */
-function perform(request: Request): Promise<unknown> {
+function perform(request: WorkerRequest): Promise<unknown> {
   if (!log) return start(request)
   switch (request[1]) {
     case 'append':
@@ -78,16 +78,16 @@ function perform(request: Request): Promise<unknown> {
   }
 }
 
-async function load(gate: Gate): Promise<Engine> {
+async function load(gate: ExitMutex): Promise<Engine> {
   gate.enter()
   try {
-    return gated(await loadEngine(), gate)
+    return locked(await loadEngine(), gate)
   } finally {
     gate.leave()
   }
 }
 
-async function start(request: Request): Promise<unknown> {
+async function start(request: WorkerRequest): Promise<unknown> {
   log = await opening
   return perform(request)
 }
@@ -148,13 +148,13 @@ async function close(log: FileLog): Promise<void> {
 }
 
 function answer(id: number, value: unknown): void {
-  port.postMessage([id, true, value] satisfies Answer, large(value))
+  port.postMessage([id, true, value] satisfies WorkerAnswer, large(value))
 }
 
 function refuse(id: number, error: unknown): void {
   const { code, message, facts } = error instanceof LeaseError ? error : new LeaseError('UNKNOWN', String(error))
   const cause = error instanceof Error && error.cause !== undefined ? String(error.cause) : undefined
-  port.postMessage([id, false, { code, message, facts, cause }] satisfies Answer)
+  port.postMessage([id, false, { code, message, facts, cause }] satisfies WorkerAnswer)
 }
 
 /** What is handed over instead of copied. */

@@ -3,18 +3,18 @@ import type { PoolClient, QueryArrayConfig } from 'pg'
 import { LeaseError } from '../../errors.ts'
 import {
   bufferOf,
+  type ConnectionSettings,
   type Driver,
   isAnswer,
-  type Listener,
   type Listening,
+  type NotificationListener,
   NotSent,
   type Row,
-  SCRIPT_PATIENCE,
-  type Settings,
+  SCRIPT_TIMEOUT,
   type Value,
   within,
 } from './driver.ts'
-import { Line } from './prepared-connection.ts'
+import { PreparedConnection } from './prepared-connection.ts'
 
 export interface PgResult {
   readonly rows: readonly Row[]
@@ -68,7 +68,7 @@ export interface PgClient {
 }
 
 /** Idle connections keep no process alive. */
-export async function pgPool(url: string, { patience }: Pick<Settings, 'patience'>): Promise<PgPool> {
+export async function pgPool(url: string, { timeout }: Pick<ConnectionSettings, 'timeout'>): Promise<PgPool> {
   const pg = await import('pg').catch(cause => {
     throw new LeaseError('UNSUPPORTED', 'postgres:// needs the package pg, which is not installed here: npm install pg', {
       cause,
@@ -78,7 +78,7 @@ export async function pgPool(url: string, { patience }: Pick<Settings, 'patience
   const pool = new pg.default.Pool({
     connectionString: url,
     max: 4, // one append, two reads, one snapshot at a time
-    connectionTimeoutMillis: patience,
+    connectionTimeoutMillis: timeout,
     keepAlive: true,
     allowExitOnIdle: true,
     application_name: 'leasehold',
@@ -103,10 +103,10 @@ function refuseStandby(client: PoolClient, done: (error?: Error) => void): void 
 export class PgDriver implements Driver {
   readonly #pool: PgPool
   readonly #own: boolean
-  readonly #settings: Settings
+  readonly #settings: ConnectionSettings
 
   /** `own`: the pool is ended with this. */
-  constructor(pool: PgPool, { own, ...settings }: Settings & { readonly own: boolean }) {
+  constructor(pool: PgPool, { own, ...settings }: ConnectionSettings & { readonly own: boolean }) {
     this.#pool = pool
     this.#own = own
     this.#settings = settings
@@ -117,10 +117,10 @@ export class PgDriver implements Driver {
   }
 
   async script(text: string): Promise<void> {
-    await this.#on(client => client.query({ text }), SCRIPT_PATIENCE)
+    await this.#on(client => client.query({ text }), SCRIPT_TIMEOUT)
   }
 
-  async #on<T>(work: (client: PgConnection) => Promise<T>, patience = this.#settings.patience): Promise<T> {
+  async #on<T>(work: (client: PgConnection) => Promise<T>, timeout = this.#settings.timeout): Promise<T> {
     const connecting = this.#connection()
     const { connection, release } = await within(this.#settings, connecting).catch(cause => {
       connecting.then(late => late.release()).catch(() => {}) // nobody waits for it any more
@@ -128,7 +128,7 @@ export class PgDriver implements Driver {
     })
     let whole = false
     try {
-      const result = await within({ ...this.#settings, patience }, work(connection))
+      const result = await within({ ...this.#settings, timeout }, work(connection))
       whole = true
       return result
     } catch (error) {
@@ -158,7 +158,7 @@ export class PgDriver implements Driver {
     })
   }
 
-  async listen(channel: string, { heard, lost, greeting }: Listener): Promise<Listening> {
+  async listen(channel: string, { heard, lost, greeting }: NotificationListener): Promise<Listening> {
     const { Client, options } = this.#pool as PgPool & { readonly Client?: new (options: object) => PgClient }
     if (Client === undefined) throw new NotSent('this pool does not say how to make a connection of its own')
     const client = new Client(options) // the object itself: a copy would be without the password, which is hidden in it
@@ -173,12 +173,12 @@ export class PgDriver implements Driver {
     client.on('notification', message => {
       if (message.channel === channel) heard(message.payload ?? '')
     })
-    const line = new Line(client, this.#settings, end)
+    const line = new PreparedConnection(client, this.#settings, end)
     const close = async () => {
       over = true
       await line.end()
       // A peer that is silent would never let us go politely.
-      await within({ ...this.#settings, patience: 100 }, client.end()).catch(() => destroy(client))
+      await within({ ...this.#settings, timeout: 100 }, client.end()).catch(() => destroy(client))
     }
     const query = (config: PgQuery) => within(this.#settings, client.query(config))
     try {
@@ -200,7 +200,7 @@ export class PgDriver implements Driver {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#own) await within({ ...this.#settings, patience: 1_000 }, this.#pool.end()).catch(() => {})
+    if (this.#own) await within({ ...this.#settings, timeout: 1_000 }, this.#pool.end()).catch(() => {})
   }
 }
 

@@ -1,15 +1,15 @@
 /** The driver `postgres` (postgres.js). */
 import {
   bufferOf,
+  type ConnectionSettings,
   codeOf,
   type Driver,
-  type Listener,
   type Listening,
   NoAnswer,
+  type NotificationListener,
   NotSent,
   type Row,
-  SCRIPT_PATIENCE,
-  type Settings,
+  SCRIPT_TIMEOUT,
   type Value,
   within,
 } from './driver.ts'
@@ -27,9 +27,9 @@ export interface PostgresJs {
 
 export class PostgresJsDriver implements Driver {
   readonly #sql: PostgresJs
-  readonly #settings: Settings
+  readonly #settings: ConnectionSettings
 
-  constructor(sql: PostgresJs, settings: Settings) {
+  constructor(sql: PostgresJs, settings: ConnectionSettings) {
     this.#sql = sql
     this.#settings = settings
   }
@@ -47,13 +47,13 @@ export class PostgresJsDriver implements Driver {
   }
 
   async script(text: string): Promise<void> {
-    await within({ ...this.#settings, patience: SCRIPT_PATIENCE }, this.#sql.unsafe(text).simple())
+    await within({ ...this.#settings, timeout: SCRIPT_TIMEOUT }, this.#sql.unsafe(text).simple())
   }
 
   /** It connects again by itself; what was missed meanwhile the poll beneath finds. */
-  async listen(channel: string, { heard }: Listener): Promise<Listening> {
+  async listen(channel: string, { heard }: NotificationListener): Promise<Listening> {
     const { unlisten } = await within(this.#settings, this.#sql.listen(channel, heard))
-    return { [Symbol.asyncDispose]: () => within({ ...this.#settings, patience: 1_000 }, unlisten()).catch(() => {}) }
+    return { [Symbol.asyncDispose]: () => within({ ...this.#settings, timeout: 1_000 }, unlisten()).catch(() => {}) }
   }
 
   /** It is whoever handed it in who ends it. */

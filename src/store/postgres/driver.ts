@@ -30,10 +30,10 @@ export interface Driver extends AsyncDisposable {
   /** Several statements without values, in one transaction. */
   script(text: string): Promise<void>
   /** Resolves when `heard` is to be told of what is sent to the channel. */
-  listen(channel: string, listener: Listener): Promise<Listening>
+  listen(channel: string, listener: NotificationListener): Promise<Listening>
 }
 
-export interface Listener {
+export interface NotificationListener {
   heard(payload: string): void
   /** From now on nothing will be heard. */
   lost(): void
@@ -46,14 +46,14 @@ export interface Listening extends AsyncDisposable {
   readonly line?: Driver['run']
 }
 
-export interface Settings {
+export interface ConnectionSettings {
   readonly clock: Clock
   /** How long an answer may take, in ms. */
-  readonly patience: number
+  readonly timeout: number
 }
 
 /** Tables are made once, and whoever comes second waits for the first. */
-export const SCRIPT_PATIENCE = 30_000
+export const SCRIPT_TIMEOUT = 30_000
 
 export function bufferOf(value: Value): unknown {
   return value instanceof Uint8Array ? Buffer.from(value.buffer, value.byteOffset, value.byteLength) : value
@@ -77,9 +77,9 @@ export function isAnswer(error: unknown): boolean {
 }
 
 /** Its answer, if it comes in time. */
-export async function within<T>({ clock, patience }: Settings, promise: PromiseLike<T>): Promise<T> {
+export async function within<T>({ clock, timeout }: ConnectionSettings, promise: PromiseLike<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    const cancel = afterReading(clock, patience, () => reject(new NoAnswer(`no answer for ${patience} ms`)), { ref: true })
+    const cancel = afterReading(clock, timeout, () => reject(new NoAnswer(`no answer for ${timeout} ms`)), { ref: true })
     promise.then(
       value => {
         cancel()

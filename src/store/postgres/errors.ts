@@ -23,7 +23,7 @@ const reasons: readonly (readonly [pattern: RegExp, reason: string, advice: stri
 ]
 
 /** `done`: whether what was asked for may have happened all the same. */
-export function trouble(error: unknown, place: string, done: 'never' | 'perhaps'): LeaseError {
+export function postgresError(error: unknown, place: string, done: 'never' | 'perhaps'): LeaseError {
   if (error instanceof LeaseError) return error
   const { cause = error } = error instanceof NotSent ? error : {}
   const certain = done === 'never' || error instanceof NotSent || isAnswer(error)

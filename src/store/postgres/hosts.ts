@@ -1,5 +1,5 @@
 /** Several servers of which one is the primary: whoever answers as such is asked, and the next when it does no longer. */
-import { codeOf, type Driver, type Listener, type Listening, NotSent, type Row, type Value } from './driver.ts'
+import { codeOf, type Driver, type Listening, type NotificationListener, NotSent, type Row, type Value } from './driver.ts'
 
 export class Hosts implements Driver {
   readonly #drivers: readonly Driver[]
@@ -18,7 +18,7 @@ export class Hosts implements Driver {
   }
 
   /** A standby does not let anyone listen. */
-  listen(channel: string, listener: Listener): Promise<Listening> {
+  listen(channel: string, listener: NotificationListener): Promise<Listening> {
     return this.#ask(driver => driver.listen(channel, listener))
   }
 

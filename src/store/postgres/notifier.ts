@@ -22,7 +22,7 @@ const TRY_AGAIN_LAST = 30_000
 const RINGS_WITHIN = 1_000
 const HELLO = 'hello '
 
-export interface BellOptions {
+export interface NotifierOptions {
   readonly clock: Clock
   /** The number of the log. */
   readonly log: number
@@ -32,7 +32,7 @@ export interface BellOptions {
   readonly call: () => Promise<unknown>
 }
 
-export class Bell implements AsyncDisposable {
+export class Notifier implements AsyncDisposable {
   readonly #driver: Driver
   readonly #clock: Clock
   readonly #log: number
@@ -51,7 +51,7 @@ export class Bell implements AsyncDisposable {
   /** The connection that listens, while there is one and nothing stands between it and the engine. As `Driver.run`. */
   line: Driver['run'] | undefined
 
-  constructor(driver: Driver, options: BellOptions) {
+  constructor(driver: Driver, options: NotifierOptions) {
     this.#driver = driver
     this.#clock = options.clock
     this.#log = options.log

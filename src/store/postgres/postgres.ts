@@ -7,21 +7,21 @@
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
-import { Run } from '../recent-records.ts'
+import { RecentRecords } from '../recent-records.ts'
 import { unpacked } from './answer.ts'
 import type { Driver, Row, Value } from './driver.ts'
 import { PgDriver, type PgPool, pgPool } from './driver-pg.ts'
 import { type PostgresJs, PostgresJsDriver } from './driver-postgres-js.ts'
-import { isAbsent, isPassing, trouble } from './errors.ts'
+import { isAbsent, isPassing, postgresError } from './errors.ts'
 import { Hosts, hostsOf } from './hosts.ts'
 import { signed, unsigned } from './nonce.ts'
-import { Bell } from './notifier.ts'
+import { Notifier } from './notifier.ts'
 import { creation, isPlain, VERSION } from './schema.ts'
-import { Snapshots } from './snapshots.ts'
+import { PostgresSnapshots } from './snapshots.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
-const MOST_ENTRIES = 1_000
-const MOST_BYTES = 1_048_576
+const MAX_ENTRIES = 1_000
+const MAX_BYTES = 1_048_576
 /** How often is asked again what stood in another's way. */
 const ATTEMPTS = 20
 
@@ -38,22 +38,22 @@ export interface PostgresStoreOptions {
   readonly schema?: string
   readonly clock?: Clock
   /** How long an answer may take, in ms, before we give up on its connection. */
-  readonly patience?: number
+  readonly timeout?: number
 }
 
 export class PostgresStore implements Store {
   readonly #options: PostgresStoreOptions
   readonly #clock: Clock
-  readonly #patience: number
+  readonly #timeout: number
   readonly #name: string
   readonly #schema: string
   /** Without the password, for messages. */
   readonly #place: string
   readonly #closing = new AbortController()
-  readonly #run = new Run()
+  readonly #run = new RecentRecords()
   #driver: Driver | undefined
-  #bell: Bell | undefined
-  #snapshots: Snapshots | undefined
+  #bell: Notifier | undefined
+  #snapshots: PostgresSnapshots | undefined
   /** Drawn in advance. */
   #nonce: bigint | undefined
   #appending = false
@@ -65,12 +65,12 @@ export class PostgresStore implements Store {
   }
 
   constructor(options: PostgresStoreOptions) {
-    const { url, clock = systemClock, patience = 5_000 } = options
+    const { url, clock = systemClock, timeout = 5_000 } = options
     const urls = url === undefined ? [] : hostsOf(url).map(parsed)
     const asked = urls[0]
     this.#options = options
     this.#clock = clock
-    this.#patience = patience
+    this.#timeout = timeout
     this.#name = options.name ?? asked?.searchParams.get('name') ?? 'leasehold'
     this.#schema = options.schema ?? asked?.searchParams.get('schema') ?? 'leasehold'
     this.#place = asked === undefined ? 'postgres' : `postgres://${urls.map(({ host }) => host).join()}${asked.pathname}`
@@ -105,11 +105,11 @@ export class PostgresStore implements Store {
           facts: { place: this.#place, name: this.#name },
         },
       )
-    this.#bell = new Bell(this.#driver, {
+    this.#bell = new Notifier(this.#driver, {
       ...{ clock: this.#clock, log: Number(id), news: payload => this.#heard(payload) },
       call: () => this.#ask(`update ${log} set loud = true where id = $1 and not loud`, [id]),
     })
-    const snapshots = new Snapshots({
+    const snapshots = new PostgresSnapshots({
       ...{ schema: this.#schema, name: this.#name, clock: this.#clock, closing: this.#closing.signal },
       ask: (asked, values, options) => this.#ask(asked, values, options),
     })
@@ -121,7 +121,7 @@ export class PostgresStore implements Store {
 
   async #connect(): Promise<Driver> {
     const { url, pool, sql } = this.#options
-    const settings = { clock: this.#clock, patience: this.#patience }
+    const settings = { clock: this.#clock, timeout: this.#timeout }
     if (sql !== undefined) return new PostgresJsDriver(sql, settings)
     if (pool !== undefined) return new PgDriver(pool, { ...settings, own: false })
     const pools = await Promise.all(hostsOf(url!).map(one => pgPool(bare(one), settings)))
@@ -153,7 +153,7 @@ export class PostgresStore implements Store {
         { facts: { place: this.#place, version: found ?? 0, reason: 'newer' } },
       )
     } catch (error) {
-      throw trouble(error, this.#place, 'never')
+      throw postgresError(error, this.#place, 'never')
     }
   }
 
@@ -233,7 +233,7 @@ export class PostgresStore implements Store {
   }
 
   async #readNow(after: Position): Promise<Read> {
-    const values = [this.#name, after.index, signed(after.nonce), MOST_ENTRIES, MOST_BYTES]
+    const values = [this.#name, after.index, signed(after.nonce), MAX_ENTRIES, MAX_BYTES]
     try {
       const [[answer]] = (await this.#ask(`select ${this.#schema}.read($1, $2, $3, $4, $5)`, values)) as [[string]]
       const { kind, entries } = unpacked(answer, after)
@@ -288,7 +288,7 @@ export class PostgresStore implements Store {
     try {
       return await persistently(() => (line === undefined ? this.#driver!.run(text, values) : line(text, values)))
     } catch (error) {
-      throw trouble(error, this.#place, done)
+      throw postgresError(error, this.#place, done)
     }
   }
 }

@@ -1,5 +1,5 @@
 import { afterReading } from '../../clock.ts'
-import { codeOf, isAnswer, NoAnswer, NotSent, type Row, type Settings, type Value, within } from './driver.ts'
+import { type ConnectionSettings, codeOf, isAnswer, NoAnswer, NotSent, type Row, type Value, within } from './driver.ts'
 import { inText, type PgClient } from './driver-pg.ts'
 
 const LONGEST_NAME = 63
@@ -10,9 +10,9 @@ const FORGOTTEN = new Set(['26000', '42P05'])
  * One statement at a time on one connection, prepared once. One timer serves many of them, since most are answered long before it is looked at
  * again: what an append costs besides the engine's work is counted in microseconds.
  */
-export class Line {
+export class PreparedConnection {
   readonly #client: PgClient
-  readonly #settings: Settings
+  readonly #settings: ConnectionSettings
   readonly #broken: () => void
   #waiting: ((error: Error) => void) | undefined
   #idle: (() => void) | undefined
@@ -22,7 +22,7 @@ export class Line {
   #over = false
 
   /** `broken`: what may still be answered is not to be used for anything else. */
-  constructor(client: PgClient, settings: Settings, broken: () => void) {
+  constructor(client: PgClient, settings: ConnectionSettings, broken: () => void) {
     this.#client = client
     this.#settings = settings
     this.#broken = broken
@@ -62,15 +62,15 @@ export class Line {
     this.#over = true
     if (this.#waiting === undefined) return
     const idle = new Promise<void>(resolve => (this.#idle = resolve))
-    await within({ ...this.#settings, patience: 1_000 }, idle).catch(() => {})
+    await within({ ...this.#settings, timeout: 1_000 }, idle).catch(() => {})
   }
 
   #begin(fail: (error: Error) => void): void {
-    const { clock, patience } = this.#settings
+    const { clock, timeout } = this.#settings
     this.#waiting = fail
-    this.#until = clock.now() + patience
+    this.#until = clock.now() + timeout
     this.#client.ref()
-    if (!this.#watching) this.#watch(patience)
+    if (!this.#watching) this.#watch(timeout)
   }
 
   #end(): void {
@@ -80,7 +80,7 @@ export class Line {
   }
 
   #watch(ms: number): void {
-    const { clock, patience } = this.#settings
+    const { clock, timeout } = this.#settings
     this.#watching = true
     afterReading(clock, ms, () => {
       this.#watching = false
@@ -89,7 +89,7 @@ export class Line {
       const left = this.#until - clock.now()
       if (left > 0) return this.#watch(left)
       this.#end()
-      fail(new NoAnswer(`no answer for ${patience} ms`))
+      fail(new NoAnswer(`no answer for ${timeout} ms`))
     })
   }
 }

@@ -12,7 +12,7 @@ const ROWS_AT_ONCE = 1_000
 const ABANDONED = 5_000
 const LOOK_AGAIN = 100
 
-export interface SnapshotsOptions {
+export interface PostgresSnapshotsOptions {
   readonly schema: string
   readonly name: string
   readonly clock: Clock
@@ -21,10 +21,10 @@ export interface SnapshotsOptions {
   readonly closing: AbortSignal
 }
 
-export class Snapshots {
-  readonly #options: SnapshotsOptions
+export class PostgresSnapshots {
+  readonly #options: PostgresSnapshotsOptions
 
-  constructor(options: SnapshotsOptions) {
+  constructor(options: PostgresSnapshotsOptions) {
     this.#options = options
   }
 

@@ -4,14 +4,14 @@
  */
 import { afterReading, type Clock } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
-import type { Argument, Connection, Dial } from './driver.ts'
-import { refusal, trouble, unreachable } from './errors.ts'
+import type { Argument, Dial, DriverConnection } from './driver.ts'
+import { redisError, refusal, unreachable } from './errors.ts'
 
-export interface LinkOptions {
+export interface RedisConnectionOptions {
   readonly dial: Dial
   readonly clock: Clock
   /** How long, in ms, to wait for a connection, and for an answer. */
-  readonly patience: number
+  readonly timeout: number
   /** What to call the other side. */
   readonly where: string
   /** Looks at a new connection before it is used. */
@@ -30,7 +30,7 @@ const ELSEWHERE = new Set(['READONLY', 'MASTERDOWN', 'UNBLOCKED', 'NOAUTH', 'MOV
 
 /** A request that was sent and not answered yet. */
 interface Pending {
-  readonly connection: Connection
+  readonly connection: DriverConnection
   readonly until: number
   readonly ifLost: ErrorCode
   readonly keepsAlive: boolean
@@ -38,16 +38,16 @@ interface Pending {
   readonly reject: (error: LeaseError) => void
 }
 
-export class Link {
-  readonly #options: LinkOptions
-  #live: Connection | undefined
-  #dialing: Promise<Connection> | undefined
+export class RedisConnection {
+  readonly #options: RedisConnectionOptions
+  #live: DriverConnection | undefined
+  #dialing: Promise<DriverConnection> | undefined
   #closed = false
   #busy = 0
   readonly #pending = new Set<Pending>()
   #watching = false
 
-  constructor(options: LinkOptions) {
+  constructor(options: RedisConnectionOptions) {
     this.#options = options
   }
 
@@ -57,9 +57,9 @@ export class Link {
     return this.#connected().then(connection => this.#request(connection, args, options))
   }
 
-  #request(connection: Connection, args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
+  #request(connection: DriverConnection, args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const until = this.#options.clock.now() + this.#options.patience + (waits ?? 0)
+      const until = this.#options.clock.now() + this.#options.timeout + (waits ?? 0)
       const pending = { connection, until, ifLost, keepsAlive: waits === undefined, resolve, reject }
       this.#pending.add(pending)
       if (pending.keepsAlive && this.#busy++ === 0) connection.hold(true)
@@ -81,12 +81,12 @@ export class Link {
   #trouble({ connection, ifLost }: Pending, error: unknown): LeaseError {
     const word = refusal(error)
     if (word === undefined || ELSEWHERE.has(word)) this.#drop(connection)
-    return this.#closed && word === undefined ? closed(ifLost) : trouble(error, this.#options.where, ifLost)
+    return this.#closed && word === undefined ? closed(ifLost) : redisError(error, this.#options.where, ifLost)
   }
 
   /** One timer for all requests: most are answered long before it is looked at again. */
   #watch(until: number): void {
-    const { clock, where, patience } = this.#options
+    const { clock, where, timeout } = this.#options
     this.#watching = true
     const look = () => {
       this.#watching = false
@@ -94,7 +94,7 @@ export class Link {
       for (const pending of this.#pending) {
         if (pending.until > now || !this.#settled(pending)) continue
         this.#drop(pending.connection)
-        const message = `no answer from ${where} for ${patience} ms`
+        const message = `no answer from ${where} for ${timeout} ms`
         pending.reject(new LeaseError(pending.ifLost, message, { facts: { where, reason: 'silent' } }))
       }
       const next = Math.min(...[...this.#pending].map(pending => pending.until))
@@ -109,7 +109,7 @@ export class Link {
     this.#live = undefined
   }
 
-  async #connected(): Promise<Connection> {
+  async #connected(): Promise<DriverConnection> {
     if (this.#live && !this.#live.ready) this.#drop(this.#live)
     if (this.#closed) throw closed()
     if (this.#live) return this.#live
@@ -123,16 +123,16 @@ export class Link {
     return connection
   }
 
-  async #dial(): Promise<Connection> {
-    const { dial, where, patience, greet } = this.#options
+  async #dial(): Promise<DriverConnection> {
+    const { dial, where, timeout, greet } = this.#options
     const connection = await dial()
-    const silent = () => new Error(`no answer for ${patience} ms`)
+    const silent = () => new Error(`no answer for ${timeout} ms`)
     try {
-      await this.#bounded(connection.connect(), patience, silent)
+      await this.#bounded(connection.connect(), timeout, silent)
       if (greet)
         await this.#bounded(
           greet(args => connection.send(args)),
-          patience,
+          timeout,
           silent,
         )
       connection.hold(this.#busy > 0)
@@ -143,7 +143,7 @@ export class Link {
     }
   }
 
-  #drop(connection: Connection): void {
+  #drop(connection: DriverConnection): void {
     if (this.#live === connection) this.#live = undefined
     connection.close()
   }

@@ -9,7 +9,7 @@ import { LeaseError } from '../../errors.ts'
 export type Argument = string | Buffer
 
 /** One connection, as the store needs it. Replies are RESP2, text as bytes. */
-export interface Connection {
+export interface DriverConnection {
   connect(): Promise<unknown>
   readonly ready: boolean
   send(args: readonly Argument[]): Promise<unknown>
@@ -19,7 +19,7 @@ export interface Connection {
 }
 
 /** A new connection, not connected yet. */
-export type Dial = () => Promise<Connection>
+export type Dial = () => Promise<DriverConnection>
 
 interface Emitter {
   on(event: 'error', listener: (error: unknown) => void): unknown
@@ -64,20 +64,20 @@ export type AnyRedis = RedisClient | RedisCluster | IoRedis
 /** Bytes where text would be: `$` is how RESP marks a string of bytes. And no timer for each command: we have one that covers the answer too. */
 const AS_BYTES = { typeMapping: { 36: Buffer }, timeout: undefined }
 
-export function dialUrl(url: string, patience: number): Dial {
+export function dialUrl(url: string, timeout: number): Dial {
   return async () => {
     const { createClient } = await driver()
-    return ofRedis(createClient({ url, ...ownRedis(patience) }) as unknown as RedisClient)
+    return ofRedis(createClient({ url, ...ownRedis(timeout) }) as unknown as RedisClient)
   }
 }
 
 /** `key`: where in a cluster everything of ours is. */
-export function dialCopyOf(client: AnyRedis, key: string, patience: number): Dial {
+export function dialCopyOf(client: AnyRedis, key: string, timeout: number): Dial {
   // A cluster's client finds its way by itself. Its nodes are reached as its owner said, passwords and all, and are not told otherwise.
   if ('masters' in client) return async () => ofRedisCluster(client.duplicate({ RESP: 2 }), key)
   if ('callBuffer' in client) {
     const copy = (client.duplicate as (...overrides: unknown[]) => IoRedis).bind(client)
-    if (client.isCluster !== true) return async () => ofIoRedis(copy(ownIoRedis(patience)))
+    if (client.isCluster !== true) return async () => ofIoRedis(copy(ownIoRedis(timeout)))
     const own = {
       lazyConnect: true,
       clusterRetryStrategy: () => null,
@@ -88,7 +88,7 @@ export function dialCopyOf(client: AnyRedis, key: string, patience: number): Dia
     return async () => ofIoRedis(copy([], own))
   }
   if ('sendCommand' in client && 'isReady' in client)
-    return async () => ofRedis(client.duplicate(ownRedis(patience, client.options?.socket)))
+    return async () => ofRedis(client.duplicate(ownRedis(timeout, client.options?.socket)))
   throw new LeaseError('INVALID', 'this is no client of npm redis (createClient, createCluster) or ioredis (Redis, Cluster)')
 }
 
@@ -131,7 +131,7 @@ async function driver(): Promise<typeof import('redis')> {
   }
 }
 
-function ofRedis(client: RedisClient): Connection {
+function ofRedis(client: RedisClient): DriverConnection {
   client.on('error', ignored)
   return {
     connect: () => client.connect(),
@@ -144,7 +144,7 @@ function ofRedis(client: RedisClient): Connection {
   }
 }
 
-function ofRedisCluster(cluster: RedisCluster, key: string): Connection {
+function ofRedisCluster(cluster: RedisCluster, key: string): DriverConnection {
   cluster.on('error', ignored)
   return {
     connect: () => cluster.connect(),
@@ -157,7 +157,7 @@ function ofRedisCluster(cluster: RedisCluster, key: string): Connection {
   }
 }
 
-function ofIoRedis(client: IoRedis): Connection {
+function ofIoRedis(client: IoRedis): DriverConnection {
   client.on('error', ignored)
   const call = (client.callBuffer as (command: Argument, args: readonly Argument[]) => Promise<unknown>).bind(client)
   return {

@@ -48,7 +48,7 @@ export function isWrongType(error: unknown): boolean {
 }
 
 /** `ifLost`: what to say when the request may have been on its way. */
-export function trouble(error: unknown, where: string, ifLost: ErrorCode): LeaseError {
+export function redisError(error: unknown, where: string, ifLost: ErrorCode): LeaseError {
   if (error instanceof LeaseError) return error
   const said = error instanceof Error && error.message !== '' ? error.message : String((error as { code?: unknown })?.code ?? error)
   const word = refusal(error)
@@ -61,7 +61,7 @@ export function trouble(error: unknown, where: string, ifLost: ErrorCode): Lease
 
 export function unreachable(error: unknown, where: string): LeaseError {
   if (error instanceof LeaseError) return error
-  if (refusal(error) !== undefined) return trouble(error, where, 'UNAVAILABLE')
+  if (refusal(error) !== undefined) return redisError(error, where, 'UNAVAILABLE')
   const { message = '', code = '' } = (error ?? {}) as { message?: string; code?: string }
   return new LeaseError(
     'UNAVAILABLE',

@@ -1,17 +1,17 @@
 /** One log in one Redis: its keys, how it is asked, and why it cannot be followed any more. */
 import { type ErrorCode, LeaseError } from '../../errors.ts'
 import type { NotThere, Position } from '../../store.ts'
-import type { Link } from './connection.ts'
+import type { RedisConnection } from './connection.ts'
 import type { Argument } from './driver.ts'
 import { divergence, isWrongType, refusal } from './errors.ts'
 import type { Script } from './script.ts'
 
-export class Place {
+export class RedisLog {
   readonly log: string
   readonly pointer: string
-  readonly #link: Link
+  readonly #link: RedisConnection
 
-  constructor(name: string, link: Link) {
+  constructor(name: string, link: RedisConnection) {
     this.log = `{${name}}:log`
     this.pointer = `{${name}}:snapshot`
     this.#link = link
@@ -27,7 +27,7 @@ export class Place {
   }
 
   /** What a script answers: a word, and what goes with it. */
-  run(script: Script, args: readonly Argument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<Answer> {
+  run(script: Script, args: readonly Argument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<ScriptAnswer> {
     const keys = key === undefined ? ['2', this.log, this.pointer] : ['3', this.log, this.pointer, key]
     return this.#link.send(['EVALSHA', script.sha, ...keys, ...args], { ifLost }).then(answerOf, error => {
       if (refusal(error.cause) === 'NOSCRIPT')
@@ -36,20 +36,20 @@ export class Place {
     })
   }
 
-  notThere([word, found]: Answer, { index }: Position): NotThere {
+  notThere([word, found]: ScriptAnswer, { index }: Position): NotThere {
     return word === 'trimmed' ? { kind: 'trimmed' } : { kind: 'diverged', reason: this.reason([word, found], index) }
   }
 
-  diverged(answer: Answer, at: number, before = ''): LeaseError {
+  diverged(answer: ScriptAnswer, at: number, before = ''): LeaseError {
     return new LeaseError('DIVERGED', `${before}${this.reason(answer, at)}`)
   }
 
-  reason([word, found]: Answer, at: number): string {
+  reason([word, found]: ScriptAnswer, at: number): string {
     return divergence(this.log, word, at, typeof found === 'number' ? found : at)
   }
 }
 
-export type Answer = readonly [word: string, ...facts: unknown[]]
+export type ScriptAnswer = readonly [word: string, ...facts: unknown[]]
 
 export interface RunOptions {
   readonly ifLost?: ErrorCode
@@ -57,12 +57,12 @@ export interface RunOptions {
   readonly key?: string
 }
 
-function answerOf(reply: unknown): Answer {
+function answerOf(reply: unknown): ScriptAnswer {
   const [word, ...facts] = reply as [Buffer, ...unknown[]]
   return [text(word), ...facts]
 }
 
-function foreign(error: unknown): Answer {
+function foreign(error: unknown): ScriptAnswer {
   if (isWrongType(error)) return ['foreign']
   throw error
 }

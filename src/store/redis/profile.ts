@@ -3,7 +3,7 @@ import type { Profile } from '../../store.ts'
 import type { Argument } from './driver.ts'
 import { refusal } from './errors.ts'
 
-export interface Settings {
+export interface RedisSettings {
   readonly role: string | undefined
   readonly primary: string
   readonly replicas: number
@@ -17,7 +17,7 @@ export interface Settings {
 
 type Send = (args: readonly Argument[]) => Promise<unknown>
 
-export async function readSettings(send: Send): Promise<Settings> {
+export async function readSettings(send: Send): Promise<RedisSettings> {
   const config = (name: string) => readConfig(send, name)
   const [info, append, rewriting, save, policy, memory] = await Promise.all([
     readInfo(send),
@@ -54,12 +54,12 @@ export const UNREAD: Profile = {
   notes: ['What this Redis promises is read from its settings when it is opened.'],
 }
 
-export function profileOf(settings: Settings): Profile {
+export function profileOf(settings: RedisSettings): Profile {
   const { aof, fsync, syncsWhileRewriting } = settings
   return { ...UNREAD, durable: aof === true && fsync === 'always' && syncsWhileRewriting === true, notes: notes(settings) }
 }
 
-function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, replicas, role }: Settings): string[] {
+function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, replicas, role }: RedisSettings): string[] {
   const all: string[] = []
   if (aof === false && (save ?? '') === '')
     all.push('appendonly no and no save: everything is gone when Redis ends. Leases are then forgotten, and holders are told.')

@@ -13,7 +13,7 @@ import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import {
   type Appended,
-  type Entry,
+  type LogRecord,
   type NotThere,
   type Opened,
   type Position,
@@ -23,19 +23,19 @@ import {
   START,
   type Store,
 } from '../../store.ts'
-import { Run } from '../recent-records.ts'
-import { closed, Link } from './connection.ts'
+import { RecentRecords } from '../recent-records.ts'
+import { closed, RedisConnection } from './connection.ts'
 import { type AnyRedis, type Argument, dialCopyOf, dialUrl } from './driver.ts'
 import { isWrongType } from './errors.ts'
-import { type Answer, Place, parseUrl, standing, text } from './log.ts'
+import { parseUrl, RedisLog, type ScriptAnswer, standing, text } from './log.ts'
 import { profileOf, readSettings, UNREAD } from './profile.ts'
 import { APPEND, READ } from './script.ts'
-import { Snapshots } from './snapshots.ts'
+import { RedisSnapshots } from './snapshots.ts'
 
 /** A waiting read looks after so many ms whether the log is still there: Redis wakes nobody when a stream is deleted. */
 const LOOK_AGAIN = 1_000
 /** Entries that a waiting read brings at most. They may be large, and Redis cannot bound their bytes. */
-const MOST_AT_ONCE = 16
+const MAX_AT_ONCE = 16
 /** Turns of the loop until whoever was served by an append has begun the next one. */
 const TURNS = 2
 
@@ -47,42 +47,42 @@ export interface RedisStoreOptions {
   /** Separates several logs in one Redis. */
   readonly name?: string
   /** How long, in ms, Redis may take to answer before the connection is given up. */
-  readonly patience?: number
+  readonly timeout?: number
   readonly clock?: Clock
 }
 
 export class RedisStore implements Store {
   readonly #clock: Clock
-  readonly #place: Place
-  readonly #snapshots: Snapshots
-  readonly #link: Link
+  readonly #place: RedisLog
+  readonly #snapshots: RedisSnapshots
+  readonly #link: RedisConnection
   /** A blocking read holds up whatever is sent after it. */
-  readonly #tail: Link
+  readonly #tail: RedisConnection
   #profile = UNREAD
   #state: 'new' | 'open' | 'closed' = 'new'
   /** The log contained these when we last heard of it, so a read that waits there need not ask first. */
   readonly #seen = { appended: START, read: START }
-  readonly #run = new Run()
+  readonly #run = new RecentRecords()
   #news: Promise<readonly Row[]> | undefined
   /** Resolves when the append that is under way has ended, however that was. */
   #appending: Promise<unknown> | undefined
   /** Drawn in advance. */
   #nonce: bigint | undefined
 
-  constructor({ url, client, name, patience = 5_000, clock = systemClock }: RedisStoreOptions) {
+  constructor({ url, client, name, timeout = 5_000, clock = systemClock }: RedisStoreOptions) {
     const parsed = parseUrl(url, name)
     const where = client ? 'Redis' : parsed.where
-    const dial = client ? dialCopyOf(client, `{${parsed.name}}`, patience) : dialUrl(parsed.url, patience)
+    const dial = client ? dialCopyOf(client, `{${parsed.name}}`, timeout) : dialUrl(parsed.url, timeout)
     const greet = async (send: (args: readonly Argument[]) => Promise<unknown>) => {
       const settings = await readSettings(send)
       if (settings.role === 'slave') throw replica(where, settings.primary)
       this.#profile = profileOf(settings)
     }
     this.#clock = clock
-    this.#link = new Link({ dial, clock, patience, where, greet })
-    this.#tail = new Link({ dial, clock, patience, where })
-    this.#place = new Place(parsed.name, this.#link)
-    this.#snapshots = new Snapshots(this.#place, clock, () => this.#assertOpen())
+    this.#link = new RedisConnection({ dial, clock, timeout, where, greet })
+    this.#tail = new RedisConnection({ dial, clock, timeout, where })
+    this.#place = new RedisLog(parsed.name, this.#link)
+    this.#snapshots = new RedisSnapshots(this.#place, clock, () => this.#assertOpen())
   }
 
   get profile(): Profile {
@@ -195,7 +195,7 @@ export class RedisStore implements Store {
     await this.#appending
   }
 
-  #notThere(answer: Answer, after: Position): NotThere {
+  #notThere(answer: ScriptAnswer, after: Position): NotThere {
     this.#run.clear()
     return this.#place.notThere(answer, after)
   }
@@ -203,7 +203,7 @@ export class RedisStore implements Store {
   /** What comes after `index`, or nothing after a while. One question for all who wait: whoever really waits does so at the end of the log. */
   #next(index: number): Promise<readonly Row[]> {
     if (this.#news) return this.#news
-    const args = ['XREAD', 'COUNT', String(MOST_AT_ONCE), 'BLOCK', String(LOOK_AGAIN), 'STREAMS', this.#place.log, `${index}-0`]
+    const args = ['XREAD', 'COUNT', String(MAX_AT_ONCE), 'BLOCK', String(LOOK_AGAIN), 'STREAMS', this.#place.log, `${index}-0`]
     const news = this.#tail.send(args, { ifLost: 'UNAVAILABLE', waits: LOOK_AGAIN }).then(rowsOf, error => {
       if (isWrongType(error)) return [] // the script will say so
       throw error
@@ -237,8 +237,8 @@ function rowsOf(reply: unknown): Row[] {
 }
 
 /** Nonce, nonce before and bytes of each, if they follow `after` and each other. */
-function chained(after: Position, rows: readonly Buffer[]): Entry[] | undefined {
-  const entries: Entry[] = []
+function chained(after: Position, rows: readonly Buffer[]): LogRecord[] | undefined {
+  const entries: LogRecord[] = []
   let { index, nonce } = after
   for (let i = 0; i < rows.length; i += 3) {
     if (text(rows[i + 1]!) !== String(nonce)) return undefined

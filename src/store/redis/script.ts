@@ -8,8 +8,8 @@
 import { createHash } from 'node:crypto'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
-const MOST_ENTRIES = 1_000
-const MOST_BYTES = 1_048_576
+const MAX_ENTRIES = 1_000
+const MAX_BYTES = 1_048_576
 /** Rows that Redis looks at together: a few, since they may be large. */
 const ROWS = 16
 
@@ -70,7 +70,7 @@ local function following(from, last)
     for _, row in ipairs(more) do
       if row[1] ~= id(at + 1) or not ours(row) then return nil, at + 1 end
       local f = row[2]
-      if #rows > 0 and (bytes + #f[6] > ${MOST_BYTES} or at - from == ${MOST_ENTRIES}) then return rows, at, bytes end
+      if #rows > 0 and (bytes + #f[6] > ${MAX_BYTES} or at - from == ${MAX_ENTRIES}) then return rows, at, bytes end
       bytes = bytes + #f[6]
       at = at + 1
       rows[#rows + 1] = f[2]
@@ -103,12 +103,12 @@ local elsewhere = absent(after, ARGV[2])
 if elsewhere then return elsewhere end
 local last, nonce, rows, complete = 0, '0', {}, true
 if head then last, nonce = number(head), head[2][2] end
-if last - after > ${MOST_ENTRIES} then complete = false
+if last - after > ${MAX_ENTRIES} then complete = false
 elseif last > after then
   local at, bytes
   rows, at, bytes = following(after, last)
   if not rows then return {'missing', at} end
-  complete = at == last and bytes <= ${MOST_BYTES}
+  complete = at == last and bytes <= ${MAX_BYTES}
 end
 local added = redis.pcall('XADD', log, id(last + 1), 'n', ARGV[3], 'p', nonce, 'b', ARGV[4])
 if type(added) == 'table' and added.err then

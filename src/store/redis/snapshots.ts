@@ -2,7 +2,7 @@
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Snapshot } from '../../store.ts'
-import { type Place, standing, text } from './log.ts'
+import { type RedisLog, standing, text } from './log.ts'
 import { KEEP, LOOK } from './script.ts'
 
 /** One field of a snapshot. */
@@ -10,13 +10,13 @@ const CHUNK = 262_144
 /** One that nobody completes is gone after so many ms. Its end by a wall clock harms nothing: it is counted before it is kept. */
 const UNFINISHED = 3_600_000
 
-export class Snapshots {
-  readonly #place: Place
+export class RedisSnapshots {
+  readonly #place: RedisLog
   readonly #clock: Clock
   /** Throws when the store may not be used. */
   readonly #assertOpen: () => void
 
-  constructor(place: Place, clock: Clock, assertOpen: () => void) {
+  constructor(place: RedisLog, clock: Clock, assertOpen: () => void) {
     this.#place = place
     this.#clock = clock
     this.#assertOpen = assertOpen

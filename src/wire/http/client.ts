@@ -11,7 +11,7 @@ import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import { webClock } from '../../web-clock.ts'
-import { Connection, errorOf, type Said, unlessEnded } from './connection.ts'
+import { errorOf, HttpConnection, type HttpReply, unlessEnded } from './connection.ts'
 import { EventStream } from './event-stream.ts'
 
 export interface HttpLessorOptions {
@@ -30,10 +30,10 @@ const SILENCE = 45_000
 const BEGINNING = 10_000
 /** What is not answered within so long holds nothing up that came after it: it may be the connection that is dead. */
 const SLOW = 1_000
-const MOST_UNDER_WAY = 8
+const MAX_UNDER_WAY = 8
 
 /** Proposals in one request, and about how many characters of them. */
-const MOST = 500
+const MAX = 500
 const LONGEST = 256 << 10
 
 interface Proposal {
@@ -43,12 +43,12 @@ interface Proposal {
 
 interface Answered {
   readonly outcome?: Outcome
-  readonly error?: Said
+  readonly error?: HttpReply
 }
 
 export class HttpLessor implements Lessor {
   readonly profile: Lessor['profile']
-  readonly #connection: Connection
+  readonly #connection: HttpConnection
   readonly #clock: Clock
   readonly #unsent = new Set<Proposal>()
   #sending = false
@@ -56,7 +56,7 @@ export class HttpLessor implements Lessor {
   /** Watches that have not begun yet: what is asked after them is sent when the server has heard of them. */
   readonly #beginning = new Set<Promise<unknown>>()
 
-  private constructor(connection: Connection, profile: Lessor['profile'], clock: Clock) {
+  private constructor(connection: HttpConnection, profile: Lessor['profile'], clock: Clock) {
     this.#connection = connection
     this.profile = profile
     this.#clock = clock
@@ -64,7 +64,7 @@ export class HttpLessor implements Lessor {
 
   /** `url` is `http://host:port` or `https://…`. Throws `UNAVAILABLE` when nobody answers there. */
   static async open(url: string, { key, clock = webClock, fetch = globalThis.fetch }: HttpLessorOptions = {}): Promise<HttpLessor> {
-    const connection = new Connection(url, key, clock, fetch)
+    const connection = new HttpConnection(url, key, clock, fetch)
     const { profile } = (await connection.json('GET', '/v1/about')) as { profile: Lessor['profile'] }
     return new HttpLessor(connection, profile, clock)
   }
@@ -109,7 +109,7 @@ export class HttpLessor implements Lessor {
       const sent = this.#sendBatch(batch).finally(() => this.#underWay.delete(sent))
       this.#underWay.add(sent)
       await this.#orSlow(sent)
-      while (this.#underWay.size >= MOST_UNDER_WAY) await Promise.race(this.#underWay)
+      while (this.#underWay.size >= MAX_UNDER_WAY) await Promise.race(this.#underWay)
     }
     this.#sending = false
   }
@@ -138,7 +138,7 @@ export class HttpLessor implements Lessor {
     const batch: Proposal[] = []
     let length = 0
     for (const proposal of this.#unsent) {
-      if (batch.length > 0 && (batch.length === MOST || length + proposal.text.length > LONGEST)) break
+      if (batch.length > 0 && (batch.length === MAX || length + proposal.text.length > LONGEST)) break
       this.#unsent.delete(proposal)
       batch.push(proposal)
       length += proposal.text.length

@@ -7,11 +7,11 @@ const WITNESS = 'leasehold-witness'
 /** Says that witnesses are wanted, and that none is known yet. */
 const NO_WITNESS = 'none'
 /** A server answers sooner, if only that it does not know. */
-const PATIENCE = 35_000
+const TIMEOUT = 35_000
 /** Why a call ends that has its answer. Left out, an exception with a stack would be made for each of them. */
 const OVER = new Error('it is over')
 
-export type Said = { readonly code: string; readonly message: string } & Facts
+export type HttpReply = { readonly code: string; readonly message: string } & Facts
 
 interface Sending {
   readonly body?: string
@@ -20,7 +20,7 @@ interface Sending {
   readonly changes?: boolean
 }
 
-export class Connection {
+export class HttpConnection {
   readonly closing = new AbortController()
   readonly #base: string
   readonly #key: string | undefined
@@ -84,9 +84,9 @@ export class Connection {
   async json(method: string, path: string, { body, signal, changes = false }: Sending = {}): Promise<unknown> {
     this.mustBeOpen()
     const call = this.call(signal)
-    const end = () => call.end(new Error(`nothing for ${PATIENCE / 1_000} s`))
+    const end = () => call.end(new Error(`nothing for ${TIMEOUT / 1_000} s`))
     // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
-    const late = this.#clock.after(PATIENCE, () => this.#clock.soon(() => this.#clock.soon(end)))
+    const late = this.#clock.after(TIMEOUT, () => this.#clock.soon(() => this.#clock.soon(end)))
     let answered = false
     const ask = async () => {
       answered = false
@@ -212,13 +212,13 @@ class Broken extends Error {}
 
 function said(text: string): LeaseError | undefined {
   try {
-    return errorOf((JSON.parse(text) as { error: Said }).error)
+    return errorOf((JSON.parse(text) as { error: HttpReply }).error)
   } catch {
     return undefined
   }
 }
 
-export function errorOf({ code, message, ...facts }: Said): LeaseError | undefined {
+export function errorOf({ code, message, ...facts }: HttpReply): LeaseError | undefined {
   if (typeof code !== 'string' || typeof message !== 'string') return undefined
   return new LeaseError(CODES[code] ?? (code as ErrorCode), message, { facts })
 }

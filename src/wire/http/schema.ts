@@ -3,7 +3,7 @@
  * reader learns the fields here. Closed: a field that is not known is refused by its name.
  */
 import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox'
-import { MOST_ENTRIES, MOST_LABELS, MOST_WANTS, VERBS } from '../../kernel/command.ts'
+import { MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, VERBS } from '../../kernel/command.ts'
 import { EVENT_TYPES } from '../../kernel/event.ts'
 import { NAME_BYTES, VALUE_BYTES } from '../../kernel/name.ts'
 import { INSTANCE_STATUSES, STATUSES } from '../../registry/entry.ts'
@@ -44,12 +44,12 @@ const op = optional(
 const by = optional(text('Who wants it, for those who are told. Left out: the name of the key.'))
 
 /** Commands in one request. */
-export const MOST_PROPOSALS = 1_000
+export const MAX_PROPOSALS = 1_000
 
 // Questions
 
 export const Acquire = closed({
-  resources: Type.Array(name, { maxItems: MOST_WANTS, description: 'All of them or none, unless any says otherwise. May be empty.' }),
+  resources: Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any says otherwise. May be empty.' }),
   holder: text('Who will have it: a name that people can read.'),
   ttl: optional(duration("How long it lasts unless renewed; '30s' when left out.")),
   wait: optional(duration('How long to wait in the queue when others have it; left out: not at all.')),
@@ -59,11 +59,11 @@ export const Acquire = closed({
   priority: optional(Type.Integer({ minimum: -1000, maximum: 1000, description: 'Higher goes first; 0 when left out.' })),
   parent: optional(id),
   labels: optional(
-    Type.Record(Type.String(), Type.String({ maxLength: 1024 }), { maxProperties: MOST_LABELS, description: 'For people and choosers.' }),
+    Type.Record(Type.String(), Type.String({ maxLength: 1024 }), { maxProperties: MAX_LABELS, description: 'For people and choosers.' }),
   ),
-  entries: optional(Type.Array(closed({ key: name, value: text('', VALUE_BYTES) }), { maxItems: MOST_ENTRIES })),
+  entries: optional(Type.Array(closed({ key: name, value: text('', VALUE_BYTES) }), { maxItems: MAX_ENTRIES })),
   incarnation: optional(whole("The number of the holder's process, as its first lease was answered.")),
-  holding: optional(Type.Array(id, { maxItems: MOST_WANTS, description: 'Leases that the asker keeps while it waits.' })),
+  holding: optional(Type.Array(id, { maxItems: MAX_RESOURCES, description: 'Leases that the asker keeps while it waits.' })),
   grace: optional(duration('How long it is merely suspect after its ttl.')),
   maxLife: optional(duration('Ends so long after it was granted, renewed or not.')),
   steal: optional(Type.Enum(['after', 'force'])),
@@ -178,7 +178,7 @@ export const Proposal = closed({
 export const Propose = closed({
   // Each is checked by itself: one that is wrong hurts nobody who asks at the same time.
   proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), {
-    maxItems: MOST_PROPOSALS,
+    maxItems: MAX_PROPOSALS,
     description: 'Decided in this order.',
   }),
 })

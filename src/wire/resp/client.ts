@@ -8,7 +8,7 @@
  * it is greeted before the first is heard again. Watches go on where they were.
  */
 import { setMaxListeners } from 'node:events'
-import { type Clock, pause, type Standing, systemClock } from '../../clock.ts'
+import { type Clock, pause, type RearmableTimer, systemClock } from '../../clock.ts'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { malformed, malformedAsker } from '../../kernel/codec/form.ts'
@@ -17,14 +17,14 @@ import { copyOf } from '../../kernel/copy.ts'
 import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
-import type { Answer } from '../messages.ts'
+import type { ServerMessage } from '../messages.ts'
 import { wentBack } from '../rewound.ts'
-import { Connection, type Greeting } from './connection.ts'
+import { type Greeting, RespConnection } from './connection.ts'
 import type { Dial } from './dial.ts'
-import { Ask, type Asking } from './request.ts'
-import { Terms } from './shortest-ttl.ts'
+import { PendingRequest, type RequestOptions } from './request.ts'
+import { ShortestTtl } from './shortest-ttl.ts'
 import { Silence } from './silence.ts'
-import { Stream } from './stream.ts'
+import { BackupStream } from './stream.ts'
 import { Subscription } from './subscription.ts'
 
 export interface RemoteLessorOptions {
@@ -33,7 +33,7 @@ export interface RemoteLessorOptions {
   readonly key?: string | undefined
   readonly clock?: Clock
   /** After so long without an answer the asker is told that there is none; 30 s unless said otherwise. */
-  readonly patience?: number
+  readonly timeout?: number
   /** How long the first connection may take; 5 s unless said otherwise. */
   readonly connectWithin?: number
 }
@@ -49,20 +49,20 @@ export class RemoteLessor implements Lessor {
   readonly #clock: Clock
   readonly #dials: readonly Dial[]
   readonly #key: string | undefined
-  readonly #patience: number
+  readonly #timeout: number
   readonly #closing = new AbortController()
-  readonly #asks = new Map<number, Ask>()
+  readonly #asks = new Map<number, PendingRequest>()
   readonly #subscriptions = new Map<number, Subscription>()
   /** Backups under way, which end with their connection. */
-  readonly #streams = new Map<number, Stream>()
-  #unsent: Ask[] = []
+  readonly #streams = new Map<number, BackupStream>()
+  #unsent: PendingRequest[] = []
   #flushing = false
-  #connection: Connection | undefined
+  #connection: RespConnection | undefined
   /** Tried while the connection in use is silent. */
-  #second: Connection | undefined
+  #second: RespConnection | undefined
   #secondUntil = 0
   /** Replaced by a second one. What cannot be asked twice may still be answered on it. */
-  #former: Connection | undefined
+  #former: RespConnection | undefined
   #greeting: Greeting | undefined
   #lastId = 0
   #revision = 0
@@ -71,20 +71,20 @@ export class RemoteLessor implements Lessor {
   readonly #onRewound = new Set<(why: LeaseError) => void>()
   #next = 0
   #failures = 0
-  readonly #terms = new Terms()
+  readonly #terms = new ShortestTtl()
   readonly #silence: Silence
   /** Stays set while nothing is asked, without keeping the process alive: setting one for each question would cost more than asking it. */
-  #impatient: Standing | undefined
+  #impatient: RearmableTimer | undefined
   #watchdog: (() => void) | undefined
   #closed: Promise<void> | undefined
   #allAnswered = () => {}
   #tell: ((error: LeaseError | undefined) => void) | undefined
 
-  private constructor({ dials, key, clock = systemClock, patience = 30_000 }: RemoteLessorOptions) {
+  private constructor({ dials, key, clock = systemClock, timeout = 30_000 }: RemoteLessorOptions) {
     this.#dials = dials
     this.#key = key
     this.#clock = clock
-    this.#patience = patience
+    this.#timeout = timeout
     this.#silence = new Silence(clock, this.#terms, dials.length)
     // Clients that were told of the same addresses do not all begin with the first.
     this.#next = Math.floor(clock.random() * dials.length)
@@ -129,7 +129,7 @@ export class RemoteLessor implements Lessor {
     const own = copyOf(command)
     const proposal = op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
     return this.#ask({ kind: 'propose', id: ++this.#lastId, proposal }, signal, answer => {
-      const { outcome } = answer as Extract<Answer, { kind: 'outcome' }>
+      const { outcome } = answer as Extract<ServerMessage, { kind: 'outcome' }>
       this.#learn(outcome)
       return outcome
     })
@@ -142,13 +142,13 @@ export class RemoteLessor implements Lessor {
     // Whichever server is asked: never an older state than one was shown before.
     const question = { kind: 'read', id: ++this.#lastId, query, consistent, atLeast: Math.max(atLeast, this.#revision) } as const
     return this.#ask(question, signal, answer => {
-      const { view } = answer as Extract<Answer, { kind: 'view' }>
+      const { view } = answer as Extract<ServerMessage, { kind: 'view' }>
       this.#revision = Math.max(this.#revision, view.revision)
       return view as View<K>
     })
   }
 
-  #ask<T>(question: Asking, signal: AbortSignal | undefined, read: (answer: Answer) => T): Promise<T> {
+  #ask<T>(question: RequestOptions, signal: AbortSignal | undefined, read: (answer: ServerMessage) => T): Promise<T> {
     return new Promise((resolve, reject) => {
       const { id } = question
       const over = () => {
@@ -163,7 +163,7 @@ export class RemoteLessor implements Lessor {
         over()
         reject(signal!.reason)
       }
-      const ask = new Ask(
+      const ask = new PendingRequest(
         question,
         this.#clock.now(),
         answer => {
@@ -181,12 +181,12 @@ export class RemoteLessor implements Lessor {
         this.#impatient?.keepAlive?.(true)
       }
       this.#asks.set(id, ask)
-      this.#impatient ??= this.#losePatienceAfter(this.#patience)
+      this.#impatient ??= this.#losePatienceAfter(this.#timeout)
       this.#send(ask)
     })
   }
 
-  #send(ask: Ask): void {
+  #send(ask: PendingRequest): void {
     this.#unsent.push(ask)
     this.#flushSoon()
   }
@@ -218,7 +218,7 @@ export class RemoteLessor implements Lessor {
     connection.flush()
   }
 
-  #losePatienceAfter(ms: number): Standing {
+  #losePatienceAfter(ms: number): RearmableTimer {
     // When this process has stood still, the timer is overdue and the answer waits to be read: it comes first.
     const lose = () => this.#clock.soon(() => this.#clock.soon(() => this.#loseAllPatience()))
     return this.#clock.standing?.(ms, lose) ?? { cancel: this.#clock.after(ms, lose, { ref: true }) }
@@ -234,12 +234,12 @@ export class RemoteLessor implements Lessor {
     this.#impatient = undefined
     const now = this.#clock.now()
     for (const ask of this.#asks.values()) {
-      const left = ask.since + this.#patience - now
+      const left = ask.since + this.#timeout - now
       if (left > 0.5) {
         this.#impatient = this.#losePatienceAfter(left)
         return
       }
-      ask.fail(ask.unanswered(`no answer from ${this.#names()} for ${inWords(this.#patience)}`))
+      ask.fail(ask.unanswered(`no answer from ${this.#names()} for ${inWords(this.#timeout)}`))
     }
   }
 
@@ -249,12 +249,12 @@ export class RemoteLessor implements Lessor {
 
   // Answers
 
-  #answered(connection: Connection, answer: Answer): void {
+  #answered(connection: RespConnection, answer: ServerMessage): void {
     this.#take(connection, answer)
     if (connection === this.#former) this.#leaveFormer()
   }
 
-  #take(connection: Connection, answer: Answer): void {
+  #take(connection: RespConnection, answer: ServerMessage): void {
     const { id } = answer
     if (answer.kind === 'witness') {
       if (connection === this.#connection) this.#witness = answer.witness
@@ -286,7 +286,7 @@ export class RemoteLessor implements Lessor {
     }
   }
 
-  #failed(ask: Ask, error: LeaseError): void {
+  #failed(ask: PendingRequest, error: LeaseError): void {
     if (ask.isFinal(error)) return ask.fail(ask.finally(error))
     ask.interrupted()
     const wait = Math.min(RETRY_LAST, RETRY_FIRST * 2 ** ask.tries)
@@ -331,7 +331,7 @@ export class RemoteLessor implements Lessor {
     this.#flushSoon()
   }
 
-  #watchOn(connection: Connection, subscription: Subscription): void {
+  #watchOn(connection: RespConnection, subscription: Subscription): void {
     const { number: id, prefix, after, types } = subscription
     subscription.wire = id
     connection.ask({ kind: 'watch', id, prefix, ...(after !== undefined && { after }), ...(types && { types }) })
@@ -367,7 +367,7 @@ export class RemoteLessor implements Lessor {
     const connection = this.#connection
     if (!connection?.open) throw new LeaseError('UNAVAILABLE', `${this.#names()} cannot be reached at the moment`)
     const id = ++this.#lastId
-    const stream = new Stream(connection)
+    const stream = new BackupStream(connection)
     this.#streams.set(id, stream)
     connection.holdOpen(true)
     connection.ask({ kind: 'backup', id })
@@ -420,8 +420,8 @@ export class RemoteLessor implements Lessor {
     this.#guard(connection)
   }
 
-  #dial(): Connection {
-    const connection: Connection = new Connection({
+  #dial(): RespConnection {
+    const connection: RespConnection = new RespConnection({
       dial: this.#dials[this.#next++ % this.#dials.length]!,
       clock: this.#clock,
       key: this.#key,
@@ -434,7 +434,7 @@ export class RemoteLessor implements Lessor {
     return connection
   }
 
-  #greeted(connection: Connection, greeting: Greeting): void {
+  #greeted(connection: RespConnection, greeting: Greeting): void {
     if (connection === this.#second) {
       if (!this.#silence.wantsSecond(this.#connection!, this.#asks.values())) return this.#dropSecond() // the first is heard again
       this.#takeOver(connection)
@@ -451,7 +451,7 @@ export class RemoteLessor implements Lessor {
   }
 
   /** Nothing that was told before counts any more. */
-  #rewound({ name }: Connection, { revision }: Greeting): void {
+  #rewound({ name }: RespConnection, { revision }: Greeting): void {
     this.#revision = revision
     this.#former?.close(new LeaseError('UNAVAILABLE', `${name} has another log now`))
     for (const ask of this.#asks.values()) ask.forgetRevision()
@@ -482,7 +482,7 @@ export class RemoteLessor implements Lessor {
   }
 
   /** The server greets the second connection while the first is silent: everything goes on there. */
-  #takeOver(second: Connection): void {
+  #takeOver(second: RespConnection): void {
     this.#former?.close(new LeaseError('UNAVAILABLE', `${second.name} has not answered`))
     const former = this.#connection!
     this.#former = former
@@ -510,7 +510,7 @@ export class RemoteLessor implements Lessor {
   }
 
   /** Its answers will not come: what can be asked twice is asked again. */
-  #interrupt(connection: Connection, error: LeaseError): void {
+  #interrupt(connection: RespConnection, error: LeaseError): void {
     for (const stream of this.#streams.values())
       if (stream.on === connection) stream.tell(new LeaseError('UNAVAILABLE', error.message, { cause: error }))
     for (const ask of [...this.#asks.values()]) {
@@ -521,7 +521,7 @@ export class RemoteLessor implements Lessor {
     }
   }
 
-  #ended(connection: Connection, error: LeaseError): void {
+  #ended(connection: RespConnection, error: LeaseError): void {
     if (this.#second === connection) this.#second = undefined
     if (this.#former === connection) {
       this.#former = undefined
@@ -553,7 +553,7 @@ export class RemoteLessor implements Lessor {
   }
 
   /** Notices a server that says nothing any more, or that answers but does not renew. */
-  #guard(connection: Connection): void {
+  #guard(connection: RespConnection): void {
     this.#watchdog?.()
     this.#watchdog = this.#clock.after(this.#silence.every, () => {
       if (!this.#isSilent(connection)) return this.#guard(connection)
@@ -573,7 +573,7 @@ export class RemoteLessor implements Lessor {
     })
   }
 
-  #isSilent(connection: Connection): boolean {
+  #isSilent(connection: RespConnection): boolean {
     const asks = () => this.#asks.values()
     return this.#silence.isOver(connection, asks()) || this.#silence.wantsSecond(connection, asks()) || this.#second !== undefined
   }

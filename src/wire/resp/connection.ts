@@ -3,10 +3,18 @@ import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { Damaged, FromTheFuture, Writer } from '../../kernel/codec/bytes.ts'
 import type { Lessor } from '../../lessor.ts'
-import { type Answer, errorFrom, isWhole, MESSAGES_VERSION, type Question, readAnswers, writeQuestion } from '../messages.ts'
+import {
+  type ClientMessage,
+  errorFrom,
+  isWhole,
+  MESSAGES_VERSION,
+  readServerMessages,
+  type ServerMessage,
+  writeClientMessage,
+} from '../messages.ts'
 import { ProtocolError } from './command-parser.ts'
 import type { Dial } from './dial.ts'
-import type { Link, LinkEnd } from './link.ts'
+import type { ByteLink, ByteLinkEnd } from './link.ts'
 import { Push, type Reply, ReplyError, ReplyParser } from './reply-parser.ts'
 
 type Profile = Lessor['profile']
@@ -20,7 +28,7 @@ export interface Greeting {
   readonly continues: boolean
 }
 
-export interface ConnectionOptions {
+export interface RespConnectionOptions {
   readonly dial: Dial
   readonly clock: Clock
   readonly key?: string | undefined
@@ -28,7 +36,7 @@ export interface ConnectionOptions {
   readonly witness: string
   /** The server has let us in. */
   readonly greeted: (greeting: Greeting) => void
-  readonly answered: (answer: Answer) => void
+  readonly answered: (answer: ServerMessage) => void
   /** What was written has been sent: more may be asked. */
   readonly drained: () => void
   /** It is over; `error` says why, where that is known. Called once. */
@@ -40,7 +48,7 @@ const BATCH = 128 << 10
 /** Beyond this the other side does not read fast enough: what is asked waits here. */
 const BACKLOG = 8 << 20
 
-export class Connection implements LinkEnd {
+export class RespConnection implements ByteLinkEnd {
   readonly name: string
   /** When the last byte came. */
   heard: number
@@ -50,12 +58,12 @@ export class Connection implements LinkEnd {
   #over = false
   /** Greeted without a witness. */
   #plain = false
-  readonly #options: ConnectionOptions
+  readonly #options: RespConnectionOptions
   readonly #parser = new ReplyParser()
-  readonly #link: Link
+  readonly #link: ByteLink
   #writer = new Writer(4_096)
 
-  constructor(options: ConnectionOptions) {
+  constructor(options: RespConnectionOptions) {
     const { dial, clock } = options
     this.#options = options
     this.name = dial.name
@@ -85,8 +93,8 @@ export class Connection implements LinkEnd {
 
   // Out
 
-  ask(question: Question): void {
-    writeQuestion(this.#writer, question)
+  ask(question: ClientMessage): void {
+    writeClientMessage(this.#writer, question)
     if (this.#writer.length >= BATCH) this.flush()
   }
 
@@ -141,7 +149,7 @@ export class Connection implements LinkEnd {
       Buffer.from(kind.buffer, kind.byteOffset, kind.length).toString('latin1') !== 'lease.batch'
     )
       return
-    readAnswers(bytes, answer => {
+    readServerMessages(bytes, answer => {
       if (answer.kind === 'beat') this.beat = undefined
       else if (!this.#over) this.#options.answered(answer)
     })

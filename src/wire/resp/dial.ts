@@ -3,15 +3,15 @@ import { readFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { LeaseError } from '../../errors.ts'
-import { type Link, type LinkEnd, linkOver } from './link.ts'
+import { type ByteLink, type ByteLinkEnd, linkOver } from './link.ts'
 
 /** Begins a connection. Bytes may be written at once; whether anyone is there, the answers tell. */
 export interface Dial {
   readonly name: string
-  open(end: LinkEnd): Link
+  open(end: ByteLinkEnd): ByteLink
 }
 
-export interface Place {
+export interface ServerAddress {
   readonly dials: readonly Dial[]
   readonly key?: string
 }
@@ -22,7 +22,7 @@ const DEFAULT_PORT = 7420
  * `leasehold://[KEY@]host[:port][,host2[:port]]`, `leaseholds://` with TLS, where `?ca=FILE` names an authority of one's own and `?cert=FILE&key=FILE`
  * this client's certificate; `leasehold:///path` is a unix socket.
  */
-export function placeOf(url: string): Place {
+export function serverAddressOf(url: string): ServerAddress {
   const parts = /^(leaseholds?):\/\/(?:([^@/?#]*)@)?([^/?#]*)(\/[^?#]*)?(?:\?([^#]*))?$/i.exec(url)
   if (parts === null) throw wrong(url, 'it is not of that form')
   const [, scheme = '', user, hosts = '', path = '', query = ''] = parts

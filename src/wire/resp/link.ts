@@ -1,7 +1,7 @@
 /** A connection as a wire sees it: bytes one way, bytes the other, and an end. A socket, or what a simulator makes of one. */
 import type { Socket } from 'node:net'
 
-export interface Link {
+export interface ByteLink {
   /** The bytes belong to the link from here on. */
   write(bytes: Uint8Array): void
   /** Bytes written that the other side has not taken yet, as far as this side knows. */
@@ -18,7 +18,7 @@ export interface Link {
 }
 
 /** Whom the link tells. Never called again after `closed`. */
-export interface LinkEnd {
+export interface ByteLinkEnd {
   /** Good only until it returns. */
   data(bytes: Uint8Array): void
   /** The backlog is gone. */
@@ -29,7 +29,7 @@ export interface LinkEnd {
   closed(why?: Error): void
 }
 
-export function linkOver(socket: Socket, end: LinkEnd): Link {
+export function linkOver(socket: Socket, end: ByteLinkEnd): ByteLink {
   socket.on('data', (chunk: Buffer) => end.data(chunk))
   socket.on('drain', () => end.drained())
   socket.on('end', () => end.ended())

@@ -1,25 +1,25 @@
 /** One question of ours on its way: what to do with it when a connection is lost, and what its asker is told when nobody knows. */
 import { LeaseError } from '../../errors.ts'
 import type { Operation } from '../../kernel/command.ts'
-import type { Answer, Question } from '../messages.ts'
-import type { Connection } from './connection.ts'
+import type { ClientMessage, ServerMessage } from '../messages.ts'
+import type { RespConnection } from './connection.ts'
 
-export type Asking = Extract<Question, { readonly kind: 'propose' | 'read' }>
+export type RequestOptions = Extract<ClientMessage, { readonly kind: 'propose' | 'read' }>
 
-export class Ask {
-  question: Asking
+export class PendingRequest {
+  question: RequestOptions
   readonly since: number
   /** Where it was sent last, and when. */
-  on: Connection | undefined
+  on: RespConnection | undefined
   sentAt = 0
   /** It was sent at least once and the answer to that never came: it may have been done. */
   lost = false
   /** How often it was asked again. */
   tries = 0
-  readonly settle: (answer: Answer) => void
+  readonly settle: (answer: ServerMessage) => void
   readonly fail: (error: unknown) => void
 
-  constructor(question: Asking, since: number, settle: (answer: Answer) => void, fail: (error: unknown) => void) {
+  constructor(question: RequestOptions, since: number, settle: (answer: ServerMessage) => void, fail: (error: unknown) => void) {
     this.question = question
     this.since = since
     this.settle = settle

@@ -4,7 +4,7 @@ import { GONE, type Outcome } from '../../kernel/outcome.ts'
 /** What was told is remembered for one to two of these. */
 const WINDOW = 30_000
 
-export class Terms {
+export class ShortestTtl {
   #present = Number.POSITIVE_INFINITY
   #former = Number.POSITIVE_INFINITY
   #since = 0

@@ -5,9 +5,9 @@
  * while the server is not, so a second connection is tried while there is time to renew.
  */
 import type { Clock } from '../../clock.ts'
-import type { Connection } from './connection.ts'
-import type { Ask } from './request.ts'
-import type { Terms } from './shortest-ttl.ts'
+import type { RespConnection } from './connection.ts'
+import type { PendingRequest } from './request.ts'
+import type { ShortestTtl } from './shortest-ttl.ts'
 
 const ALONE = 10_000
 const LONGEST = 5_000
@@ -20,12 +20,12 @@ const SHARE = 12
 
 export class Silence {
   readonly #clock: Clock
-  readonly #terms: Terms
+  readonly #terms: ShortestTtl
   readonly #alone: boolean
   /** Second connections that were tried since the connection in use was last heard. */
   #seconds = 0
 
-  constructor(clock: Clock, terms: Terms, addresses: number) {
+  constructor(clock: Clock, terms: ShortestTtl, addresses: number) {
     this.#clock = clock
     this.#terms = terms
     this.#alone = addresses === 1
@@ -37,7 +37,7 @@ export class Silence {
   }
 
   /** After this long without a byte the connection is given up. */
-  limit({ open }: Connection): number {
+  limit({ open }: RespConnection): number {
     return this.#alone ? ALONE : Math.min(open ? LONGEST : GREETING, this.share())
   }
 
@@ -47,7 +47,7 @@ export class Silence {
   }
 
   /** Whether the connection is to be given up: nothing was heard, or renewals are not answered while there are other addresses. */
-  isOver(connection: Connection, asks: Iterable<Ask>): boolean {
+  isOver(connection: RespConnection, asks: Iterable<PendingRequest>): boolean {
     const now = this.#clock.now()
     const limit = this.limit(connection)
     if (!connection.open) return now - connection.heard >= limit
@@ -61,7 +61,7 @@ export class Silence {
    * Whether to try a second connection to the only address: an answer is overdue, and so is that to a beat. A server that answers beats is only
    * slow, and another connection would add to its load.
    */
-  wantsSecond(connection: Connection, asks: Iterable<Ask>): boolean {
+  wantsSecond(connection: RespConnection, asks: Iterable<PendingRequest>): boolean {
     if (!this.#alone || !connection.open) return false
     const now = this.#clock.now()
     const share = Math.min(ALONE, this.share())

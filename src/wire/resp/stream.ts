@@ -1,19 +1,19 @@
 /** What comes in pieces over one connection and cannot be taken up again on another: a backup. */
 import { LeaseError } from '../../errors.ts'
-import type { Answer } from '../messages.ts'
-import type { Connection } from './connection.ts'
+import type { ServerMessage } from '../messages.ts'
+import type { RespConnection } from './connection.ts'
 
-export class Stream {
-  readonly on: Connection
-  readonly #news: (Answer | LeaseError)[] = []
+export class BackupStream {
+  readonly on: RespConnection
+  readonly #news: (ServerMessage | LeaseError)[] = []
   #wake = () => {}
 
-  constructor(on: Connection) {
+  constructor(on: RespConnection) {
     this.on = on
   }
 
   /** An answer, or why there will be none. */
-  tell(news: Answer | LeaseError): void {
+  tell(news: ServerMessage | LeaseError): void {
     this.#news.push(news)
     this.#wake()
   }

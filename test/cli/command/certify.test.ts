@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import type { Fault } from '../../../src/cli/certify/fault.ts'
 import { disorder, latency, type Measured, missing } from '../../../src/cli/certify/measure.ts'
 import { type Findings, objections } from '../../../src/cli/certify/verdict.ts'
-import type { Entry } from '../../../src/store.ts'
+import type { LogRecord } from '../../../src/store.ts'
 import { certify, lastOf, linesOf } from '../../support/certify.ts'
 import { Place } from '../../support/cli.ts'
 import { describeEngine, type Engine, engine, freePorts } from '../../support/engine.ts'
@@ -101,7 +101,7 @@ describeEngine('redis', 'certifying', () => {
 })
 
 describe('what is made of it', () => {
-  const at = (index: number, nonce = BigInt(index)): Entry => ({ position: { index, nonce }, bytes: new Uint8Array(), age: 0 })
+  const at = (index: number, nonce = BigInt(index)): LogRecord => ({ position: { index, nonce }, bytes: new Uint8Array(), age: 0 })
 
   test('percentiles are samples that were taken', () => {
     const hundred = Array.from({ length: 100 }, (_, i) => 100 - i)

@@ -1,7 +1,7 @@
 import { relative } from 'node:path'
 import { expect, test } from 'vitest'
 import { openHere, storeOf } from '../../../src/connect/connect.ts'
-import { carry } from '../../../src/replica/move-leases.ts'
+import { moveLeases } from '../../../src/replica/move-leases.ts'
 import type { Replica } from '../../../src/replica/replica.ts'
 import { eventually, Place } from '../../support/cli.ts'
 
@@ -80,7 +80,7 @@ test('a move that was broken off after the leases had left is completed by the s
     await using old = (await openHere(from)) as Replica
     await old.propose({ kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
     const killed = async (alone: boolean) => (alone ? storeOf(to) : Promise.reject(new Error('killed')))
-    await expect(carry(old, { place: to, open: killed })).rejects.toThrow('killed')
+    await expect(moveLeases(old, { place: to, open: killed })).rejects.toThrow('killed')
   }
   const called = await here.run(['migrate', from, '--cancel'])
   expect([called.code === 0, called.stderr.includes(`have moved to ${to}`)]).toEqual([false, true])

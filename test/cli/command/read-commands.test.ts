@@ -1,6 +1,6 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { explanation, type Known } from '../../../src/cli/command/explain.ts'
+import { type ExplainedFacts, explanation } from '../../../src/cli/command/explain.ts'
 import { failureOf } from '../../../src/cli/exit.ts'
 import { clean, jsonLine, table } from '../../../src/cli/output.ts'
 import { settingsOf } from '../../../src/cli/settings.ts'
@@ -293,14 +293,14 @@ test('explain says in sentences what is so, why, and what would change it', () =
     remaining: 4_000,
   } as const
   const past = { lease: 7, holder: 'h', token: 9, since: 0, until: 60_000, revision: 1 } as const
-  const known: Known = {
+  const known: ExplainedFacts = {
     resource: { resource: 'r', capacity: 1, grants: [], queue: [], fence: 0 },
     summary: { quiet: false },
     history: [],
     policies: [],
     now: 120_000,
   }
-  const say = (more: Partial<Known>) => explanation({ ...known, ...more }).join('\n')
+  const say = (more: Partial<ExplainedFacts>) => explanation({ ...known, ...more }).join('\n')
   const holding = (status: 'live' | 'suspect' | 'frozen') => ({ ...known.resource, grants: [{ ...grant, status }] })
   expect(say({})).toMatch(/r is free\. Nobody who held it is remembered[\s\S]*defaults hold/)
   expect(say({ history: [{ ...past, cause: 'revoked', by: 'op' }] })).toMatch(

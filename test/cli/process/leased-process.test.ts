@@ -1,19 +1,19 @@
 /** A command under a lease, where a real process is too quick to be met: the moment in which the command is being started. */
 import { expect, test } from 'vitest'
 import { Output } from '../../../src/cli/output.ts'
-import { Errand, type ErrandOptions } from '../../../src/cli/process/leased-process.ts'
-import { Hearing } from '../../../src/cli/process/signal-forwarder.ts'
+import { LeasedProcess, type LeasedProcessOptions } from '../../../src/cli/process/leased-process.ts'
+import { SignalForwarder } from '../../../src/cli/process/signal-forwarder.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 
 test('a command whose lease is lost while it is being started is ended as any other', { timeout: 60_000 }, async () => {
   const { leases, lessor } = silentLessor()
-  const hearing = new Hearing()
+  const hearing = new SignalForwarder()
   const notes: string[] = []
   const out = new Output({ json: false })
   out.note = text => void notes.push(text)
   try {
-    const options: ErrandOptions = {
+    const options: LeasedProcessOptions = {
       leases,
       hearing,
       out,
@@ -27,7 +27,7 @@ test('a command whose lease is lost while it is being started is ended as any ot
       grace: 1_000,
     }
     const began = performance.now()
-    expect(await new Errand(options).run('a', { ttl: '30s' })).toEqual({ code: 79, lost: true })
+    expect(await new LeasedProcess(options).run('a', { ttl: '30s' })).toEqual({ code: 79, lost: true })
     expect(performance.now() - began).toBeLessThan(30_000)
     expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. The command is ended: TERM now/)
   } finally {
@@ -39,7 +39,7 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
   timeout: 60_000,
 }, async () => {
   const { clock, leases, lessor } = silentLessor()
-  const hearing = new Hearing()
+  const hearing = new SignalForwarder()
   const notes: string[] = []
   const out = new Output({ json: true })
   const granted = new Promise<void>(resolve => {
@@ -50,7 +50,7 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
   })
   try {
     const command = ['sleep', '40']
-    const ended = new Errand({ leases, hearing, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
+    const ended = new LeasedProcess({ leases, hearing, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
     await granted
     clock.stall(4_500)
     for (let i = 0; i < 100; i++) await clock.advance(100)

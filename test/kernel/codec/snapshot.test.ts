@@ -1,8 +1,8 @@
 /** What a state may hold at most, and that whatever it holds can be written in small pieces and read back. */
 import { describe, expect, test } from 'vitest'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
-import { MOST_LEASE_BYTES, MOST_LEASE_ENTRIES } from '../../../src/kernel/command.ts'
-import { MOST_POLICIES } from '../../../src/kernel/policy.ts'
+import { MAX_LEASE_BYTES, MAX_LEASE_ENTRIES } from '../../../src/kernel/command.ts'
+import { MAX_POLICIES } from '../../../src/kernel/policy.ts'
 import { addEntry, rareOf, type State } from '../../../src/kernel/state.ts'
 import { framed, unframed } from '../../../src/replica/frame.ts'
 import { reload, World } from '../../support/kernel/world.ts'
@@ -36,7 +36,7 @@ describe('a lease', () => {
   test('keeps so many entries and no more', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
-    for (let i = 0; i < MOST_LEASE_ENTRIES; i++) expect(world.do({ kind: 'put', lease, key: `e/${i}`, value: '' }).kind).toBe('done')
+    for (let i = 0; i < MAX_LEASE_ENTRIES; i++) expect(world.do({ kind: 'put', lease, key: `e/${i}`, value: '' }).kind).toBe('done')
     world.refused(world.do({ kind: 'put', lease, key: 'one-more', value: '' }), 'LIMIT', /entries/)
     // What it has it may change.
     expect(world.do({ kind: 'put', lease, key: 'e/7', value: 'changed' }).kind).toBe('done')
@@ -58,8 +58,8 @@ describe('a lease', () => {
       last = i
       expect(i).toBeLessThan(1_000)
     }
-    expect((last + 1) * 16 * KIB).toBeLessThanOrEqual(MOST_LEASE_BYTES)
-    expect((last + 2) * 17 * KIB).toBeGreaterThan(MOST_LEASE_BYTES)
+    expect((last + 1) * 16 * KIB).toBeLessThanOrEqual(MAX_LEASE_BYTES)
+    expect((last + 2) * 17 * KIB).toBeGreaterThan(MAX_LEASE_BYTES)
     expect(world.do({ kind: 'put', lease, key: 'e/0', value: '' }).kind).toBe('done')
     expect(world.do({ kind: 'put', lease, key: 'more', value: 'v'.repeat(16_000) }).kind).toBe('done')
     world.refused(world.do({ kind: 'put', lease, key: 'e/0', value }), 'LIMIT', /bytes/)
@@ -73,7 +73,7 @@ describe('a lease', () => {
   test('whose entry another takes over has room again', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
-    for (let i = 0; i < MOST_LEASE_ENTRIES; i++) world.do({ kind: 'put', lease, key: `e/${i}`, value: '' })
+    for (let i = 0; i < MAX_LEASE_ENTRIES; i++) world.do({ kind: 'put', lease, key: `e/${i}`, value: '' })
     world.acquire('bob', [], { entries: [{ key: 'e/1', value: '', generation: 2 }] })
     expect(world.do({ kind: 'put', lease, key: 'again', value: '' }).kind).toBe('done')
   })
@@ -88,13 +88,13 @@ describe('a lease', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     world.state.rules = 1
-    for (let i = 0; i <= MOST_LEASE_ENTRIES; i++) expect(world.do({ kind: 'put', lease, key: `e/${i}`, value: '' }).kind).toBe('done')
+    for (let i = 0; i <= MAX_LEASE_ENTRIES; i++) expect(world.do({ kind: 'put', lease, key: `e/${i}`, value: '' }).kind).toBe('done')
   })
 })
 
 test('there are so many policies and no more', () => {
   const world = new World({ strict: false })
-  for (let i = 0; i < MOST_POLICIES; i++) world.state.policies.set(`p/${i}`, { capacity: 2 })
+  for (let i = 0; i < MAX_POLICIES; i++) world.state.policies.set(`p/${i}`, { capacity: 2 })
   world.refused(world.do({ kind: 'policy', prefix: 'more', rules: { capacity: 2 } }), 'LIMIT', /policies/)
   expect(world.do({ kind: 'policy', prefix: 'p/1', rules: { capacity: 3 } }).kind).toBe('done')
   expect(world.do({ kind: 'policy', prefix: 'p/2' }).kind).toBe('done')
@@ -238,7 +238,7 @@ test('a log with a lease of many large entries is opened again after its snapsho
     const outcome = await owner.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [] })
     const { lease } = outcome as { lease: number }
     for (let i = 0; i < 120; i++) await owner.propose({ kind: 'put', lease, key: `e/${i}`, value })
-    expect(owner.seen.snapshots).toBeGreaterThan(0)
+    expect(owner.stats.snapshots).toBeGreaterThan(0)
   }
   await using again = await rig.open({ owned: true })
   expect((await again.read({ kind: 'summary' })).value.entries).toBe(120)

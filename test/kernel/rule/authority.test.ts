@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Scope } from '../../../src/kernel/command.ts'
-import { FENCES_PER_KEY, MOST_FENCES } from '../../../src/kernel/rule/fence.ts'
+import { FENCES_PER_KEY, MAX_FENCES } from '../../../src/kernel/rule/fence.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 
 type Allow = `${Scope['verb']}:${string}`
@@ -241,8 +241,8 @@ describe('fences', () => {
   test('are limited in all, for whoever has the store itself by nothing else', () => {
     const world = new World({ strict: false })
     world.acquire('a', 'x')
-    for (let i = 0; i < MOST_FENCES; i++) fenced(world, `x/${i}`)
-    expect(world.state.fences.size).toBe(MOST_FENCES)
+    for (let i = 0; i < MAX_FENCES; i++) fenced(world, `x/${i}`)
+    expect(world.state.fences.size).toBe(MAX_FENCES)
     world.refused(fenced(world, 'more'), 'LIMIT', /100000 resources/)
     expect(fenced(world, 'x/1').kind).toBe('fenced')
   })

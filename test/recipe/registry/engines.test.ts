@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
-import { httpDoor } from '../../../src/server/http/http-listener.ts'
+import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { serve } from '../../../src/server/serve.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 import { address, scenes } from '../../support/registry-scenes.ts'
@@ -27,12 +27,12 @@ for (const kind of ['redis', 'postgres'] as const)
 
 describe.each(['leasehold', 'http'])('a registry over %s://', scheme => {
   test.each(Object.entries(scenes))('%s', async (_, scene) => {
-    await using here = await place({ http: httpDoor({}) })
+    await using here = await place({ http: httpListener({}) })
     await scene({ open: holder => connect(`${scheme}://127.0.0.1:${here.port}`, { holder }) })
   })
 
   test('goes on with what it knows while the server is away, and catches up when it is back', async () => {
-    await using here = await place({ http: httpDoor({}) })
+    await using here = await place({ http: httpListener({}) })
     await using agent = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'agent' })
     await using asker = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'asker' })
     await agent.registry.register({ service: 's', instance: '1', address, ttl: '20s' })
@@ -41,7 +41,7 @@ describe.each(['leasehold', 'http'])('a registry over %s://', scheme => {
     await here.server.close()
     expect(await found.pick()).toMatchObject({ instance: '1' })
     expect(found.listNow()).toHaveLength(1)
-    const again = await serve({ lessor: here.lessor, listen: `127.0.0.1:${here.port}`, http: httpDoor({}) })
+    const again = await serve({ lessor: here.lessor, listen: `127.0.0.1:${here.port}`, http: httpListener({}) })
     try {
       const changes = found.changes()
       await changes.next()

@@ -378,7 +378,7 @@ describe('with a key', () => {
     const found = stranger.registry.discover({ service: 's' })
     await expect(found.list()).rejects.toMatchObject({ code: 'FORBIDDEN' })
     await expect(found.ready()).rejects.toMatchObject({ code: 'FORBIDDEN' })
-    expect(performance.now() - began).toBeLessThan(8_000) // patience is 10 s
+    expect(performance.now() - began).toBeLessThan(8_000) // timeout is 10 s
   })
 
   test('that may read them and not watch, discovery goes on by reading again', async () => {

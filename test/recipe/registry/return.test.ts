@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { Town, type TownOptions } from '../../../sim/registry-world.ts'
+import { RegistryWorld, type TownOptions } from '../../../sim/registry-world.ts'
 
 const MINUTE = 60_000
 
-async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: number }): Promise<Town> {
-  const here = new Town({ seed: 1, ...options })
+async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: number }): Promise<RegistryWorld> {
+  const here = new RegistryWorld({ seed: 1, ...options })
   await here.open()
   await here.run(20_000)
   expect(here.listed).toEqual(here.living)

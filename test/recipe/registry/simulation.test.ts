@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { Town, type TownOptions } from '../../../sim/registry-world.ts'
+import { RegistryWorld, type TownOptions } from '../../../sim/registry-world.ts'
 
 const MINUTE = 60_000
 
-async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: number }): Promise<Town> {
-  const here = new Town({ seed: 1, ...options })
+async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: number }): Promise<RegistryWorld> {
+  const here = new RegistryWorld({ seed: 1, ...options })
   await here.open()
   await here.run(20_000)
   expect(here.listed).toEqual(here.living)
@@ -98,7 +98,7 @@ describe('the dead are removed', () => {
 
 describe('in bad weather', () => {
   test.each(Array.from({ length: 8 }, (_, i) => 100 + i))('seed %i', { timeout: 2 * MINUTE }, async seed => {
-    const here = new Town({
+    const here = new RegistryWorld({
       ...{ seed, processes: 24, each: 2, services: ['a', 'b', 'c'], servers: 1 + (seed % 2), owned: seed % 4 === 0, ttl: 10_000 },
       ...{ loss: 0.05, delay: 20, rules: { preserveMost: 40_000 } },
     })

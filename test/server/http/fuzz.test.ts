@@ -3,13 +3,13 @@ import { connect } from 'node:net'
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { Replica } from '../../../src/replica/replica.ts'
-import { Desk } from '../../../src/server/guarded-lessor.ts'
+import { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
 import { Failure } from '../../../src/server/http/failure.ts'
 import { Handler } from '../../../src/server/http/handler.ts'
-import type { Answer, Ask } from '../../../src/server/http/route.ts'
+import type { HttpAnswer, HttpRequest } from '../../../src/server/http/route.ts'
 import { TABLE } from '../../../src/server/http/router.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
-import type { DoorContext } from '../../../src/server/listener.ts'
+import type { ListenerContext } from '../../../src/server/listener.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { world } from '../../support/http-world.ts'
@@ -184,12 +184,12 @@ test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of our
   const before = Object.getOwnPropertyNames(Object.prototype).sort()
   const clock = new ManualClock()
   const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
-  const desk = await Desk.open({ lessor, clock, operator: OPERATOR })
+  const desk = await GuardedLessor.open({ lessor, clock, operator: OPERATOR })
   const mistakes: string[] = []
   const log = { debug() {}, info() {}, warn() {}, error: (facts: object) => mistakes.push(JSON.stringify(facts)) }
   const closing = new AbortController()
   setMaxListeners(0, closing.signal)
-  const context: DoorContext = {
+  const context: ListenerContext = {
     desk,
     clock,
     limits: DEFAULT_LIMITS,
@@ -231,7 +231,7 @@ test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of our
   await lessor[Symbol.asyncDispose]()
 }, 300_000)
 
-function asking({ method, target, headers, body }: Input, gone: AbortSignal, connection: object): Ask {
+function asking({ method, target, headers, body }: Input, gone: AbortSignal, connection: object): HttpRequest {
   return {
     method,
     target,
@@ -246,7 +246,7 @@ function asking({ method, target, headers, body }: Input, gone: AbortSignal, con
   }
 }
 
-function judge(input: Input, { status, code, headers = {}, body }: Answer): void {
+function judge(input: Input, { status, code, headers = {}, body }: HttpAnswer): void {
   const shown = () => JSON.stringify({ input, status, code, body: String(body).slice(0, 200) })
   if (status === 500) throw new Error(`a mistake of ours: ${shown()}`)
   if (status >= 400) {

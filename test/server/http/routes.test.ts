@@ -72,7 +72,7 @@ test('those who wait are granted in turn, or told that they waited in vain', asy
   const vain = acquire(here, 'eve', ['a'], { wait: 500 })
   await until(() => here.server.desk.waiting === 1)
   await here.clock.advance(600)
-  expect(await vain).toMatchObject({ status: 408, json: { error: { code: 'WAITED' } } })
+  expect(await vain).toMatchObject({ status: 408, json: { error: { code: 'TIMEOUT' } } })
   const granted = acquire(here, 'bob', ['a'], { wait: '5m' })
   await until(() => here.server.desk.waiting === 1)
   expect((await ask(here, 'GET', '/v1/resources/a')).json.queue).toMatchObject([{ holder: 'bob', position: 0 }])

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { VERBS, type Verb } from '../../../src/kernel/command.ts'
 import { VALUE_BYTES } from '../../../src/kernel/name.ts'
-import { Guard } from '../../../src/server/http/origin-check.ts'
+import { OriginCheck } from '../../../src/server/http/origin-check.ts'
 import { TABLE } from '../../../src/server/http/router.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { auditTo, clean, serverLog } from '../../../src/server/log.ts'
@@ -226,7 +226,7 @@ describe('who is asked', () => {
   })
 
   test('a listener on [::] is called by its IPv4 address, and by its IPv6 address in every form', () => {
-    const guard = new Guard()
+    const guard = new OriginCheck()
     const check = (host: string, local: string) => {
       const ask = { method: 'GET', target: '/', hasBody: false, connection: {}, local, header: () => undefined }
       return guard.check({ ...ask, body: () => Promise.resolve(''), gone: () => new AbortController().signal }, host, '/')

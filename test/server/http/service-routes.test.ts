@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { LeaseError } from '../../../src/errors.ts'
-import { anyone } from '../../../src/server/access-control.ts'
-import { httpDoor } from '../../../src/server/http/http-listener.ts'
+import { anonymousCaller } from '../../../src/server/access-control.ts'
+import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { limitsFrom } from '../../../src/server/limits.ts'
 import { heartbeat } from '../../../src/server/registry/registering.ts'
 import { serve } from '../../../src/server/serve.ts'
@@ -277,7 +277,7 @@ test('a server opened anew over the same leases lists what came meanwhile', asyn
   await using here = await world()
   expect(await names(here, '/v1/services/planner')).toEqual([])
   await here.server.close()
-  const server = await serve({ lessor: here.lessor, clock: here.clock, listen: '127.0.0.1:0', http: httpDoor({}) })
+  const server = await serve({ lessor: here.lessor, clock: here.clock, listen: '127.0.0.1:0', http: httpListener({}) })
   try {
     const port = Number(server.addresses[0]!.split(':').at(-1))
     await ask(port, undefined, 'PUT', '/v1/services/planner/a', planner)
@@ -299,7 +299,7 @@ test('a heartbeat that fails with its lessor fails once, and leaves no other fai
       propose: { value: async () => Promise.reject(new LeaseError('UNAVAILABLE', 'the store is gone')) },
     })
     const beat = { service: 'planner', instance: 'a', load: 3 }
-    await expect(heartbeat({ desk, caller: anyone() }, beat)).rejects.toThrow('the store is gone')
+    await expect(heartbeat({ desk, caller: anonymousCaller() }, beat)).rejects.toThrow('the store is gone')
     await settled()
     expect(unheard).toEqual([])
   } finally {

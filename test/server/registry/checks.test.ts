@@ -6,7 +6,7 @@ import type { RegistrationEvent } from '../../../src/recipe/registry/registratio
 import type { CheckResult } from '../../../src/registry/entry.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { Checks, type ChecksOptions } from '../../../src/server/registry/checks.ts'
+import { HealthChecks, type HealthChecksOptions } from '../../../src/server/registry/checks.ts'
 import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -15,9 +15,9 @@ import { type World, world } from '../../support/http-world.ts'
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 const OPTIONS = { rules: new ProbeRules([]), own: () => false, log: SILENT }
 
-function checksOf(here: { lessor: Lessor; clock: ManualClock }, more: Partial<ChecksOptions>): Promise<Checks> {
+function checksOf(here: { lessor: Lessor; clock: ManualClock }, more: Partial<HealthChecksOptions>): Promise<HealthChecks> {
   const { lessor, clock } = here
-  return Checks.open({ ...OPTIONS, lessor, clock, catalog: Catalog.of({ lessor, clock, closing: lessor.signal }), ...more })
+  return HealthChecks.open({ ...OPTIONS, lessor, clock, catalog: Catalog.of({ lessor, clock, closing: lessor.signal }), ...more })
 }
 
 /** In steps, so that everything under way comes to its end between them. */
@@ -41,10 +41,10 @@ async function status(here: World, instance = 'a'): Promise<unknown> {
 }
 
 /** Until so many more looks were made, and what they found was written. */
-async function looks(here: { clock: ManualClock }, checks: Checks, count: number): Promise<void> {
-  const { probes } = checks.seen
-  for (let i = 0; checks.seen.probes < probes + count && i < 1_000; i++) await pass(here, 500)
-  expect(checks.seen.probes).toBe(probes + count)
+async function looks(here: { clock: ManualClock }, checks: HealthChecks, count: number): Promise<void> {
+  const { probes } = checks.stats
+  for (let i = 0; checks.stats.probes < probes + count && i < 1_000; i++) await pass(here, 500)
+  expect(checks.stats.probes).toBe(probes + count)
   for (let i = 0; i < 20; i++) await turn()
 }
 
@@ -55,7 +55,7 @@ test('it takes several failures in a row to be critical, and several good looks 
   await put(here, 'a', { interval: 10_000, fall: 3, rise: 2 })
   await looks(here, checks, 2)
   expect(await status(here)).toBe('passing')
-  const { written } = checks.seen
+  const { written } = checks.stats
   result = { status: 'critical', reason: 'HTTP 500' }
   await looks(here, checks, 2)
   expect(await status(here), 'two are not enough').toBe('passing')
@@ -67,7 +67,7 @@ test('it takes several failures in a row to be critical, and several good looks 
   await looks(here, checks, 1)
   expect(await status(here)).toBe('passing')
   await looks(here, checks, 10)
-  expect(checks.seen.written - written, 'only changes are written').toBe(2)
+  expect(checks.stats.written - written, 'only changes are written').toBe(2)
 })
 
 describe('an instance that asks for a check', () => {
@@ -93,7 +93,7 @@ describe('an instance that asks for a check', () => {
     await pass(here, 5_000)
     await put(here, 'a', { interval: 3_600_000, fall: 3 })
     await pass(here, 1_500)
-    expect(checks.seen.probes).toBe(1)
+    expect(checks.stats.probes).toBe(1)
     expect(await status(here)).toBe('critical: ECONNREFUSED')
   })
 
@@ -188,7 +188,7 @@ test('an instance that a command of this server checks is critical until the com
   catalog.directory.listen((_, __, after) => seen.push(`${after?.status}: ${after?.reason}`))
   await using checks = await checksOf(here, { commands: { worker: ['/bin/sh', '-c', 'exit 7'] } })
   await here.ask('PUT', '/v1/services/worker/a', { address: 'http://10.0.0.7:80', ttl: '1h' })
-  for (let i = 0; checks.seen.written === 0 && i < 200; i++) await pass(here, 100, 100)
+  for (let i = 0; checks.stats.written === 0 && i < 200; i++) await pass(here, 100, 100)
   expect(seen).toEqual(['passing: ', 'critical: not checked yet', 'critical: the command ended with 7'])
 })
 
@@ -202,7 +202,7 @@ test('what stays critical as long as it says is ended', async () => {
   await pass(here, 12_000)
   expect(await status(here)).toBe('NOT_FOUND')
   expect(await status(here, 'b'), 'merely marked').toBe('critical: ECONNREFUSED')
-  expect(checks.seen.ended).toBe(1)
+  expect(checks.stats.ended).toBe(1)
 })
 
 test('nothing is probed that did not ask for it, or has left', async () => {
@@ -281,7 +281,7 @@ test('a command of the configuration is run without a shell and without our envi
   const sees = ['/bin/sh', '-c', 'test -z "$LEASEHOLD_CANARY" && test "$0" = "a b; exit 2"', 'a b; exit 2']
   await using checks = await checksOf(here, { commands: { worker: sees } })
   await here.ask('PUT', '/v1/services/worker/a', { address: 'http://10.0.0.7:80', ttl: '1h', status: 'warning' })
-  for (let i = 0; checks.seen.written === 0 && i < 200; i++) await pass(here, 1_000)
+  for (let i = 0; checks.stats.written === 0 && i < 200; i++) await pass(here, 1_000)
   expect((await here.ask('GET', '/v1/entries?prefix=services/worker/a/check')).json.entries[0].value).toBe('{"status":"passing"}')
   delete process.env.LEASEHOLD_CANARY
 })
@@ -307,7 +307,7 @@ test('of several servers on one store each check is made by one, shared fairly, 
     })
   const { value: leases } = await lessors[0]!.read({ kind: 'leases' })
   await lessors[0]!.propose({ kind: 'renew', leases: leases.map(({ lease }) => lease) })
-  const checks: Checks[] = []
+  const checks: HealthChecks[] = []
   for (const [i, lessor] of lessors.entries()) {
     const count = async (url: string) => {
       seen[i]!.set(url, (seen[i]!.get(url) ?? 0) + 1)

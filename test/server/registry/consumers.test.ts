@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { Replica } from '../../../src/replica/replica.ts'
-import { httpDoor } from '../../../src/server/http/http-listener.ts'
+import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { serve } from '../../../src/server/serve.ts'
 import { MemoryStore } from '../../../src/store/memory.ts'
 import { describeWith, find, freePorts } from '../../support/engine.ts'
@@ -15,7 +15,7 @@ import { ask } from '../../support/http-world.ts'
 /** A server of real time, and its port. */
 async function server(): Promise<number> {
   const lessor = await Replica.open(new MemoryStore())
-  const opened = await serve({ lessor, listen: '127.0.0.1:0', http: httpDoor({}) })
+  const opened = await serve({ lessor, listen: '127.0.0.1:0', http: httpListener({}) })
   onTestFinished(async () => {
     await opened.close()
     await lessor[Symbol.asyncDispose]()

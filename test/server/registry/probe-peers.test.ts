@@ -10,7 +10,7 @@ import { createServer as createTls } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { Checks } from '../../../src/server/registry/checks.ts'
+import { HealthChecks } from '../../../src/server/registry/checks.ts'
 import { probe } from '../../../src/server/registry/probe.ts'
 import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
 import { describeWith, programs } from '../../support/engine.ts'
@@ -188,7 +188,7 @@ test('more targets than there are slots answer 101, and the checks of others go 
   await using well = await listening(createServer(socket => socket.end()))
   const { lessor, clock } = here
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
-  await using checks = await Checks.open({ rules: LOCAL, own: () => false, log: SILENT, lessor, clock, catalog })
+  await using checks = await HealthChecks.open({ rules: LOCAL, own: () => false, log: SILENT, lessor, clock, catalog })
   const put = async (instance: string, url: string) => {
     await here.ask('PUT', `/v1/services/worker/${instance}`, { address: 'a:1', ttl: '1h', check: { url, interval: 1_000 } })
     await here.ask('POST', `/v1/services/worker/${instance}/heartbeat`)
@@ -202,7 +202,7 @@ test('more targets than there are slots answer 101, and the checks of others go 
     }
     expect(done()).toBe(true)
   }
-  await until(() => checks.seen.probes >= 160)
+  await until(() => checks.stats.probes >= 160)
   await put('well', `tcp://127.0.0.1:${well.port}`)
   await until(() => catalog.directory.get('worker', 'well')?.revision !== undefined && checkOf(catalog, 'well') === 'passing')
   await checks[Symbol.asyncDispose]()

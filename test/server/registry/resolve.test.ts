@@ -9,7 +9,7 @@ import { pathToFileURL } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { Checks } from '../../../src/server/registry/checks.ts'
+import { HealthChecks } from '../../../src/server/registry/checks.ts'
 import { probe } from '../../../src/server/registry/probe.ts'
 import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
 import { resolver } from '../../../src/server/registry/resolve.ts'
@@ -136,7 +136,7 @@ test('many names at a silent resolver do not make the check of another name fail
     return result
   }
   const rules = new ProbeRules(['127.0.0.1:*'])
-  await using checks = await Checks.open({ rules, own: () => false, log: SILENT, lessor, clock, catalog, look })
+  await using checks = await HealthChecks.open({ rules, own: () => false, log: SILENT, lessor, clock, catalog, look })
   const put = (instance: string, url: string) =>
     here.ask('PUT', `/v1/services/worker/${instance}`, { address: 'a:1', ttl: '1h', check: { url, interval: 100 } })
   for (let i = 0; i < 40; i++) await put(`silent-${i}`, `tcp://silent-${i}.test:80`)

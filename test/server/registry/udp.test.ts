@@ -18,9 +18,9 @@ const signed = (secret: string, text: string) =>
 /** Sends, and waits until it was looked at: counted one way or the other, and passed on. */
 async function send(udp: UdpHeartbeats, ...messages: string[]): Promise<void> {
   const socket = createSocket('udp4')
-  const before = udp.seen.beats + udp.seen.dropped
+  const before = udp.stats.beats + udp.stats.dropped
   for (const message of messages) socket.send(message, udp.port, '127.0.0.1')
-  while (udp.seen.beats + udp.seen.dropped < before + messages.length) await turn()
+  while (udp.stats.beats + udp.stats.dropped < before + messages.length) await turn()
   for (let i = 0; i < 20; i++) await turn()
   socket.close()
 }
@@ -34,7 +34,7 @@ test('a datagram keeps a registration alive and tells its state; silence ends it
     await send(udp, `beat ${json.lease} status=warning load=${i}\n`)
   }
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).json).toMatchObject({ status: 'warning', load: 4 })
-  expect(udp.seen).toMatchObject({ beats: 5, renewed: 5, dropped: 0 })
+  expect(udp.stats).toMatchObject({ beats: 5, renewed: 5, dropped: 0 })
   await here.clock.advance(11_000)
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).status).toBe(404)
 })
@@ -45,7 +45,7 @@ test('a lock is not renewed by what nobody acknowledges', async () => {
   const { json } = await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'me', ttl: '10s' })
   await here.clock.advance(8_000)
   await send(udp, `beat ${json.lease}`)
-  expect(udp.seen.renewed).toBe(0)
+  expect(udp.stats.renewed).toBe(0)
   await here.clock.advance(3_000)
   expect((await here.ask('GET', `/v1/leases/${json.lease}`)).status).toBe(410)
 })
@@ -60,7 +60,7 @@ test('nor is one that carries a registration as well: its holder would believe i
   const both = (await here.lessor.propose({ ...ask, wants: [{ resource: 'lock' }] })) as { lease: number }
   await here.clock.advance(8_000)
   await send(udp, `beat ${both.lease}`, `beat ${json.lease}`)
-  expect(udp.seen).toMatchObject({ beats: 2, renewed: 1 })
+  expect(udp.stats).toMatchObject({ beats: 2, renewed: 1 })
   await here.clock.advance(3_000)
   expect((await here.ask('GET', `/v1/leases/${both.lease}`)).status).toBe(410)
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).status).toBe(200)
@@ -75,13 +75,13 @@ test('once there are keys it must be signed, by the key that registered, and not
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, headers)
   const good = signed(secret, `beat ${json.lease} key=1 seq=2`)
   await send(udp, `beat ${json.lease}`, `beat ${json.lease} key=1 seq=1 mac=00`, signed('guess', `beat ${json.lease} key=1 seq=1`))
-  expect(udp.seen).toMatchObject({ beats: 0, dropped: 3 })
+  expect(udp.stats).toMatchObject({ beats: 0, dropped: 3 })
   await send(udp, good)
-  expect(udp.seen.renewed).toBe(1)
+  expect(udp.stats.renewed).toBe(1)
   await send(udp, good, signed(secret, `beat ${json.lease} key=1 seq=1`))
-  expect(udp.seen).toMatchObject({ renewed: 1, dropped: 5 })
+  expect(udp.stats).toMatchObject({ renewed: 1, dropped: 5 })
   await send(udp, signed('secret-of-others', `beat ${json.lease} key=2 seq=9`))
-  expect(udp.seen.renewed, 'not its lease').toBe(1)
+  expect(udp.stats.renewed, 'not its lease').toBe(1)
 })
 
 test.each([
@@ -120,9 +120,9 @@ test('what is appended to a signed heartbeat is not obeyed: the whole datagram i
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, headers)
   const good = signed(secret, `beat ${json.lease} key=1 seq=1`)
   for (const word of ['status=critical', 'load=9', `mac=${'0'.repeat(64)}`]) await send(udp, `${good} ${word}`)
-  expect(udp.seen).toMatchObject({ beats: 0, dropped: 3, renewed: 0 })
+  expect(udp.stats).toMatchObject({ beats: 0, dropped: 3, renewed: 0 })
   await send(udp, `${good}\n`)
-  expect(udp.seen).toMatchObject({ beats: 1, renewed: 1 })
+  expect(udp.stats).toMatchObject({ beats: 1, renewed: 1 })
   const admin = await here.key('admin', [{ verb: 'admin', prefix: '' }])
   const shown = await here.ask('GET', '/v1/services/worker/a?consistent=true', undefined, { Authorization: `Bearer ${admin}` })
   expect(shown.json).toMatchObject({ status: 'passing', load: 0 })
@@ -135,7 +135,7 @@ test('one whose entry is nonsense keeps nobody else from being renewed', async (
   const entries = [{ key: 'services/worker/junk', value: 'nonsense' }]
   const junk = await here.lessor.propose({ kind: 'acquire', holder: 'junk', ttl: 10_000, wants: [], entries })
   await send(udp, `beat ${(junk as { lease: number }).lease} load=1`, `beat ${json.lease} load=1`)
-  expect(udp.seen.renewed).toBe(2)
+  expect(udp.stats.renewed).toBe(2)
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).json.load).toBe(1)
 })
 
@@ -146,9 +146,9 @@ test('what another key signs for a lease does not silence the key that registere
   const stranger = await here.key('others', [{ verb: 'register', prefix: 'services/other' }])
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, { Authorization: `Bearer ${secret}` })
   await send(udp, signed(stranger, `beat ${json.lease} key=2 seq=${Number.MAX_SAFE_INTEGER}`))
-  expect(udp.seen).toMatchObject({ beats: 1, renewed: 0 })
+  expect(udp.stats).toMatchObject({ beats: 1, renewed: 0 })
   await send(udp, signed(secret, `beat ${json.lease} key=1 seq=1`))
-  expect(udp.seen).toMatchObject({ beats: 2, renewed: 1 })
+  expect(udp.stats).toMatchObject({ beats: 2, renewed: 1 })
 })
 
 describe('what was overheard', () => {
@@ -181,7 +181,7 @@ describe('what was overheard', () => {
     }
     await using udp = await opened(here)
     await send(udp, beat(5, 'draining'), beat(4, 'draining'))
-    expect([await status(), udp.seen.renewed]).toEqual(['passing', 0])
+    expect([await status(), udp.stats.renewed]).toEqual(['passing', 0])
     await here.clock.advance(11_000)
     expect(await status(), 'and keeps nobody alive').toBeUndefined()
   })
@@ -200,13 +200,13 @@ describe('what was overheard', () => {
       await send(udp, beat(2, 'passing'))
       await send(udp, beat(3, 'passing'))
       await send(udp, beat(4, 'passing'))
-      expect([await status(), udp.seen.renewed, (await writes())!.value]).toEqual(['draining', 3, '4'])
+      expect([await status(), udp.stats.renewed, (await writes())!.value]).toEqual(['draining', 3, '4'])
     }
     await using udp = await opened(here)
     await send(udp, beat(2, 'passing'), beat(3, 'passing'), beat(4, 'passing'))
-    expect([await status(), udp.seen.renewed], 'used up').toEqual(['draining', 0])
+    expect([await status(), udp.stats.renewed], 'used up').toEqual(['draining', 0])
     for (const seq of [5, 6, 7]) await send(udp, beat(seq, 'warning'))
-    expect([await status(), udp.seen.renewed]).toEqual(['draining', 3])
+    expect([await status(), udp.stats.renewed]).toEqual(['draining', 3])
     await send(udp, beat(8, 'warning'))
     expect(await status(), 'this cannot have been heard before').toBe('warning')
   })
@@ -232,6 +232,6 @@ describe('what was overheard', () => {
       await send(udp, beat(seq, 'passing'))
       revisions.add((await writes())!.value)
     }
-    expect([udp.seen.renewed, revisions.size]).toEqual([40, 10])
+    expect([udp.stats.renewed, revisions.size]).toEqual([40, 10])
   })
 })

@@ -54,7 +54,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
     const second = JSON.parse(await waiting) as { token: number; waited: number }
     expect(second.token).toBeGreaterThan(first.token)
     expect(second.waited).toBe(1)
-    expect(await cli(here, 'LEASE.ACQUIRE', 'a', 'TTL', '5000', 'WAIT', '50')).toMatch(/^WAITED /)
+    expect(await cli(here, 'LEASE.ACQUIRE', 'a', 'TTL', '5000', 'WAIT', '50')).toMatch(/^TIMEOUT /)
   })
 
   test('redis-cli shows its key, and is told when it has none', async () => {

@@ -2,25 +2,25 @@ import { connect } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Writer } from '../../../src/kernel/codec/bytes.ts'
-import { httpDoor } from '../../../src/server/http/http-listener.ts'
+import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { hashOf } from '../../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
-import { RespDoor } from '../../../src/server/resp/resp-listener.ts'
+import { RespListener } from '../../../src/server/resp/resp-listener.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { writeQuestion } from '../../../src/wire/messages.ts'
+import { writeClientMessage } from '../../../src/wire/messages.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
-import { placeOf } from '../../../src/wire/resp/dial.ts'
+import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
 
 test('is counted by command and answer, whoever asks: other clients and our own', async () => {
-  await using here = await place({ http: httpDoor() })
+  await using here = await place({ http: httpListener() })
   using raw = new Raw(here.port)
   await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 5_000)
   await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 5_000)
   await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 'soon')
   await raw.ask('EVIL"}', 1)
   await raw.ask('PING')
-  await using ours = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+  await using ours = await RemoteLessor.open(serverAddressOf(`leasehold://127.0.0.1:${here.port}`))
   await ours.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
   await ours.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'b' }] })
   const text = await (await fetch(`http://127.0.0.1:${here.port}/metrics`)).text()
@@ -131,7 +131,15 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     const { desk } = here.server
     const closing = new AbortController().signal
     const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const door = new RespDoor({ desk, clock: systemClock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 1 })
+    const door = new RespListener({
+      desk,
+      clock: systemClock,
+      limits: DEFAULT_LIMITS,
+      log,
+      figures: () => ({}),
+      closing,
+      connections: () => 1,
+    })
     let kept = 0
     const session = door.open('stranger', end => ({
       write: bytes => {
@@ -306,7 +314,7 @@ describe('RESET', () => {
     await using here = await place()
     using raw = new Raw(here.port)
     const writer = new Writer()
-    writeQuestion(writer, { kind: 'watch', id: 1, prefix: '' })
+    writeClientMessage(writer, { kind: 'watch', id: 1, prefix: '' })
     await raw.ask('HELLO', 3)
     raw.send(command('LEASE.BATCH', writer.view()))
     expect(await raw.next()).toBe(1)

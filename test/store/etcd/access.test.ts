@@ -152,8 +152,8 @@ describeTls('an etcd behind TLS', () => {
         ['theirs', 'client'],
         ['ours', 'stranger'],
       ] as const)
-        expect((await rejected(opened(at(ca, who), { patience: 500 }))).code, `${ca} ${who}`).toBe('UNAVAILABLE')
-      expect((await rejected(opened(`etcd://127.0.0.1:${port}`, { patience: 500 }))).code).toBe('UNAVAILABLE')
+        expect((await rejected(opened(at(ca, who), { timeout: 500 }))).code, `${ca} ${who}`).toBe('UNAVAILABLE')
+      expect((await rejected(opened(`etcd://127.0.0.1:${port}`, { timeout: 500 }))).code).toBe('UNAVAILABLE')
       expect(await rejected(opened(at('nowhere', 'client')))).toMatchObject({
         code: 'INVALID',
         message: expect.stringContaining('nowhere.pem'),
@@ -169,7 +169,7 @@ describeTls('an etcd behind TLS', () => {
   }, 60_000)
 })
 
-async function opened(url: string, options: { readonly patience?: number } = {}): Promise<EtcdStore> {
+async function opened(url: string, options: { readonly timeout?: number } = {}): Promise<EtcdStore> {
   const store = new EtcdStore({ ...etcdOptions(url), ...options })
   await store.open()
   return store

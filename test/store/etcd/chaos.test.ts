@@ -93,7 +93,7 @@ describeEngine('etcd3', 'chaos', () => {
       engine: etcd,
       store: url => new EtcdStore(etcdOptions(url)),
       // Shorter than an election and than a pause, so that answers come after they were given up.
-      child: { module: 'store/etcd/etcd.js', name: 'EtcdStore', options: url => ({ ...etcdOptions(url), patience: 900 }) },
+      child: { module: 'store/etcd/etcd.js', name: 'EtcdStore', options: url => ({ ...etcdOptions(url), timeout: 900 }) },
       faults: [
         ...[leaderKilled, replicaPaused, answersCut, leaderPaused, replicaKilled, connectionsCut, compacted, followerPaused],
         ...[answersCut, replicaCutOff, enginePaused, leaderCutOff, answersCut, connectionsCut, replicaInSilence, majorityKilled],

@@ -20,7 +20,7 @@ describePromises('etcd', 'a store in etcd', () => {
       loseTail: count => new LogInEtcd(etcd, name).loseTail(count),
       async linked() {
         const link = await Lossy.to(etcd.port)
-        const store = new EtcdStore({ endpoints: [`127.0.0.1:${link.port}`], name, patience: 300 })
+        const store = new EtcdStore({ endpoints: [`127.0.0.1:${link.port}`], name, timeout: 300 })
         return {
           store,
           fail: failure => link.fail(failure),

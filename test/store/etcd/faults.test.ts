@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import { EtcdStore, type EtcdStoreOptions } from '../../../src/store/etcd/etcd.ts'
-import { type Appended, type Entry, type Position, START, type Store } from '../../../src/store.ts'
+import { type Appended, type LogRecord, type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { describePrograms, describePromises, type Engine, engine, programs } from '../../support/engine.ts'
 import { asked, backup, compact, LogInEtcd, leader, Scissors } from '../../support/etcd.ts'
@@ -38,7 +38,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
 
   test('where nobody answers, an append is UNKNOWN and a read UNAVAILABLE, in the time a call may take', async () => {
     await using cable = await Cable.to(etcd.port)
-    await using one = await store(fresh(), [cable.port], { patience: 500 })
+    await using one = await store(fresh(), [cable.port], { timeout: 500 })
     const after = await append(one, 'a')
     // The refusing cable accepts, then ends: who knows what it passed on.
     for (const cut of [() => cable.refuse(), () => cable.silence()]) {
@@ -52,12 +52,12 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
 
   test('where nothing listens, certainly nothing was done', async () => {
     await using cable = await Cable.to(etcd.port)
-    await using one = await store(fresh(), [cable.port], { patience: 400 })
+    await using one = await store(fresh(), [cable.port], { timeout: 400 })
     const after = await append(one, 'a')
     await cable[Symbol.asyncDispose]()
     await one.read(after).catch(() => {}) // and notices that its connection is gone
     expect(await rejected(one.append(bytes('x'), after))).toMatchObject({ code: 'UNAVAILABLE' })
-    await using nobody = new EtcdStore({ endpoints: ['127.0.0.1:1'], patience: 300 })
+    await using nobody = new EtcdStore({ endpoints: ['127.0.0.1:1'], timeout: 300 })
     expect(await rejected(nobody.open())).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('no answer from etcd at') })
   })
 
@@ -75,7 +75,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
   test('a watch that fell silent does not stop the tail, and is replaced', async () => {
     await using cable = await Cable.to(etcd.port)
     const name = fresh()
-    await using reader = await store(name, [cable.port, etcd.port], { patience: 600, poll: 200 })
+    await using reader = await store(name, [cable.port, etcd.port], { timeout: 600, poll: 200 })
     await using writer = await direct(name)
     const signal = new AbortController().signal
     const waiting = reader.read(START, { wait: signal })
@@ -228,7 +228,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
   test('a snapshot of which nobody knows whether it came into force is never taken apart', async () => {
     await using scissors = await Scissors.to(etcd.port)
     const name = fresh()
-    await using one = await store(name, [scissors.port], { patience: 1_000 })
+    await using one = await store(name, [scissors.port], { timeout: 1_000 })
     const after = await append(one, 'a')
     scissors.cutPut(`${name}:newest`)
     const keeping = one.snapshot(after, chunks('whole'))
@@ -369,7 +369,7 @@ describePromises('etcd3', 'a store in three members of etcd', () => {
 
   test('with all members standing still nothing is answered, and nothing is lost when they go on', async () => {
     await using etcd = await engine('etcd3')
-    await using one = await store('leasehold', etcd.ports, { patience: 900 })
+    await using one = await store('leasehold', etcd.ports, { timeout: 900 })
     const after = await append(one, 'a')
     etcd.pause()
     try {
@@ -413,8 +413,8 @@ function positionOf(answer: Appended): Position {
   return answer.position
 }
 
-async function all(one: Store): Promise<Entry[]> {
-  const entries: Entry[] = []
+async function all(one: Store): Promise<LogRecord[]> {
+  const entries: LogRecord[] = []
   for (;;) {
     const more = entriesOf(await one.read(entries.at(-1)?.position ?? START))
     if (more.length === 0) return entries
@@ -422,12 +422,12 @@ async function all(one: Store): Promise<Entry[]> {
   }
 }
 
-function entriesOf(read: Awaited<ReturnType<Store['read']>>): readonly Entry[] {
+function entriesOf(read: Awaited<ReturnType<Store['read']>>): readonly LogRecord[] {
   assert.ok(read.kind === 'entries', read.kind)
   return read.entries
 }
 
-function words(read: Awaited<ReturnType<Store['read']>> | readonly Entry[]): string[] {
+function words(read: Awaited<ReturnType<Store['read']>> | readonly LogRecord[]): string[] {
   return ('kind' in read ? entriesOf(read) : read).map(text)
 }
 
@@ -458,7 +458,7 @@ function bytes(word: string): Uint8Array {
   return new TextEncoder().encode(word)
 }
 
-function text({ bytes }: Entry): string {
+function text({ bytes }: LogRecord): string {
   return new TextDecoder().decode(bytes)
 }
 

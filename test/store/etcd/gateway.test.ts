@@ -15,7 +15,7 @@ test('an answer that came while this process stood still is read before the endp
     clock.stall(6_000)
   })
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  const gateway = new Gateway({ endpoints: [`127.0.0.1:${(server.address() as AddressInfo).port}`], clock, patience: 5_000 })
+  const gateway = new Gateway({ endpoints: [`127.0.0.1:${(server.address() as AddressInfo).port}`], clock, timeout: 5_000 })
   expect(await gateway.call('/kv/txn', {})).toEqual({ here: true })
   expect(asked).toBe(1)
   gateway.close()
@@ -31,7 +31,7 @@ test('an etcd that was upgraded under an open store is asked under its new path;
   })
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
   const endpoints = [`127.0.0.1:${(server.address() as AddressInfo).port}`]
-  const gateway = new Gateway({ endpoints, clock: systemClock, patience: 5_000 })
+  const gateway = new Gateway({ endpoints, clock: systemClock, timeout: 5_000 })
   expect(await gateway.call('/kv/txn', {})).toEqual({ here: true })
   ;[version, served] = ['3.5.0', '/v3/']
   expect(await gateway.call('/kv/txn', {})).toEqual({ here: true })

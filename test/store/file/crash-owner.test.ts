@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Effects } from '../../../src/kernel/effects.ts'
-import { found, type State } from '../../../src/kernel/state.ts'
+import { createState, type State } from '../../../src/kernel/state.ts'
 import { unframed } from '../../../src/replica/frame.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { type Position, START } from '../../../src/store.ts'
@@ -22,7 +22,7 @@ interface Told {
 
 /** Applies every entry ever written, one life after the other. */
 class Replay {
-  readonly state = found()
+  readonly state = createState()
   #position: Position = START
 
   /** Reads what is new, and what the newest snapshot and its tail lead to; both must be the same. */

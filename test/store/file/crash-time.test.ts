@@ -82,9 +82,9 @@ test('short-lived processes that each try once take over what a killed one left,
 test('a process that has closed its replicas, or never does, comes to its end by itself', async () => {
   await using place = await folder()
   const script = `
-    import { Replica } from '../../dist/replica/replica.js'
-    import { FileStore } from '../../dist/store/file/file.js'
-    import { MemoryStore } from '../../dist/store/memory.js'
+    import { Replica } from './dist/replica/replica.js'
+    import { FileStore } from './dist/store/file/file.js'
+    import { MemoryStore } from './dist/store/memory.js'
     const acquire = { kind: 'acquire', holder: 'ann', ttl: 1000, wants: [{ resource: 'a' }] }
     for (const owned of [false, true]) {
       const own = owned ? { own: { name: 'test' } } : {}

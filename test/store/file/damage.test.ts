@@ -12,7 +12,7 @@ import { LeaseError } from '../../../src/errors.ts'
 import { type Database, type DatabaseOptions, type Engine, loadEngine } from '../../../src/store/file/engine.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { FileLog } from '../../../src/store/file/log.ts'
-import { type Entry, type Position, START, type Store } from '../../../src/store.ts'
+import { type LogRecord, type Position, START, type Store } from '../../../src/store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 const engine = await loadEngine()
@@ -70,7 +70,7 @@ describe('a damaged file', () => {
     const image = await makeImage(folder, 'closed')
     const entries = ENTRIES + 90
     {
-      const log = new FileLog({ path: join(image.folder, 'log.db'), engine, patience: 1_000 })
+      const log = new FileLog({ path: join(image.folder, 'log.db'), engine, timeout: 1_000 })
       let { head } = await log.open()
       for (let i = 1; i <= 90; i++) {
         const answer = await log.append(new Uint8Array(3_000).fill(i), head)
@@ -97,7 +97,7 @@ describe('a damaged file', () => {
       const bytes = Buffer.from(original)
       bytes[bit >> 3]! ^= 1 << (7 - (bit & 7))
       writeFileSync(path, bytes)
-      const log = new FileLog({ path, engine, patience: 1_000 })
+      const log = new FileLog({ path, engine, timeout: 1_000 })
       const opened = await log.open().catch(error => error)
       if (opened instanceof LeaseError) {
         expect(opened.facts.reason, `bit ${bit}`).toBe('damaged')
@@ -110,7 +110,7 @@ describe('a damaged file', () => {
         }
         await log.close()
         await settled(() => !existsSync(`${path}-wal`))
-        const later = new FileLog({ path, engine, patience: 1_000 })
+        const later = new FileLog({ path, engine, timeout: 1_000 })
         expect((await later.open()).head.index, `bit ${bit}`).toBe(entries + 900)
         for (let at: Position = opened.head; at.index < head.index; ) {
           const read = await later.read(at)
@@ -147,7 +147,7 @@ describe('a damaged file', () => {
     execFileSync('cp', ['-r', image.folder, join(folder.name, 'other')])
     // Two that went on from the same entries, as after a restore that not everyone knew of.
     for (const [n, each] of [path, other].entries()) {
-      const log = new FileLog({ path: each, engine, patience: 1_000 })
+      const log = new FileLog({ path: each, engine, timeout: 1_000 })
       const { head } = await log.open()
       expect(await log.append(new Uint8Array(100).fill(n), head)).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
       await log.close()
@@ -166,7 +166,7 @@ describe('a damaged file', () => {
     truncateSync(path, 0)
     expect((await refused(path)).message).toContain('it is empty, though 40 entries were acknowledged')
     rmSync(path)
-    const log = new FileLog({ path, engine, patience: 1_000 })
+    const log = new FileLog({ path, engine, timeout: 1_000 })
     expect((await log.open()).head).toEqual(START)
     await log.close()
   })
@@ -216,7 +216,7 @@ describe('a failing disk', () => {
   test('an append whose commit fails is UNKNOWN, one that fails before is UNAVAILABLE, and the log goes on', async () => {
     using folder = new Folder()
     let failing: { readonly statement: string; readonly errcode: number } | undefined
-    const log = new FileLog({ path: folder.path, engine: failingEngine(() => failing), patience: 1_000 })
+    const log = new FileLog({ path: folder.path, engine: failingEngine(() => failing), timeout: 1_000 })
     const { head } = await log.open()
     const [ioerrFsync, full, corrupt, constraint, error] = [1_034, 13, 11, 19, 1]
     for (const [errcode, reason] of [
@@ -384,7 +384,7 @@ async function makeImage(folder: Folder, how: 'closed' | 'crashed'): Promise<Ima
   const [made, image] = [join(folder.name, 'made'), join(folder.name, 'image')]
   mkdirSync(made)
   const path = join(made, 'log.db')
-  const log = new FileLog({ path, engine, patience: 1_000 })
+  const log = new FileLog({ path, engine, timeout: 1_000 })
   let { head } = await log.open()
   for (let i = 1; i <= ENTRIES; i++) {
     const answer = await log.append(new Uint8Array(i % 7 === 0 ? 9_000 : 150).fill(i), head)
@@ -420,7 +420,7 @@ async function check(
 ): Promise<void> {
   const path = copy(image.folder, folder)
   writeFileSync(join(path, '..', file), bytes)
-  const log = new FileLog({ path, engine, patience: 1_000 })
+  const log = new FileLog({ path, engine, timeout: 1_000 })
   let outcome = 'harmless'
   try {
     const { head } = await log.open()
@@ -466,7 +466,7 @@ function copy(image: string, folder: Folder): string {
 }
 
 async function refused(path: string): Promise<LeaseError> {
-  const log = new FileLog({ path, engine, patience: 1_000 })
+  const log = new FileLog({ path, engine, timeout: 1_000 })
   const error = await log.open().then(
     () => expect.fail('opened'),
     error => error,
@@ -481,8 +481,8 @@ function change(path: string, sql: string): void {
   db.close()
 }
 
-async function readAll(store: Store): Promise<Entry[]> {
-  const all: Entry[] = []
+async function readAll(store: Store): Promise<LogRecord[]> {
+  const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
     if (read.kind !== 'entries') expect.fail(read.kind)

@@ -15,7 +15,7 @@ test.each(['application_id', 'user_version', 'auto_vacuum'])(
   async pragma => {
     const folder = mkdtempSync(join(tmpdir(), 'leasehold-database-'))
     const path = join(folder, 'log.db')
-    const database = (used: Engine) => new FileDatabase({ path, engine: used, clock: systemClock, patience: 5000 })
+    const database = (used: Engine) => new FileDatabase({ path, engine: used, clock: systemClock, timeout: 5000 })
     const other = database(engine)
     let creation: Promise<void> | undefined
     const ours = database(

@@ -123,7 +123,7 @@ describe('a store in a file', () => {
   test('ages are known within one boot of the machine, and 0 in any other', async () => {
     await using made = await folder()
     const clock = new ManualClock({ boot: 'monday' })
-    const log = new FileLog({ path: made.path, engine: await loadEngine(), clock, patience: 1_000 })
+    const log = new FileLog({ path: made.path, engine: await loadEngine(), clock, timeout: 1_000 })
     await log.open()
     await log.append(Uint8Array.of(1), START)
     const age = async () => {
@@ -184,7 +184,7 @@ describe('a store in a file', () => {
 
   test('trimming takes the rows away, not only out of sight', async () => {
     await using made = await folder()
-    const log = new FileLog({ path: made.path, engine: await loadEngine(), patience: 1_000 })
+    const log = new FileLog({ path: made.path, engine: await loadEngine(), timeout: 1_000 })
     let after = (await log.open()).head
     for (let i = 1; i <= 600; i++) {
       const answer = await log.append(Uint8Array.of(i % 256), after)
@@ -217,7 +217,7 @@ describe('a thread that ends though nobody closed the store', () => {
       const renew = () => replica.propose({ kind: 'renew', leases: [granted.lease] })
       await renew() // the first is written
       await renew()
-      expect(replica.seen.memoryRenewals).toBe(1)
+      expect(replica.stats.memoryRenewals).toBe(1)
       await threads[0]!.terminate()
       await expect.poll(() => replica.signal.aborted).toBe(true)
       expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('has ended') })

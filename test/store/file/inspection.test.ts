@@ -9,7 +9,7 @@ import { describe, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { loadEngine } from '../../../src/store/file/engine.ts'
-import { isBusy, trouble } from '../../../src/store/file/errors.ts'
+import { fileError, isBusy } from '../../../src/store/file/errors.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { START } from '../../../src/store.ts'
 import { Place } from '../../support/cli.ts'
@@ -245,11 +245,11 @@ describe('what a command says', () => {
       'unable to open database file': 'permission',
     }
     for (const [words, reason] of Object.entries(reasons))
-      expect(trouble(new Error(words), '/p').facts, words).toEqual({ path: '/p', reason })
+      expect(fileError(new Error(words), '/p').facts, words).toEqual({ path: '/p', reason })
     for (const words of ['database is locked', 'database table is locked: entry', 'locking protocol'])
       expect(isBusy(new Error(words)), words).toBe(true)
     expect(isBusy(new Error('database disk image is malformed'))).toBe(false)
-    expect(trouble(new Error('who knows'), '/p').facts.reason).toBe('failed')
+    expect(fileError(new Error('who knows'), '/p').facts.reason).toBe('failed')
   })
 })
 

@@ -121,7 +121,7 @@ describe('several processes on one file', () => {
   test('a process stopped inside a transaction is named to those who wait for it, and nothing was appended', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
-    await using store = await folder.open({ patience: 300 })
+    await using store = await folder.open({ timeout: 300 })
     const after = await append(store, 'a', START)
     await child.ask('beginTransaction', folder.path)
     await child.stop()

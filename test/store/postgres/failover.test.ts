@@ -53,7 +53,7 @@ describePromises('postgres', 'a failover', () => {
     await expect.poll(state, WITHIN).toEqual(['sync'])
 
     const url = either(standby, primary) // the one that is not asked first is the primary
-    await using store = new PostgresStore({ url, patience: 1_500 })
+    await using store = new PostgresStore({ url, timeout: 1_500 })
     await store.open()
     expect(store.profile).toMatchObject({ durable: true, failover: true })
     await using leases = await connect(`${url}?name=leases`, { holder: 'one' })
@@ -102,7 +102,7 @@ describePromises('postgres', 'a failover', () => {
     await using replication = await Cable.to(primary.port)
     await using standby = await engine('postgres', { standbyOf: replication.port })
     const url = either(primary, standby)
-    await using store = new PostgresStore({ url, patience: 1_500 })
+    await using store = new PostgresStore({ url, timeout: 1_500 })
     await store.open()
     expect(store.profile.failover).toBe(false)
     await using leases = await connect(`${url}?name=leases`, { holder: 'one' })

@@ -12,7 +12,7 @@ import { Cable, through } from '../../../src/testing/cuttable-connection.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
 
 /** Of one who meets silence: short, but longer than a busy machine makes an ordinary answer wait. */
-const PATIENCE = 1_500
+const TIMEOUT = 1_500
 const entry = (...bytes: number[]) => Uint8Array.from(bytes)
 
 async function codeOf(call: Promise<unknown>): Promise<string> {
@@ -64,7 +64,7 @@ describePromises('postgres', 'a log in Postgres', () => {
 
   const newName = () => `log ${++logs}`
   const opened = async (options: Partial<PostgresStoreOptions> = {}): Promise<PostgresStore> => {
-    const store = new PostgresStore({ url: server.url, patience: 10_000, ...options })
+    const store = new PostgresStore({ url: server.url, timeout: 10_000, ...options })
     await store.open()
     return store
   }
@@ -97,13 +97,13 @@ describePromises('postgres', 'a log in Postgres', () => {
     test('without a word: nobody waits for ever, and it goes on when the connection does', async () => {
       const name = newName()
       await using cable = await Cable.to(server.port)
-      await using store = await opened({ name, url: through(server.url, [server.port], [cable]), patience: PATIENCE })
+      await using store = await opened({ name, url: through(server.url, [server.port], [cable]), timeout: TIMEOUT })
       await appended(store, entry(1), START)
       cable.silence()
       const began = systemClock.now()
       expect(await codeOf(store.append(entry(2), START))).toBe('UNKNOWN')
       expect(await codeOf(store.read(START))).toBe('UNAVAILABLE')
-      expect(systemClock.now() - began).toBeLessThan(PATIENCE * 8)
+      expect(systemClock.now() - began).toBeLessThan(TIMEOUT * 8)
       cable.heal()
       await eventually(async () => expect(await lengthOf(store)).toBeGreaterThanOrEqual(1))
     })
@@ -147,7 +147,7 @@ describePromises('postgres', 'a log in Postgres', () => {
   test('whoever stands still in the middle of its append holds up nobody', async () => {
     const name = newName()
     await using cable = await Cable.to(server.port)
-    await using still = await opened({ name, url: through(server.url, [server.port], [cable]), patience: 20_000 })
+    await using still = await opened({ name, url: through(server.url, [server.port], [cable]), timeout: 20_000 })
     await using store = await opened({ name })
     let after = START
     for (let i = 0; i < 12; i++) after = await appended(store, new Uint8Array(1 << 20).fill(i), after)
@@ -158,7 +158,7 @@ describePromises('postgres', 'a log in Postgres', () => {
     await eventually(async () => expect(await store.read(after)).toMatchObject({ entries: { length: 1 } }), 8_000)
     const began = systemClock.now()
     expect((await store.append(entry(2), after)).kind).toBe('appended')
-    expect(systemClock.now() - began).toBeLessThan(8_000) // the one that stands still has the patience for more
+    expect(systemClock.now() - began).toBeLessThan(8_000) // the one that stands still has the timeout for more
     cable.disconnect()
     expect(await appending).toBe('UNKNOWN')
   })
@@ -284,7 +284,7 @@ describePromises('postgres', 'a log in Postgres', () => {
   test('wrong passwords, databases and ports are told apart, and no message shows a password', async () => {
     const secret = server.url.replace('postgres@', 'postgres:s3cret@')
     const failed = async (url: string) => {
-      await using store = new PostgresStore({ url, patience: 2_000 })
+      await using store = new PostgresStore({ url, timeout: 2_000 })
       return store.open().catch((error: LeaseError) => error) as Promise<LeaseError>
     }
     const nowhere = await failed(secret.replace(/postgres$/, 'nowhere'))
@@ -308,7 +308,7 @@ test('an engine that says goodbye in one breath with its greeting ends a connect
     socket.once('data', () => socket.end(Buffer.concat([message('R', '\0\0\0\0'), message('Z', 'I'), goodbye])))
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
-  await using store = new PostgresStore({ url: `postgres://me@127.0.0.1:${(server.address() as AddressInfo).port}/x`, patience: 1_000 })
+  await using store = new PostgresStore({ url: `postgres://me@127.0.0.1:${(server.address() as AddressInfo).port}/x`, timeout: 1_000 })
   // That nobody listened to the error would show as an uncaught one.
   for (let i = 0; i < 3; i++) await expect(store.open()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   server.close()

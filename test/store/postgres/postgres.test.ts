@@ -62,7 +62,7 @@ describePromises('postgres', 'a store in Postgres', () => {
       await forbidden
     }
     return {
-      store: new PostgresStore({ ...options, name, patience: 400 }),
+      store: new PostgresStore({ ...options, name, timeout: 400 }),
       fail: ({ end, ...failure }) => cable.breakDown({ ...failure, ...(end === 'forbidden' && { refuse: forbid }) }),
       async [Symbol.asyncDispose]() {
         await cable[Symbol.asyncDispose]()

@@ -131,9 +131,9 @@ describeEngine('postgres', 'a line to Postgres', () => {
   })
 
   test('an answer that came while this process stood still is read before it is given up', async () => {
-    await using store = await opened({ name: 'still', patience: 500 })
+    await using store = await opened({ name: 'still', timeout: 500 })
     const pool = new pg.Pool({ connectionString: server.url, max: 1 })
-    const driver = new PgDriver(pool, { clock: systemClock, patience: 500, own: true })
+    const driver = new PgDriver(pool, { clock: systemClock, timeout: 500, own: true })
     await driver.run('select 1', [])
     const after = await appended(store)
     const answers = [store.append(entry(8), after), driver.run('select 2', [])] as const

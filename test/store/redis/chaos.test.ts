@@ -74,7 +74,7 @@ describeEngine('redis', 'chaos', () => {
       engine: redis,
       store: url => new RedisStore({ url }),
       // Shorter than a pause, so that answers come after they were given up.
-      child: { module: 'store/redis/redis.js', name: 'RedisStore', options: url => ({ url, patience: 500 }) },
+      child: { module: 'store/redis/redis.js', name: 'RedisStore', options: url => ({ url, timeout: 500 }) },
       faults: [...FAULTS, clientsPaused, clientsKilled, writesPaused, scriptsForgotten],
       cycles: 50,
     })

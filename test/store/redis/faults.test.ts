@@ -14,7 +14,7 @@ import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
 
 /** Of one who meets silence: short, but longer than a busy machine makes an ordinary answer wait. */
-const PATIENCE = 1_500
+const TIMEOUT = 1_500
 const NOT_PERSISTENT = ['--appendonly', 'no']
 
 describePromises('redis', 'what Redis refuses', () => {
@@ -160,9 +160,9 @@ describePromises('redis', 'what Redis does not answer', () => {
     await append(store, 'c', b)
   })
 
-  test('paused, nobody hangs: an append is UNKNOWN, a read UNAVAILABLE, within the patience; what was sent may come later', async () => {
+  test('paused, nobody hangs: an append is UNKNOWN, a read UNAVAILABLE, within the timeout; what was sent may come later', async () => {
     await using redis = await engine('redis')
-    await using store = await opened(redis, { patience: PATIENCE })
+    await using store = await opened(redis, { timeout: TIMEOUT })
     const a = await append(store, 'a')
     const waiting = rejects(store.read(a, { wait: new AbortController().signal }), 'UNAVAILABLE')
     redis.pause()
@@ -171,17 +171,17 @@ describePromises('redis', 'what Redis does not answer', () => {
     await rejects(store.read(a), 'UNAVAILABLE')
     await rejects(store.append(bytes('c'), a), 'UNAVAILABLE') // it never got a connection
     await waiting
-    expect(systemClock.now() - began).toBeLessThan(PATIENCE * 10)
+    expect(systemClock.now() - began).toBeLessThan(TIMEOUT * 10)
     redis.resume()
     await eventually(async () => expect(await words(store)).toEqual(['a', 'b']))
     await append(store, 'd', (await positions(store)).at(-1)!)
   })
 
-  test('CLIENT PAUSE longer than the patience is no other', async () => {
+  test('CLIENT PAUSE longer than the timeout is no other', async () => {
     await using redis = await engine('redis')
-    await using store = await opened(redis, { patience: PATIENCE })
+    await using store = await opened(redis, { timeout: TIMEOUT })
     const a = await append(store, 'a')
-    await tell(redis, 'CLIENT', 'PAUSE', String(3 * PATIENCE), 'WRITE')
+    await tell(redis, 'CLIENT', 'PAUSE', String(3 * TIMEOUT), 'WRITE')
     await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent')
     await eventually(async () => expect((await words(store))[0]).toBe('a'))
     // A connection that was given up is served or not: both are lawful after UNKNOWN.
@@ -385,7 +385,7 @@ describePromises('redis', 'what Redis loses', () => {
     await tell(follower, 'REPLICAOF', '127.0.0.1', String(replication.port))
     await eventually(async () => expect(String(await tell(follower, 'INFO', 'replication'))).toMatch(/master_link_status:up/))
     await using address = await movable(primary.port)
-    await using store = await opened({ url: `redis://127.0.0.1:${address.port}`, patience: PATIENCE })
+    await using store = await opened({ url: `redis://127.0.0.1:${address.port}`, timeout: TIMEOUT })
     const a = await append(store, 'a')
     await eventually(async () => expect(await tell(follower, 'XLEN', '{leasehold}:log')).toBe(1))
     replication.refuse()

@@ -66,7 +66,7 @@ describePromises('redis', 'a store in Redis', () => {
       await tell(to, 'ACL', 'SETUSER', user, '-@all')
     }
     return {
-      store: new RedisStore({ ...options, name, patience: 400 }),
+      store: new RedisStore({ ...options, name, timeout: 400 }),
       fail: ({ end, ...failure }) => cable.breakDown({ ...failure, ...(end === 'forbidden' && { refuse: forbid }) }),
       async [Symbol.asyncDispose]() {
         await cable[Symbol.asyncDispose]()
@@ -83,7 +83,7 @@ describePromises('redis', 'a store in Redis', () => {
     let client: ReturnType<typeof createClient>
     beforeAll(async () => {
       client = createClient({ socket: { host: '127.0.0.1', port: redis.port, socketTimeout: 50, reconnectStrategy: () => 100 } })
-      client.on('error', () => {}) // its own short patience
+      client.on('error', () => {}) // its own short timeout
       await client.connect()
     })
     afterAll(() => client?.destroy())
@@ -359,7 +359,7 @@ describePromises('redis', 'a store in Redis', () => {
     try {
       await cp(fileURLToPath(new URL('../../../dist', import.meta.url)), join(folder, 'dist'), { recursive: true })
       await writeFile(join(folder, 'package.json'), '{"type":"module"}')
-      const script = `import('../../dist/store/redis/redis.js').then(({ RedisStore }) => new RedisStore({ url: 'redis://127.0.0.1:1' }).open()).catch(e => console.log(e.code, e.message))`
+      const script = `import('./dist/store/redis/redis.js').then(({ RedisStore }) => new RedisStore({ url: 'redis://127.0.0.1:1' }).open()).catch(e => console.log(e.code, e.message))`
       const { stdout } = await run(process.execPath, ['-e', script], { cwd: folder })
       expect(stdout).toMatch(/^UNSUPPORTED .*npm install redis/)
     } finally {

@@ -110,7 +110,7 @@ export class Chaos implements AsyncDisposable {
       const url = through(direct, ports, own)
       const settings = {
         ...{ module: child.module, name: child.name, options: child.options?.(url) ?? { url } },
-        ...{ ttl, holders, resources: RESOURCES, snapshotEntries, patience: 3_000 },
+        ...{ ttl, holders, resources: RESOURCES, snapshotEntries, timeout: 3_000 },
       }
       return new ReplicaProcess(`r${i}`, own, settings, folder)
     })

@@ -7,7 +7,7 @@ import { systemClock } from '../../../dist/clock.js'
 import { Leases } from '../../../dist/leases.js'
 import { Replica } from '../../../dist/replica/replica.js'
 
-const { module, name, options, me, history, ttl, holders, resources, snapshotEntries, patience } = JSON.parse(process.argv[2])
+const { module, name, options, me, history, ttl, holders, resources, snapshotEntries, timeout } = JSON.parse(process.argv[2])
 const file = openSync(history, 'a')
 const { [name]: Store } = await import(new URL(`../../../dist/${module}`, import.meta.url))
 
@@ -44,7 +44,7 @@ function recorded(lessor) {
 async function opened() {
   for (;;) {
     try {
-      return await Replica.open(new Store(options), { snapshotEntries, patience })
+      return await Replica.open(new Store(options), { snapshotEntries, timeout })
     } catch (error) {
       note('error', { what: 'open', code: error.code ?? 'BROKEN', message: String(error.stack ?? error) })
       if (error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN') throw error
@@ -97,7 +97,7 @@ async function live(leases, who) {
       await lease.release()
     } catch (error) {
       if (error.code === undefined) note('error', { who, what: 'holder', code: 'BROKEN', message: String(error.stack ?? error) })
-      else if (!['WAITED', 'HELD', 'LOST', 'GONE'].includes(error.code))
+      else if (!['TIMEOUT', 'HELD', 'LOST', 'GONE'].includes(error.code))
         note('error', { who, what: 'holder', code: error.code, message: error.message })
       await pause(20)
     }

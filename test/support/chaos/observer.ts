@@ -4,16 +4,16 @@ import { LeaseError } from '../../../src/errors.ts'
 import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Event } from '../../../src/kernel/event.ts'
-import { found } from '../../../src/kernel/state.ts'
+import { createState } from '../../../src/kernel/state.ts'
 import { unframed } from '../../../src/replica/frame.ts'
-import { type Entry, type Position, START, type Store } from '../../../src/store.ts'
+import { type LogRecord, type Position, START, type Store } from '../../../src/store.ts'
 import type { Logged } from './history.ts'
 
 export class Observer implements AsyncDisposable {
   readonly #open: () => Store
   readonly #closing = new AbortController()
   readonly #following: Promise<void>
-  #state = found()
+  #state = createState()
   #position: Position = START
   readonly log: Logged[] = []
   gap = false
@@ -70,7 +70,7 @@ export class Observer implements AsyncDisposable {
     }
   }
 
-  #apply({ position, bytes }: Entry): void {
+  #apply({ position, bytes }: LogRecord): void {
     const by = systemClock.now()
     const batch = decodeBatch(bytes)
     const events: Event[] = []

@@ -7,12 +7,12 @@ import { pathToFileURL } from 'node:url'
 
 const [dist, path] = process.argv.slice(2)
 const kernel = name => import(pathToFileURL(join(dist, 'kernel', `${name}.js`)).href)
-const [{ applyBatch, decodeBatch }, { found }, { saveState, StateLoader, stateHash }] = await Promise.all(
+const [{ applyBatch, decodeBatch }, { createState }, { saveState, StateLoader, stateHash }] = await Promise.all(
   ['codec/batch', 'state', 'codec/snapshot'].map(kernel),
 )
 
 const log = readFileSync(path)
-let state = found()
+let state = createState()
 const effects = { events: [], timer: () => undefined }
 for (let at = 0; at < log.length; ) {
   const length = log.readUInt32BE(at)

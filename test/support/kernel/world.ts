@@ -8,7 +8,7 @@ import type { Acquire, Command, Operation, PolicyRules, Scope, Want } from '../.
 import type { Effects } from '../../../src/kernel/effects.ts'
 import type { Event } from '../../../src/kernel/event.ts'
 import type { Granted, Outcome, Queued, RefusalCode, Refused } from '../../../src/kernel/outcome.ts'
-import { findLease, found, type Lease, RULES, type Slot, type State, timerId, timerOf } from '../../../src/kernel/state.ts'
+import { createState, findLease, type Lease, RULES, type Slot, type State, timerId, timerOf } from '../../../src/kernel/state.ts'
 import { check } from './invariant.ts'
 
 /** Wants as tests write them: `'a'`, `'a:3'` for three units, `'a~'` for shared. */
@@ -42,7 +42,7 @@ export class World {
     empty = false,
   }: { readonly strict?: boolean; readonly wall?: number; readonly empty?: boolean } = {}) {
     this.strict = strict
-    this.state = found(wall)
+    this.state = createState(wall)
     if (!empty) this.state.index = 1
   }
 

@@ -169,7 +169,7 @@ test('an answer that waits for the one before it is given its own time', async (
   )
   await until(() => here.server.desk.waiting === 1)
   for (let i = 0; i < 21; i++) await here.clock.advance(1_000)
-  expect(await talk.until(({ text }) => text.includes('"ok"'))).toMatch(/^HTTP\/1\.1 408 .*WAITED.*HTTP\/1\.1 200 /s)
+  expect(await talk.until(({ text }) => text.includes('"ok"'))).toMatch(/^HTTP\/1\.1 408 .*TIMEOUT.*HTTP\/1\.1 200 /s)
   talk.socket.destroy()
 })
 
@@ -181,7 +181,7 @@ test('who closes its half of the connection is answered all the same, at once an
   const vain = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'bob', wait: '10s' })
   await until(() => here.server.desk.waiting === 1)
   for (let i = 0; i < 12; i++) await here.clock.advance(1_000)
-  expect(await vain.until(({ closed }) => closed)).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)*HTTP\/1\.1 408 .*"WAITED"/s)
+  expect(await vain.until(({ closed }) => closed)).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)*HTTP\/1\.1 408 .*"TIMEOUT"/s)
   const granted = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'bob', wait: '10s' })
   await until(() => here.server.desk.waiting === 1)
   await here.ask('DELETE', `/v1/leases/${lease}`)

@@ -1,7 +1,7 @@
 import { describe, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { Replica } from '../../../src/replica/replica.ts'
-import { httpDoor } from '../../../src/server/http/http-listener.ts'
+import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { serve } from '../../../src/server/serve.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { type LessorFixture, lessorSuite } from '../../../src/testing/lessor-suite.ts'
@@ -17,7 +17,7 @@ async function fixture(): Promise<LessorFixture> {
   const log = new MemoryLog({ clock })
   const start = async () => {
     const replica = await Replica.open(new MemoryStore({ log, clock }), { clock, events: EVENTS })
-    const server = await serve({ lessor: replica, clock, listen: '127.0.0.1:0', http: httpDoor(), operator: OPERATOR })
+    const server = await serve({ lessor: replica, clock, listen: '127.0.0.1:0', http: httpListener(), operator: OPERATOR })
     return {
       server,
       async close() {

@@ -5,10 +5,10 @@ import { expect, test } from 'vitest'
 import { systemClock } from '../../../src/clock.ts'
 import { connect, open } from '../../../src/connect/connect.ts'
 import { LeaseError } from '../../../src/errors.ts'
-import type { Lessor, Told } from '../../../src/lessor.ts'
+import type { Completion, Lessor } from '../../../src/lessor.ts'
 import { hashOf } from '../../../src/server/key-secret.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
-import { placeOf } from '../../../src/wire/resp/dial.ts'
+import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { place } from '../../support/resp-place.ts'
 
 /** Says `answer` to whatever comes. */
@@ -59,15 +59,17 @@ test('an address that makes no sense is INVALID, and its key is not repeated', (
     'leasehold://[::1',
     'leasehold://a:0',
   ])
-    expect(() => placeOf(url), url).toThrow(expect.objectContaining({ code: 'INVALID' }))
-  expect(() => placeOf('leasehold://topsecret@a:b')).toThrow(expect.not.objectContaining({ message: expect.stringContaining('topsecret') }))
-  expect(placeOf('leasehold://k@a,b:1,[::1]:2').dials.map(({ name }) => name)).toEqual(['a:7420', 'b:1', '[::1]:2'])
+    expect(() => serverAddressOf(url), url).toThrow(expect.objectContaining({ code: 'INVALID' }))
+  expect(() => serverAddressOf('leasehold://topsecret@a:b')).toThrow(
+    expect.not.objectContaining({ message: expect.stringContaining('topsecret') }),
+  )
+  expect(serverAddressOf('leasehold://k@a,b:1,[::1]:2').dials.map(({ name }) => name)).toEqual(['a:7420', 'b:1', '[::1]:2'])
 })
 
 test('nobody there is UNAVAILABLE within the time given, and says who was asked', async () => {
   await using silent = await impostor(() => {})
   await using rude = await impostor(socket => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'))
-  const failed = RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:1,${silent.at},${rude.at}`), connectWithin: 400 })
+  const failed = RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:1,${silent.at},${rude.at}`), connectWithin: 400 })
   await expect(failed).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining(silent.at) })
 })
 
@@ -85,7 +87,7 @@ test('bytes that cannot be a server of ours end the connection, and the next ser
   ]
   for (const bytes of nonsense) {
     await using other = await impostor(socket => socket.write(bytes))
-    await using lessor = await RemoteLessor.open(placeOf(`leasehold://${other.at},127.0.0.1:${here.port}`))
+    await using lessor = await RemoteLessor.open(serverAddressOf(`leasehold://${other.at},127.0.0.1:${here.port}`))
     expect((await lessor.read({ kind: 'summary' })).value.leases, JSON.stringify(bytes)).toBe(0)
     expect(lessor.server).toBe(`127.0.0.1:${here.port}`)
   }
@@ -103,7 +105,7 @@ test('answers that cannot be read, or to questions never put, end or change noth
       socket.write(first ? GREETING : frame)
       first = false
     })
-    await using lessor = await RemoteLessor.open({ ...placeOf(`leasehold://${other.at}`), patience: 300 })
+    await using lessor = await RemoteLessor.open({ ...serverAddressOf(`leasehold://${other.at}`), timeout: 300 })
     const failed: unknown = await lessor.propose(acquire('a')).catch(error => error)
     expect(failed).toBeInstanceOf(LeaseError)
     expect((failed as LeaseError).code, JSON.stringify(bytes)).toBe('UNKNOWN')
@@ -122,13 +124,13 @@ test('what was sent and not answered is UNKNOWN, what was never sent is UNAVAILA
     }
   })
   {
-    await using lessor = await RemoteLessor.open({ ...placeOf(`leasehold://${swallows.at}`), patience: 500 })
+    await using lessor = await RemoteLessor.open({ ...serverAddressOf(`leasehold://${swallows.at}`), timeout: 500 })
     await expect(lessor.propose(acquire('a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
     await expect(lessor.propose(acquire('a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   }
   greet = true
-  const dials = placeOf(`leasehold://${swallows.at},127.0.0.1:${here.port}`).dials
+  const dials = serverAddressOf(`leasehold://${swallows.at},127.0.0.1:${here.port}`).dials
   // Begins with the one that swallows, whatever chance says.
   await using lessor = await RemoteLessor.open({ dials, clock: Object.assign(Object.create(systemClock), { random: () => 0 }) })
   const outcome = await lessor.propose(acquire('named'), { op: { session: 's', seq: 1, acked: 0 } })
@@ -141,7 +143,7 @@ test('a server that says nothing any more is left for the next one, before a thi
 }, async () => {
   await using here = await place()
   await using other = await place()
-  const dials = [here, other].map(({ port }) => placeOf(`leasehold://127.0.0.1:${port}`).dials[0]!)
+  const dials = [here, other].map(({ port }) => serverAddressOf(`leasehold://127.0.0.1:${port}`).dials[0]!)
   await using lessor = await RemoteLessor.open({ dials })
   const ttl = 18_000
   const outcome = await lessor.propose({ ...acquire('a'), ttl })
@@ -149,7 +151,7 @@ test('a server that says nothing any more is left for the next one, before a thi
   const first = lessor.server!
   const stalled = [here, other].find(({ port }) => first.endsWith(`:${port}`))!
   // It reads, and answers nobody: as a stopped process does, whose kernel still takes what is sent.
-  const asked: Told[] = []
+  const asked: Completion[] = []
   using _released = {
     [Symbol.dispose]() {
       for (const told of asked) told.fail(new LeaseError('UNKNOWN', 'nobody knows')) // a server that stops waits for its answers
@@ -171,7 +173,7 @@ test('a backup comes whole over the wire, to whom administers everything', async
     for await (const chunk of lessor.backup!()) chunks.push(Uint8Array.from(chunk))
     return Buffer.concat(chunks)
   }
-  await using lessor = await RemoteLessor.open(placeOf(`leasehold://127.0.0.1:${here.port}`))
+  await using lessor = await RemoteLessor.open(serverAddressOf(`leasehold://127.0.0.1:${here.port}`))
   const [near, far] = [await whole(here.lessor), await whole(lessor)]
   expect(far.length).toBe(near.length)
   const some = lessor.backup!()[Symbol.asyncIterator]()
@@ -182,6 +184,6 @@ test('a backup comes whole over the wire, to whom administers everything', async
   await expect(lessor.backup!({ signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toThrow('enough')
   await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashOf('reader'), allow: [{ verb: 'read', prefix: '' }] })
   await expect.poll(() => here.server.desk.gate.closed).toBe(true)
-  await using reader = await RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:${here.port}`), key: 'reader' })
+  await using reader = await RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${here.port}`), key: 'reader' })
   await expect(whole(reader)).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import type { Granted } from '../../../src/kernel/outcome.ts'
 import { Leases } from '../../../src/leases.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
-import { placeOf } from '../../../src/wire/resp/dial.ts'
+import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { command, Raw } from '../../support/resp-place.ts'
 import { ServerProcess } from '../../support/server-process.ts'
 
@@ -12,7 +12,7 @@ test('a server killed with -9 under load: clients go on, what was acknowledged i
   timeout: 90_000,
 }, async () => {
   await using server = await ServerProcess.start()
-  await using lessor = await RemoteLessor.open(placeOf(server.url))
+  await using lessor = await RemoteLessor.open(serverAddressOf(server.url))
   await using leases = new Leases(lessor, { holder: 'keeper' })
   const kept = await Promise.all(Array.from({ length: 20 }, (_, i) => leases.acquire(`kept/${i}`, { ttl: 10_000 })))
   const tokens = kept.map(({ token }) => token)
@@ -72,7 +72,7 @@ test('a server stopped for longer than the ttl lapses none of 5,000 leases that 
 }, async () => {
   const TTL = 4_000
   await using server = await ServerProcess.start()
-  await using lessor = await RemoteLessor.open(placeOf(server.url))
+  await using lessor = await RemoteLessor.open(serverAddressOf(server.url))
   await using leases = new Leases(lessor, { holder: 'library' })
   const raws = Array.from({ length: 5 }, () => new Raw(server.port))
   const acquired = async (raw: Raw, names: readonly string[]) => {

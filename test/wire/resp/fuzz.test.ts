@@ -1,7 +1,7 @@
 /** Whatever comes over a socket is either understood or ends the connection, however it is cut. */
 import { describe, expect, test } from 'vitest'
 import { Damaged, FromTheFuture, Writer } from '../../../src/kernel/codec/bytes.ts'
-import { readAnswers, writeAnswer } from '../../../src/wire/messages.ts'
+import { readServerMessages, writeServerMessage } from '../../../src/wire/messages.ts'
 import { CommandParser, ProtocolError } from '../../../src/wire/resp/command-parser.ts'
 import { ReplyParser } from '../../../src/wire/resp/reply-parser.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from '../../support/resp-mutation.ts'
@@ -41,14 +41,14 @@ describe(`with seed ${SEED}`, () => {
   }, () => {
     const dice = new Dice(SEED)
     const writer = new Writer()
-    writeAnswer(writer, {
+    writeServerMessage(writer, {
       kind: 'outcome',
       id: 1,
       outcome: { kind: 'granted', revision: 5, lease: 4, incarnation: 4, ttl: 100, resources: ['a'], tokens: [9] },
     })
-    writeAnswer(writer, { kind: 'events', id: 2, events: [{ revision: 5, type: 'granted', lease: 4, at: 0 }] })
-    writeAnswer(writer, { kind: 'view', id: 3, view: { revision: 5, value: [] } })
-    writeAnswer(writer, { kind: 'watching', id: 3, revision: 5 })
+    writeServerMessage(writer, { kind: 'events', id: 2, events: [{ revision: 5, type: 'granted', lease: 4, at: 0 }] })
+    writeServerMessage(writer, { kind: 'view', id: 3, view: { revision: 5, value: [] } })
+    writeServerMessage(writer, { kind: 'watching', id: 3, revision: 5 })
     const push = Buffer.concat([Buffer.from(`>2\r\n$11\r\nlease.batch\r\n$${writer.length}\r\n`), writer.view(), Buffer.from('\r\n')])
     const corpus = [
       push,
@@ -62,7 +62,7 @@ describe(`with seed ${SEED}`, () => {
         for (const chunk of pieces(dice, mutated(dice, corpus)))
           parser.feed(chunk, reply => {
             if (typeof reply === 'object' && reply !== null && 'items' in reply && reply.items[1] instanceof Uint8Array)
-              readAnswers(reply.items[1], () => {})
+              readServerMessages(reply.items[1], () => {})
           })
       } catch (error) {
         if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof FromTheFuture)) throw error

@@ -6,7 +6,7 @@ import { Raw } from '../../support/resp-place.ts'
 test('an answer that comes after its asker was told UNKNOWN is not taken for the answer to another question', async () => {
   const rig = new Rig()
   const line = new Line()
-  await using lessor = await rig.open({ line, patience: 5_000 })
+  await using lessor = await rig.open({ line, timeout: 5_000 })
   const server = await serve({ lessor, listen: '127.0.0.1:0', clock: rig.clock })
   try {
     using client = new Raw(Number(server.addresses[0]!.split(':').at(-1)))

@@ -6,7 +6,7 @@ import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { type LessorFixture, lessorSuite } from '../../../src/testing/lessor-suite.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
-import { placeOf } from '../../../src/wire/resp/dial.ts'
+import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 
 const EVENTS = 500
 const STEP = 20
@@ -32,7 +32,11 @@ async function fixture(): Promise<LessorFixture> {
   let next = 0
   return {
     lessor: () =>
-      RemoteLessor.open({ ...placeOf(`leasehold://${servers[next++ % servers.length]!.server.addresses[0]}`), key: OPERATOR, clock }),
+      RemoteLessor.open({
+        ...serverAddressOf(`leasehold://${servers[next++ % servers.length]!.server.addresses[0]}`),
+        key: OPERATOR,
+        clock,
+      }),
     advance: async ms => {
       for (let left = ms; left > 0; left -= STEP) {
         await clock.advance(Math.min(STEP, left))

@@ -2,15 +2,15 @@
 import { expect, test } from 'vitest'
 import { Leases } from '../../../src/leases.ts'
 import { Replica } from '../../../src/replica/replica.ts'
-import { Desk } from '../../../src/server/guarded-lessor.ts'
+import { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
-import { RespDoor } from '../../../src/server/resp/resp-listener.ts'
+import { RespListener } from '../../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
-import { placeOf } from '../../../src/wire/resp/dial.ts'
-import type { Link, LinkEnd } from '../../../src/wire/resp/link.ts'
+import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
+import type { ByteLink, ByteLinkEnd } from '../../../src/wire/resp/link.ts'
 import { Network } from '../../support/remote-network.ts'
 import { place } from '../../support/resp-place.ts'
 
@@ -20,10 +20,13 @@ async function oneServer(seed = 1) {
   const dice = new ManualClock({ seed: seed + 1 })
   const network = new Network(clock, () => dice.random(), { delay: 1 })
   const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
-  const desk = await Desk.open({ lessor: replica, clock })
+  const desk = await GuardedLessor.open({ lessor: replica, clock })
   const log = { debug() {}, info() {}, warn() {}, error() {} }
   const closing = new AbortController().signal
-  network.doors.set('one', new RespDoor({ desk, clock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 0 }))
+  network.doors.set(
+    'one',
+    new RespListener({ desk, clock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 0 }),
+  )
   /** Advances time until the promise has settled. */
   const until = async <T>(promise: Promise<T>, most = 60_000): Promise<T> => {
     let settled = false
@@ -165,8 +168,8 @@ test('what is asked while a connection takes no more bytes is sent as soon as it
   const clock = new ManualClock()
   let backlog = 0
   let writes = 0
-  let end: LinkEnd | undefined
-  const link: Link = {
+  let end: ByteLinkEnd | undefined
+  const link: ByteLink = {
     write: () => void writes++,
     get backlog() {
       return backlog
@@ -178,7 +181,7 @@ test('what is asked while a connection takes no more bytes is sent as soon as it
   }
   const dial = {
     name: 'one',
-    open: (told: LinkEnd) => {
+    open: (told: ByteLinkEnd) => {
       end = told
       return link
     },
@@ -205,7 +208,7 @@ test('a question behind more than 8 MiB of others is answered when the server re
 }, async () => {
   await using here = await place()
   await using cable = await Cable.to(here.port)
-  await using lessor = await RemoteLessor.open({ ...placeOf(`leasehold://127.0.0.1:${cable.port}`), patience: 15_000 })
+  await using lessor = await RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${cable.port}`), timeout: 15_000 })
   cable.silence()
   const value = 'x'.repeat(4_000)
   const asked = Array.from({ length: 3_500 }, (_, i) =>

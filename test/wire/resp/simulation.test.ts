@@ -9,9 +9,9 @@ import type { Outcome } from '../../../src/kernel/outcome.ts'
 import type { Lease } from '../../../src/lease.ts'
 import { Leases } from '../../../src/leases.ts'
 import { Replica } from '../../../src/replica/replica.ts'
-import { Desk } from '../../../src/server/guarded-lessor.ts'
+import { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
-import { RespDoor } from '../../../src/server/resp/resp-listener.ts'
+import { RespListener } from '../../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
@@ -26,7 +26,7 @@ class World {
   readonly log: MemoryLog
   readonly network: Network
   readonly replicas: Replica[] = []
-  readonly #desks: Desk[] = []
+  readonly #desks: GuardedLessor[] = []
   readonly #dice: ManualClock
 
   constructor(seed: number) {
@@ -45,7 +45,7 @@ class World {
     const log = { debug() {}, info() {}, warn() {}, error() {} }
     for (const name of SERVERS) {
       const lessor = await Replica.open(new MemoryStore({ log: this.log, clock }), { clock })
-      const desk = await Desk.open({ lessor, clock })
+      const desk = await GuardedLessor.open({ lessor, clock })
       this.replicas.push(lessor)
       this.#desks.push(desk)
       const context = {
@@ -57,7 +57,7 @@ class World {
         closing: new AbortController().signal,
         connections: () => 0,
       }
-      this.network.doors.set(name, new RespDoor(context))
+      this.network.doors.set(name, new RespListener(context))
     }
   }
 
@@ -73,7 +73,7 @@ class World {
   }
 
   connect(): Promise<RemoteLessor> {
-    return this.until(RemoteLessor.open({ dials: SERVERS.map(name => this.network.dial(name)), clock: this.clock, patience: 5_000 }))
+    return this.until(RemoteLessor.open({ dials: SERVERS.map(name => this.network.dial(name)), clock: this.clock, timeout: 5_000 }))
   }
 
   /** Something goes wrong, or gets better. */
