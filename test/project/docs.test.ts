@@ -1,21 +1,17 @@
-import { execFile } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { program } from '../../src/cli/program.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
-const run = promisify(execFile)
 
 function read(path: string): string {
   return readFileSync(join(root, path), 'utf8')
 }
 
 /** Every paper of the repository, by its path from the root. */
-const papers = ['.', 'docs', 'examples', 'bench', 'spec']
+const papers = ['.', 'docs', 'docs/recipes', 'examples', 'bench', 'spec']
   .filter(folder => existsSync(join(root, folder)))
   .flatMap(folder => readdirSync(join(root, folder)).map(file => join(folder, file)))
   .filter(path => path.endsWith('.md'))
@@ -132,30 +128,6 @@ test('docs/command-line.md has a row for every command, and names every option t
       .map(({ long }) => `${command.name()} ${long}`),
   )
   expect(missing).toEqual([])
-})
-
-test('the examples in README.md compile as strictly as we do, run, and end by themselves', { timeout: 90_000 }, async () => {
-  const examples = matches(read('README.md'), /^```ts\n(.*?)^```$/gms)
-  expect(examples.length).toBeGreaterThan(0)
-  const folder = mkdtempSync(join(tmpdir(), 'leasehold-docs-'))
-  try {
-    // As a user has it: a package that was installed. The build is the one that `npm test` made first.
-    mkdirSync(join(folder, 'node_modules'))
-    symlinkSync(root, join(folder, 'node_modules/leasehold'))
-    symlinkSync(join(root, 'node_modules/@types'), join(folder, 'node_modules/@types'))
-    writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
-    for (const [i, example] of examples.entries()) writeFileSync(join(folder, `example${i}.ts`), example)
-    const { compilerOptions } = JSON.parse(read('tsconfig.json')) as { compilerOptions: Record<string, unknown> }
-    const options = { ...compilerOptions, noEmit: false, allowImportingTsExtensions: false, rootDir: '.', outDir: 'out' }
-    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, include: ['*.ts'] }))
-    const tsc = join(root, 'node_modules/typescript/bin/tsc')
-    const compiled = await run(process.execPath, [tsc, '-p', '.'], { cwd: folder }).catch(error => error as { stdout: string })
-    expect(compiled.stdout).toBe('')
-    const env = { ...process.env, XDG_STATE_HOME: folder }
-    for (const i of examples.keys()) await run(process.execPath, [`out/example${i}.js`], { cwd: folder, env, timeout: 30_000 })
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
 })
 
 test.each([
