@@ -86,7 +86,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a write does not wait for those who read',
+    name: 'a write does not wait for readers',
     file: 'src/recipe/cache.js',
     find: '{ recall: true, ...',
     put: "{ recall: true, mode: 'shared', ...",

@@ -30,7 +30,7 @@ export const WIRE_BUGS: readonly Planted[] = [
     profiles: resp,
   },
   {
-    name: 'answers are given to whoever asked first',
+    name: 'an answer goes to the oldest request, whichever request it answers',
     file: 'src/wire/resp/client.js',
     find: 'const ask = this.#asks.get(id);\n            if (ask === undefined)\n                return;',
     put: 'const ask = [...this.#asks.values()].find(({ question }) => question.kind === "propose") ?? this.#asks.get(id);\n            if (ask === undefined)\n                return;',

@@ -67,14 +67,14 @@ export const BUGS: readonly Planted[] = [
     expected: ['S3'],
   },
   {
-    name: 'whoever is shown more to choose from stands last there',
+    name: 'a widened waiter stands last in the queues it joins',
     file: 'src/kernel/rule/widen.js',
     find: 'resource.queue.splice(positionOf(resource, lease), 0, lease)',
     put: 'resource.queue.push(lease)',
     expected: ['S14'],
   },
   {
-    name: 'what is free is not given to whoever is shown it later',
+    name: 'a free resource is not granted to a waiter that is widened to it',
     file: 'src/kernel/rule/widen.js',
     find: 'freed.add(resource);',
     put: '',
@@ -95,14 +95,14 @@ export const BUGS: readonly Planted[] = [
     expected: ['S14'],
   },
   {
-    name: 'a newcomer overtakes those who wait',
+    name: 'a newcomer overtakes waiters',
     file: 'src/kernel/rule/queue.js',
     find: 'if (blocks(resource.queue[i], resource))\n            return false;',
     put: '',
     expected: ['S14'],
   },
   {
-    name: 'what a release freed is given to nobody',
+    name: 'units that a release freed are not granted to the next waiter',
     file: 'src/kernel/rule/settle.js',
     find: 'if (resource.queue.length > 0)',
     put: 'if (false)',
@@ -116,7 +116,7 @@ export const BUGS: readonly Planted[] = [
     expected: ['L1'],
   },
   {
-    name: 'one who wants more than there is keeps others waiting',
+    name: 'a waiter that wants more than the capacity blocks the queue',
     file: 'src/kernel/rule/queue.js',
     find: 'rare.passed = new Set(',
     put: 'if (false)\n        rare.passed = new Set(',
@@ -146,7 +146,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['servers', 'owned'],
   },
   {
-    name: 'an entry sent twice is applied twice',
+    name: 'a record sent twice is applied twice',
     file: 'src/kernel/codec/batch.js',
     find: 'batch.seq <= known.seq',
     put: 'false',
@@ -204,7 +204,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['embedded', 'owned', 'restless'],
   },
   {
-    name: 'after entries were lost, grants go on at once',
+    name: 'after records were lost, grants go on at once',
     file: 'src/kernel/rule/queue.js',
     find: 'if (state.quiet !== undefined && wants.length > 0)',
     put: 'if (false)',
@@ -355,14 +355,14 @@ export const BUGS: readonly Planted[] = [
     expected: ['S2'],
   },
   {
-    name: 'a proposer is forgotten while its entries may still arrive',
+    name: 'a proposer is forgotten while its records may still arrive',
     file: 'src/kernel/codec/batch.js',
     find: 'state.index - index <= WINDOW',
     put: 'state.index - index <= 2',
     expected: ['S24', 'S11'],
   },
   {
-    name: 'after entries were lost, terms go on as if no renewal had been among them',
+    name: 'after records were lost, terms go on as if no renewal had been among them',
     file: 'src/kernel/rule/govern.js',
     find: 'restartTerm(state, effects, held, held.term);',
     put: '',
@@ -418,7 +418,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned', 'moving'],
   },
   {
-    name: "the age of an entry counts although its lease was renewed in the owner's memory",
+    name: "the age of a record counts although its lease was renewed in the owner's memory",
     file: 'src/replica/timekeeper.js',
     find: 'this.#moment - (this.#state.run.owned ? 0 : this.#age)',
     put: 'this.#moment - this.#age',
@@ -490,7 +490,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['rolling'],
   },
   {
-    name: 'a log begins with the rules of whoever reads it',
+    name: 'a log begins with the rules of the replica that reads it',
     file: 'src/kernel/codec/batch.js',
     find: 'beginLog(state, batch.wall, batch.rules)',
     put: 'beginLog(state, batch.wall, RULES)',
