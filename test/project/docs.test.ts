@@ -10,8 +10,8 @@ function read(path: string): string {
   return readFileSync(join(root, path), 'utf8')
 }
 
-/** Every paper of the repository, by its path from the root. */
-const papers = ['.', 'docs', 'docs/recipes', 'examples', 'bench', 'spec']
+/** Every page of the repository, by its path from the root. */
+const pages = ['.', 'docs', 'docs/recipes', 'examples', 'bench', 'spec']
   .filter(folder => existsSync(join(root, folder)))
   .flatMap(folder => readdirSync(join(root, folder)).map(file => join(folder, file)))
   .filter(path => path.endsWith('.md'))
@@ -20,7 +20,7 @@ function matches(text: string, pattern: RegExp): string[] {
   return [...new Set([...text.matchAll(pattern)].map(([, found]) => found!))]
 }
 
-/** The heading as GitHub makes a fragment of it. */
+/** The fragment that GitHub derives from a heading. */
 function fragment(heading: string): string {
   return heading
     .toLowerCase()
@@ -28,8 +28,8 @@ function fragment(heading: string): string {
     .replaceAll(' ', '-')
 }
 
-describe('every paper', () => {
-  test.each(papers)('%s links only to what exists', path => {
+describe('every page', () => {
+  test.each(pages)('%s has no broken link', path => {
     const links = matches(read(path), /\]\(([^)\s]+)\)/g).filter(link => !/^[a-z]+:/.test(link))
     const broken = links.filter(link => {
       const [file, anchor] = link.split('#') as [string, string?]
@@ -40,14 +40,14 @@ describe('every paper', () => {
     expect(broken).toEqual([])
   })
 
-  test.each(papers)('%s names only scripts that package.json has', path => {
+  test.each(pages)('%s names only scripts of package.json', path => {
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> }
     expect(matches(read(path), /\bnpm run ([\w-]+)/g).filter(name => !(name in scripts))).toEqual([])
   })
 })
 
-describe.each(['docs/guarantees.md', 'docs/decisions.md', 'docs/registry.md', 'docs/stores.md', 'README.md'])('%s', paper => {
-  const text = read(paper)
+describe.each(['README.md', 'CONTRIBUTING.md', ...pages.filter(path => path.startsWith('docs/'))])('%s', page => {
+  const text = read(page)
 
   test('names only files that exist', () => {
     const named = matches(text, /`((?:src|test|spec|scripts|docs|bench|examples)\/[\w./-]+)`/g)
@@ -65,7 +65,7 @@ describe.each(['docs/guarantees.md', 'docs/decisions.md', 'docs/registry.md', 'd
     expect(missing).toEqual([])
   })
 
-  test('gives the simulator only options that it has', () => {
+  test('uses only options that the simulator has', () => {
     const options = matches(read('sim/main.ts'), /^ {4}(\w+): \{ type:/gm)
     const named = matches(text, /npm run sim -- ([^`\n#]+)/g).flatMap(line => matches(line, /--(\w+)/g))
     expect(named.filter(name => !options.includes(name))).toEqual([])
@@ -75,7 +75,7 @@ describe.each(['docs/guarantees.md', 'docs/decisions.md', 'docs/registry.md', 'd
 describe('docs/guarantees.md', () => {
   const text = read('docs/guarantees.md')
 
-  test('quotes planted mistakes as they are planted', () => {
+  test('quotes planted mistakes by their exact names', () => {
     const planted = ['planted', 'planted-library', 'planted-wire', 'planted-rollback'].map(file => read(`sim/${file}.ts`)).join('')
     const known = matches(planted, /^ {4}name: ['"](.*)['"],$/gm)
     const quoted = matches(text, /“([^”]+)”/g).map(name => name.replace(/\s+/g, ' '))
@@ -83,7 +83,7 @@ describe('docs/guarantees.md', () => {
     expect(quoted.filter(name => !known.includes(name))).toEqual([])
   })
 
-  test('says of every invariant how it is shown', () => {
+  test('names the tests of every invariant', () => {
     const promised = matches(text.split('## Assumptions')[0]!, /^\| (S\d+) \|/gm)
     const shown = matches(text.split('## How each is shown')[1]!, /^\| (S\d+) \| `test\//gm)
     expect(promised).toEqual(Array.from({ length: 25 }, (_, i) => `S${i + 1}`))
@@ -92,7 +92,7 @@ describe('docs/guarantees.md', () => {
 
   test.each([
     ['65,536 in all', 'src/kernel/answers.ts', /\bANSWERS = 65_536\b/],
-    ['8,192 entries', 'src/kernel/codec/batch.ts', /\bWINDOW = 8_192\b/],
+    ['8,192 records', 'src/kernel/codec/batch.ts', /\bWINDOW = 8_192\b/],
     ['100,000 in each replica', 'src/replica/replica.ts', /\bevents = 100_000\b/],
     ['8 for each resource, 16,384 resources', 'src/kernel/rule/end.ts', /HISTORY_NAMES = 16_384\nconst HISTORY_LENGTH = 8\n/],
     ['fenced resources | 100,000', 'src/kernel/rule/fence.ts', /MAX_FENCES = 100_000\b/],
@@ -115,7 +115,7 @@ describe('docs/guarantees.md', () => {
   })
 })
 
-test('docs/command-line.md has a row for every command, and names every option that its help does', () => {
+test('docs/command-line.md has a row for every command and names every option of its help', () => {
   const text = read('docs/command-line.md')
   const named = (option: string) => new RegExp(`${option}(?![\\w-])`).test(text)
   const all = program()
