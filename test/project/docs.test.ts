@@ -1,3 +1,4 @@
+/** The documents name only files, scripts, options, models and numbers that exist. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
