@@ -74,7 +74,7 @@ async function onFile(report) {
   })
 }
 
-/** A hundred thousand leases that nobody renews: how late their lapses come. */
+/** A hundred thousand leases without renewals: how late they expire. */
 async function massLapse(report) {
   const count = 100_000
   const due = new Map()

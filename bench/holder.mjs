@@ -33,7 +33,7 @@ async function requests(report) {
   })
 }
 
-/** How long this thread has waited for a core, in ms: what others do on the machine is not what is measured. 0 where nobody says. */
+/** How long this thread has waited for a core, in ms: the load of other programs is not what is measured. 0 where the system does not report it. */
 function queued() {
   try {
     return Number(readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'utf8').split(' ')[1]) / 1e6

@@ -112,7 +112,7 @@ function keepAlive(ask, count) {
     }
     await Promise.all(underWay)
   })()
-  beats.catch(() => {}) // whoever stops it is told
+  beats.catch(() => {}) // reported by stop()
   return {
     seen,
     stop() {
@@ -188,7 +188,7 @@ async function many(report) {
   const server = await serve('registry', port)
   try {
     let began = seconds()
-    // Those who are there live on while the others register.
+    // Instances that are registered are kept alive while the others register.
     let registered = 0
     const kept = keepAlive(server.ask, () => Math.floor(registered / BATCH) * BATCH)
     await inLanes(INSTANCES, 64, async i => {

@@ -8,7 +8,7 @@ import { heapInUse } from './heap.mjs'
 
 const [path, port = '0'] = process.argv.slice(2)
 const replica = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
-const lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('nobody moves here')) })
+const lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('no leases move in this benchmark')) })
 const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpListener(), figures: () => replica.figures })
 process.on('message', message => {
   if (message === 'in use') process.send(heapInUse())

@@ -1,4 +1,4 @@
-// What a lease is for, in three processes and one file: a holder is killed, nobody cleans up, and the next one goes on.
+// What a lease is for, in three processes and one file: a holder is killed, no process cleans up, and the next holder continues.
 //
 // `npm start` runs this as long as there is no server. It takes about three seconds and leaves nothing behind.
 import { fork } from 'node:child_process'
@@ -15,7 +15,7 @@ async function hold() {
   const leases = await connect(url, { holder: role })
   await leases.request('jobs/nightly', { ttl: '2s' }, async lease => {
     process.send({ token: lease.token })
-    // The first one works until it is killed; the second has nothing to do but to be there.
+    // The first process works until it is killed; the second returns at once.
     if (role === 'first') await new Promise(resolve => lease.signal.addEventListener('abort', resolve))
   })
   await leases[Symbol.asyncDispose]()
@@ -48,12 +48,12 @@ async function show() {
 
     first.kill('SIGKILL')
     const killed = process.hrtime.bigint()
-    console.log(`process ${first.pid} is killed; nobody releases anything`)
+    console.log(`process ${first.pid} is killed, without releasing it`)
 
     const [{ token: next }] = await granted
     const later = (Number(process.hrtime.bigint() - killed) / 1e9).toFixed(1)
-    console.log(`process ${second.pid} has it, ${later} s later, with token ${next}: greater, so that what the first one`)
-    console.log('may still have sent can be told from what is sent now')
+    console.log(`process ${second.pid} has it, ${later} s later, with token ${next}: it is greater, so that a resource`)
+    console.log('can refuse late writes of the first process')
     await once(second, 'exit')
   } finally {
     for (const child of children) if (child.exitCode === null) child.kill('SIGKILL')

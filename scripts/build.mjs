@@ -57,7 +57,7 @@ export function build(projects = [LIBRARY, SIMULATOR]) {
       copyFileSync(source, output)
     }
     const program = join(root, 'dist/cli/leasehold.js')
-    if (existsSync(program)) chmodSync(program, 0o755) // npm does so for those who install it
+    if (existsSync(program)) chmodSync(program, 0o755) // npm does so for an installed package
     return true
   })
 }

@@ -3,7 +3,7 @@
 
 import { become, build, install, projectsFor, stale } from './build.mjs'
 
-/** It takes a while: nobody should wonder what is going on. */
+/** Announced, because it takes a while. */
 function built() {
   const projects = projectsFor('dist/cli/leasehold.js')
   if (!stale(projects)) return true

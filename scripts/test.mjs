@@ -1,7 +1,7 @@
 // `npm test`: every part in turn, each within its budget, and one closing line.
 //
-// What it promises: a part that hangs is ended and has failed; so has one that is missing or ends without its count; the last line is
-// `N passed, N failed` (`, N skipped` when there are any) and the exit code agrees with it. With CI=true a skip is a failure.
+// A part that hangs is killed and has failed; so has one that is missing or ends without its count. The last line is `N passed, N failed`
+// (`, N skipped` when there are any) and the exit code agrees with it. With CI=true a skip is a failure.
 
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -31,7 +31,7 @@ const parts = [
 ]
 
 const closing = /^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$/
-let running // the part under way: it must not outlive us
+let running // the part under way: it must not outlive this process
 
 async function main() {
   const total = { passed: 0, failed: 0, skipped: 0 }
@@ -67,7 +67,7 @@ export async function judge(part) {
   const ended = await run(part)
   if (ended.overdue) console.log(`${part.name}: not done after ${part.seconds} s, ended`)
   const counted = part.count(ended)
-  // Whatever a part counted before it died, it has not passed.
+  // A part that exits with an error has failed, whatever it counted before.
   if (ended.code !== 0 && counted.failed === 0) counted.failed = 1
   return counted
 }
@@ -96,7 +96,7 @@ function run({ name, command: [program, ...args], seconds, count }) {
     child.on('error', error => console.log(String(error)))
     child.on('close', code => {
       clearTimeout(budget)
-      endGroup(child.pid) // what it left behind
+      endGroup(child.pid) // processes that it left behind
       running = undefined
       ended.code = ended.overdue ? 1 : (code ?? 1)
       resolve(ended)
@@ -108,7 +108,7 @@ function endGroup(pid) {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // nobody left
+    // no process is left
   }
 }
 
@@ -116,7 +116,7 @@ function byExitCode({ code }) {
   return { passed: code === 0 ? 1 : 0, failed: code === 0 ? 0 : 1, skipped: 0 }
 }
 
-/** The part ends with a line like ours: without it nobody knows what was run, whatever the exit code. */
+/** The part ends with a line like ours. Without it, it is unknown what was run, whatever the exit code. */
 export function byClosingLine({ count }) {
   const counted = count.match(closing)
   if (!counted) {

@@ -13,8 +13,8 @@ test('after a holder is killed, the next one gets the lease with a greater token
 
 test('agents find each other by capability, and a killed agent is no longer picked', { timeout: 60_000 }, async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/agents.mjs', import.meta.url))])
-  expect(stdout).toMatch(/knows 3 who can write and 1 who can review/)
+  expect(stdout).toMatch(/finds 3 agents that write and 1 that reviews/)
   expect(stdout.match(/chapter \w+, written by \d+: approved/g)).toHaveLength(4)
-  expect(stdout).toMatch(/nobody would pick \S+ any more; 2 can write/)
-  expect(stdout).toMatch(/left: 0 are listed/)
+  expect(stdout).toMatch(/\S+ is no longer picked; 2 agents can write/)
+  expect(stdout).toMatch(/deregistered: 0 are listed/)
 })
