@@ -48,7 +48,7 @@ beforeAll(async () => {
   const tsc = join(root, 'node_modules/typescript/bin/tsc')
   complaints = await run(process.execPath, [tsc, '-p', '.'], { cwd: folder }).then(
     ({ stdout }) => stdout,
-    (error: { stdout: string }) => error.stdout,
+    (error: { stdout: string; stderr: string }) => error.stdout + error.stderr,
   )
 }, 90_000)
 
