@@ -225,7 +225,7 @@ const runLayout: Layout<Run> = {
 
 const lease = needed(id)
 const resource = needed(name)
-const by = defaulted(text, 'Who asks for it, as the holders are told. Left out: the name of the key.')
+const by = defaulted(name, 'Who asks for it, as the holders are told. Left out: the name of the key.')
 const wants = needed(list(want, MAX_RESOURCES))
 const incarnation = optional(count, "The number of the holder's process, as its first lease was answered.")
 
