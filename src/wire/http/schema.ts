@@ -7,6 +7,7 @@ import { MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, VERBS } from '../../kernel/comm
 import { EVENT_TYPES } from '../../kernel/event.ts'
 import { NAME_BYTES, VALUE_BYTES } from '../../kernel/name.ts'
 import { INSTANCE_STATUSES, STATUSES } from '../../registry/entry.ts'
+import { duration, fieldsOf, leaseId as id, name, rulesOf, text, whole } from './command-schema.ts'
 
 function closed<P extends TProperties>(properties: P, description?: string): TObject<P> {
   return Type.Object(properties, { additionalProperties: false, ...(description !== undefined && { description }) })
@@ -14,24 +15,8 @@ function closed<P extends TProperties>(properties: P, description?: string): TOb
 
 const optional = Type.Optional
 
-/** Everything that counts or names by number. Above 2^53 - 1 a JSON number would silently become another. */
-const whole = (description?: string) =>
-  Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, ...(description !== undefined && { description }) })
-const id = whole('A lease, by its number.')
-const text = (description: string, maxLength = NAME_BYTES) => Type.String({ maxLength, description })
 const yes = (description: string) => Type.Boolean({ description })
 
-/** Both are one schema and no union: then what is wrong can be said in one sentence. */
-const duration = (description: string) =>
-  Type.Unsafe<number | string>({
-    type: ['integer', 'string'],
-    minimum: 0,
-    maximum: Number.MAX_SAFE_INTEGER,
-    maxLength: 32,
-    description: `${description} Whole milliseconds, or a text such as '30s', '5m', '1h30m'.`,
-  })
-
-const name = text('1 to 512 bytes of UTF-8; / separates segments.')
 const revision = whole('The state that this was decided at.')
 const at = whole('Wall time in ms, for people: nothing decides by it.')
 const op = optional(
@@ -41,81 +26,41 @@ const op = optional(
     description: 'Makes it safe to ask again: the same op has one effect and one answer, within the window that the guarantees state.',
   }),
 )
-const by = optional(text('Who wants it, for those who are told. Left out: the name of the key.'))
-
 /** Commands in one request. */
 export const MAX_PROPOSALS = 1_000
 
 // Questions
 
 export const Acquire = closed({
-  resources: Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any says otherwise. May be empty.' }),
-  holder: text('Who will have it: a name that people can read.'),
+  ...fieldsOf('acquire', 'holder', 'any', 'priority', 'parent', 'incarnation', 'holding', 'grace', 'maxLife', 'steal', 'recall'),
+  resources: Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any is given. May be empty.' }),
   ttl: optional(duration("How long it lasts unless renewed; '30s' when left out.")),
-  wait: optional(duration('How long to wait in the queue when others have it; left out: not at all.')),
+  wait: optional(duration('How long to wait in the queue while others hold it; left out: not at all.')),
   units: optional(whole('Units of each resource; 1 when left out.')),
   mode: optional(Type.Enum(['exclusive', 'shared'])),
-  any: optional(whole('Any so many of the resources.')),
-  priority: optional(Type.Integer({ minimum: -1000, maximum: 1000, description: 'Higher goes first; 0 when left out.' })),
-  parent: optional(id),
+  entries: optional(Type.Array(closed({ key: name, value: text('', VALUE_BYTES) }), { maxItems: MAX_ENTRIES })),
   labels: optional(
     Type.Record(Type.String(), Type.String({ maxLength: 1024 }), { maxProperties: MAX_LABELS, description: 'For people and choosers.' }),
   ),
-  entries: optional(Type.Array(closed({ key: name, value: text('', VALUE_BYTES) }), { maxItems: MAX_ENTRIES })),
-  incarnation: optional(whole("The number of the holder's process, as its first lease was answered.")),
-  holding: optional(Type.Array(id, { maxItems: MAX_RESOURCES, description: 'Leases that the asker keeps while it waits.' })),
-  grace: optional(duration('How long it is merely suspect after its ttl.')),
-  maxLife: optional(duration('Ends so long after it was granted, renewed or not.')),
-  steal: optional(Type.Enum(['after', 'force'])),
-  recall: optional(yes('Tell the present holders that someone waits.')),
   op,
 })
 
 export const RenewOne = closed({ op })
 export const Renew = closed({ leases: Type.Array(id, { description: 'At most 10,000, unless the server says otherwise.' }), op })
-export const Break = closed({ resource: name, after: optional(duration('Not before that; 0 when left out.')), by, op })
-export const Recall = closed({ resource: name, by, op })
+export const Break = closed({ ...fieldsOf('break'), op })
+export const Recall = closed({ ...fieldsOf('recall'), op })
+/** One of lease, holder and prefix. */
 export const Revoke = closed({
   lease: optional(id),
   holder: optional(name),
   prefix: optional(text('')),
-  force: optional(yes('Others may have it at once, although the holder may still believe: the one exception to exclusion.')),
-  by,
+  ...fieldsOf('revoke', 'force', 'by'),
   op,
 })
-export const Transfer = closed({
-  lease: id,
-  to: text('The name of the recipient, which renews before it believes.'),
-  incarnation: optional(whole()),
-  stopped: optional(yes('The holder itself says that it has stopped.')),
-  op,
-})
-export const Put = closed({ lease: id, value: text('', VALUE_BYTES), op })
-export const Fence = closed({ resource: name, token: whole(), op })
-export const Rules = closed({
-  ttlMin: optional(duration('')),
-  ttlMax: optional(duration('')),
-  capacity: optional(whole()),
-  lockDelay: optional(duration('After a lapse, and only then.')),
-  grace: optional(duration('')),
-  maxLife: optional(duration('')),
-  maxHold: optional(duration('How long one may go on holding once another waits.')),
-  quota: optional(whole('Leases that one holder may have.')),
-  waiters: optional(whole()),
-  queue: optional(Type.Enum(['fifo', 'fit'])),
-  aging: optional(duration('A waiter gains one point of priority for so long.')),
-  leases: optional(whole('In all; of the empty prefix only.')),
-  leasesPerKey: optional(whole('Made with one key; of the empty prefix only.')),
-  flapPenalty: optional(whole('What a lapse adds to the penalty of a registration; 0: nothing.')),
-  flapHalfLife: optional(duration('In so long a penalty halves.')),
-  flapSuppress: optional(whole('Above this penalty a registration is suppressed.')),
-  flapReuse: optional(whole('At this penalty it is free again.')),
-  preserveShare: optional(whole('Percent of a service that is expected to renew in time; with fewer, lapses are slowed. 0: never.')),
-  preserveLeast: optional(whole('A service of fewer registrations is neither preserved nor swept by shares.')),
-  preserveMost: optional(duration('How long one registration is kept at most for that reason.')),
-  sweepShare: optional(whole('Percent of a service that may lapse in one sweep.')),
-  op,
-})
+export const Transfer = closed({ ...fieldsOf('transfer'), op })
+export const Put = closed({ ...fieldsOf('put', 'lease', 'value'), op })
+export const Fence = closed({ ...fieldsOf('fence'), op })
+export const Rules = closed({ ...rulesOf(), op })
 const Scope = closed({ verb: Type.Enum([...VERBS]), prefix: text('By whole segments; empty: everything.') })
 export const NewKey = closed({
   name,
@@ -243,8 +188,8 @@ export const ServiceListing = closed({
 export const Discovering = closed({ ...filter, limit })
 export const Leaving = closed({ generation, op })
 export const Changing = closed({ op })
-export const Releasing = closed({ resource: optional(text('Only its hold on this one.')), op })
-export const Deleting = closed({ lease: optional(id), op })
+export const Releasing = closed({ ...fieldsOf('release', 'resource'), op })
+export const Deleting = closed({ ...fieldsOf('delete', 'lease'), op })
 
 // Answers. Open, since fields may be added; what is here stays.
 
