@@ -172,7 +172,7 @@ export const policyRules = {
   },
 } satisfies FieldType<PolicyRules, 'record'>
 
-/** Everyone who may read the log reads it, and so does everyone who is told where the leases went. */
+/** The place that leases moved to. Every reader of the log sees it, and so does every client that is told the new place. */
 const place: FieldType<string, 'text'> = {
   ...text,
   check: value => {
@@ -225,7 +225,7 @@ const runLayout: Layout<Run> = {
 
 const lease = needed(id)
 const resource = needed(name)
-const by = defaulted(name, 'Who asks for it, as the holders are told. Left out: the name of the key.')
+const by = defaulted(name, 'The name that holders are told; the name of the key when left out.')
 const wants = needed(list(want, MAX_RESOURCES))
 const incarnation = optional(count, "The number of the holder's process, as its first lease was answered.")
 
@@ -233,7 +233,7 @@ export const COMMAND_TABLE = {
   acquire: {
     number: 0,
     fields: {
-      holder: needed(name, 'Who will have it: a name that people can read.'),
+      holder: needed(name, 'The holder: a name that people can read.'),
       ttl: needed(duration, 'How long it lasts unless renewed.'),
       wants,
       incarnation,
@@ -259,7 +259,7 @@ export const COMMAND_TABLE = {
     number: 2,
     fields: {
       lease,
-      resource: optional(name, 'Only its hold on this one.'),
+      resource: optional(name, 'Release only the grant of this resource.'),
       stopped: defaulted(ids(MAX_STOPPED)),
     },
     form: ['lease', 'resource'],
@@ -297,7 +297,7 @@ export const COMMAND_TABLE = {
     number: 9,
     fields: {
       target: needed(target),
-      force: defaulted(flag, 'Others may have it at once, although the holder may still believe: the one exception to exclusion.'),
+      force: defaulted(flag, 'Others may have it at once, although the holder may still use it: the one exception to exclusion.'),
       by,
     },
   },
@@ -305,12 +305,15 @@ export const COMMAND_TABLE = {
     number: 10,
     fields: {
       lease,
-      to: needed(name, 'The name of the recipient, which renews before it believes.'),
-      stopped: defaulted(flag, 'The holder itself says that it has stopped.'),
+      to: needed(name, 'The name of the recipient, which renews before it uses the lease.'),
+      stopped: defaulted(flag, 'The holder has stopped using the lease.'),
       incarnation: optional(count, "The number of the recipient's process."),
     },
   },
-  break: { number: 11, fields: { resource, after: defaulted(duration, 'Not before that; 0 when left out.'), by } },
+  break: {
+    number: 11,
+    fields: { resource, after: defaulted(duration, 'The longest time that holders may keep it; 0 when left out.'), by },
+  },
   recall: { number: 12, fields: { resource, by } },
   policy: { number: 13, fields: { prefix: needed(text), rules: optional(policyRules) } },
   key: {
