@@ -1,4 +1,4 @@
-/** What tests of code that holds leases need, without sleeping and without a server; and what every store and every lessor must do. */
+/** The published test kit: a manual clock and in-memory leases for tests of code that holds leases, and the suites of stores and lessors. */
 export { MemoryLog } from '../store/memory.ts'
 export { SilentLessor, type SilentLessorOptions, silentLessor } from './in-memory.ts'
 export { type LessorFixture, lessorSuite } from './lessor-suite.ts'

@@ -1,9 +1,9 @@
 /** The tables of a state that may be long, in a snapshot: item by item, so that they can be cut anywhere. */
 
 import { VERBS } from '../command.ts'
+import { policyRules } from '../command-table.ts'
 import { nameFence, type State, type Timer } from '../state.ts'
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
-import { readRules, writeRules } from './encode.ts'
 
 const POLICIES = 7
 const KEYS = 8
@@ -19,7 +19,7 @@ export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS
 /** What reads one item of each table, in the order of TABLE_KINDS. */
 export function tableReaders(state: State, from: Reader): readonly (() => void)[] {
   return [
-    () => void state.policies.set(from.text(), readRules(from)),
+    () => void state.policies.set(from.text(), policyRules.read(from)),
     () => {
       const [id, name, hash] = [from.uint(), from.text(), from.text()]
       const allow = from.list(() => ({ verb: VERBS[from.byte()] ?? unknownVerb(), prefix: from.text() }))
@@ -54,7 +54,7 @@ export function tablesOf(state: State): readonly Table[] {
       kind: POLICIES,
       items: [...state.policies].map(([prefix, rules]) => (to: Writer) => {
         to.text(prefix)
-        writeRules(to, rules)
+        policyRules.write(to, rules)
       }),
     },
     {

@@ -3,7 +3,7 @@ import { LeaseError } from '../../errors.ts'
 import { badName, badPrefix } from '../../kernel/name.ts'
 import type { Query } from '../../lessor.ts'
 import { MAX_LISTED } from '../guarded-lessor.ts'
-import { invalid, type RespCommand, text, whole, words } from './command.ts'
+import { invalid, type RespCommand, readOptions, text, whole } from './command.ts'
 import { writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
 
@@ -112,7 +112,7 @@ function list<K extends 'leases' | 'resources' | 'entries'>(
 ): void {
   const { desk } = session.door.context
   let limit: number | undefined
-  words(session, from, {
+  readOptions(session, from, {
     ...more,
     LIMIT: at => {
       limit = whole(session, at, 'LIMIT')

@@ -5,7 +5,7 @@
 import { EVENT_TYPES, type EventType } from '../../kernel/event.ts'
 import { badPrefix } from '../../kernel/name.ts'
 import type { Caller } from '../access-control.ts'
-import { invalid, text, whole, words } from './command.ts'
+import { invalid, readOptions, text, whole } from './command.ts'
 import { writeError } from './replies.ts'
 import type { RespSession } from './session.ts'
 
@@ -16,7 +16,7 @@ export function watch(session: RespSession): void {
   if (wrong !== undefined) throw invalid(`the prefix ${wrong}`)
   let after: number | undefined
   const types: EventType[] = []
-  words(session, 2, {
+  readOptions(session, 2, {
     AFTER: at => {
       after = whole(session, at, 'AFTER')
       if (after < 0) throw invalid('AFTER must be a revision')
