@@ -13,7 +13,7 @@ const held = [
 ]
 const cache = leases.cache('config', { load: () => 'old', ttl })
 await cache.get('a')
-const terms = leases.election('seat', { ttl }).terms(new AbortController().signal)
+const terms = leases.election('seat', { ttl }).terms({ signal: new AbortController().signal })
 const { value: term } = await terms.next()
 process.send({ token: term.token })
 // What nothing refers to any more would be given back.

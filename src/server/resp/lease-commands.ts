@@ -1,5 +1,5 @@
 /** The table of what can be done with leases over RESP. */
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Command, PolicyRules, Revoke } from '../../kernel/command.ts'
@@ -304,7 +304,7 @@ function policy(session: RespSession): void {
   for (let i = 3; i < args.count; i += 2) {
     const value = text(session, i + 1, 'a value')
     // Which rules there are, and what each may be, the kernel says.
-    rules.set(text(session, i, 'a rule'), session.args.number(i + 1) ?? (/^\d/.test(value) ? milliseconds(value, 'a rule') : value))
+    rules.set(text(session, i, 'a rule'), session.args.number(i + 1) ?? (/^\d/.test(value) ? parseDuration(value, 'a rule') : value))
   }
   session.propose({ kind: 'policy', prefix, rules: Object.fromEntries(rules) as PolicyRules }, writeDone)
 }
