@@ -1,5 +1,5 @@
-// A small system of agents in six processes and one file: a planner finds workers and a reviewer by capability, one worker is killed, and the plan
-// is still carried out. No process announces the death: the worker's lease expires.
+// Agents in separate processes that share one file: a planner finds workers and a reviewer by capability, one worker is killed, and the plan
+// is carried out anyway. No process reports the death: the worker's lease runs out.
 //
 //   node examples/agents.mjs
 import { fork } from 'node:child_process'
@@ -13,13 +13,13 @@ import { connect } from '../dist/index.js'
 
 const [role, url] = process.argv.slice(2)
 
-/** The capability of each kind of agent, and the work it does for each HTTP request. */
+/** The capability of each kind of agent, and the work it does for a request over HTTP. */
 const skills = {
   worker: { capability: 'write', work: task => `${task}, written by ${process.pid}` },
   reviewer: { capability: 'review', work: text => `${text}: approved` },
 }
 
-/** Serves its capability, and is listed while it lives. */
+/** Serves its skill, and is listed while it lives. */
 async function serve() {
   const { capability, work } = skills[role]
   const server = createServer(async (request, response) => {
@@ -34,17 +34,17 @@ async function serve() {
   process.send('ready')
   process.once('SIGTERM', async () => {
     await me.drain() // no new work from here on
-    await leases[Symbol.asyncDispose]() // removed from every list at once
+    await leases.close() // removed from the list, at once and everywhere
     server.close()
     process.disconnect()
   })
 }
 
-/** Sends the work to an agent, and to another one if that agent does not answer. */
+/** Sends the text to an agent, and to another one if it does not answer. */
 async function ask(agents, text) {
   for (;;) {
     const agent = await agents.pick()
-    if (agent === undefined) throw new Error('no agent can do it')
+    if (agent === undefined) throw new Error('no agent has the capability')
     try {
       const answer = await fetch(agent.address, { method: 'POST', body: text })
       return await answer.text()
@@ -58,12 +58,12 @@ async function plan() {
   const leases = await connect(url, { holder: 'planner' })
   const writers = leases.registry.discover({ capability: 'write' })
   const reviewers = leases.registry.discover({ capability: 'review' })
-  console.log(`the planner finds ${(await writers.list()).length} agents that write and ${(await reviewers.list()).length} that reviews`)
+  console.log(`the planner found ${(await writers.list()).length} writers and ${(await reviewers.list()).length} reviewers`)
 
   const victim = await writers.pick()
   process.send({ kill: Number(victim.instance.split(':').at(-1)) })
   await once(process, 'message')
-  console.log(`process ${victim.instance} is killed, without deregistering`)
+  console.log(`process ${victim.instance} is killed: it does not deregister, and no process informs the planner`)
   const began = process.hrtime.bigint()
   const gone = (async () => {
     for await (const { type, instance } of writers)
@@ -76,8 +76,8 @@ async function plan() {
   await gone
   const later = (Number(process.hrtime.bigint() - began) / 1e9).toFixed(1)
   const left = (await writers.list()).filter(({ status }) => status === 'passing')
-  console.log(`${later} s later ${victim.instance} is no longer picked; ${left.length} agents can write`)
-  await leases[Symbol.asyncDispose]()
+  console.log(`${later} s after its death, ${victim.instance} is not picked any more; ${left.length} writers are left`)
+  await leases.close()
   process.disconnect()
 }
 
@@ -108,7 +108,7 @@ async function show() {
     const leases = await connect(place)
     const left = (await leases.registry.discover({}).list()).filter(({ status }) => status !== 'suspect')
     console.log(`the other agents were stopped and have deregistered: ${left.length} are listed`)
-    await leases[Symbol.asyncDispose]()
+    await leases.close()
   } finally {
     for (const child of children) if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
     rmSync(folder, { recursive: true, force: true })

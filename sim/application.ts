@@ -227,7 +227,7 @@ export class Application {
   async #lead(leases: Leases, signal: AbortSignal): Promise<void> {
     const dice = this.#dice
     const election = leases.election('boss', { ttl: dice.pick(TTLS), priority: dice.whole(0, 1), yields: dice.chance(0.3) })
-    for await (const term of election.terms(signal)) {
+    for await (const term of election.terms({ signal })) {
       await this.#govern(term)
       if (dice.chance(0.3)) return
     }
@@ -302,8 +302,8 @@ export class Believed implements ObservedBelief {
   holds(): boolean {
     if (this.#machine.life !== this.#life) return false
     const belief = heldLeaseOf(this.#lease)
-    if (belief.stage !== 'held' || belief.sent.number <= belief.keeper.doubted) return false
-    return belief.left(this.#machine.monotonic(), this.#machine.uptime()) > 0
+    if (belief.stage !== 'held' || belief.sent.number <= belief.keeper.doubtedUpTo) return false
+    return belief.timeLeft(this.#machine.monotonic(), this.#machine.uptime()) > 0
   }
 
   /** Whoever runs at all has been told. */

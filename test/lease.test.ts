@@ -191,20 +191,74 @@ describe('a lease in hand', () => {
     expect(messages).toBeLessThan(150)
   })
 
-  test('warns before it is lost, and the warning is taken back by a renewal', async () => {
+  test('warns before it is lost, once per jeopardy, and a renewal ends the jeopardy', async () => {
     const { clock, leases, lessor } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 10_000 })
-    const first = lease.jeopardy
+    const warnings: number[] = []
+    lease.onJeopardy(({ remaining }) => void warnings.push(remaining))
+    expect(lease.atRisk).toBe(false)
     lessor.stopAnswering()
     await clock.advance(8_000)
-    expect(first.aborted).toBe(true)
+    expect(warnings).toHaveLength(1)
+    expect(warnings[0]).toBeGreaterThan(1_000)
+    expect(warnings[0]).toBeLessThan(2_500)
+    expect(lease.atRisk).toBe(true)
     expect(lease.signal.aborted).toBe(false)
     lessor.answer()
     await clock.settle()
-    expect(lease.jeopardy).not.toBe(first)
-    expect(lease.jeopardy.aborted).toBe(false)
+    expect(lease.atRisk).toBe(false)
     await clock.advance(9_000)
     expect(lease.held).toBe(true)
+    expect(warnings).toHaveLength(1)
+    lessor.stopAnswering()
+    while (!lease.atRisk) await clock.advance(500)
+    expect(warnings).toHaveLength(2)
+    lessor.answer()
+  })
+
+  test('is at risk by the clocks even if no timer has fired, and not at risk once it is over', async () => {
+    const { clock, leases } = silentLessor()
+    await using lease = await leases.acquire('k', { ttl: 10_000, renew: 'manual' })
+    clock.block(9_000)
+    expect(lease.atRisk).toBe(true)
+    clock.block(1_000)
+    expect(lease.atRisk).toBe(false)
+    expect(lease.held).toBe(false)
+  })
+
+  test('calls an onJeopardy callback at once if it is in jeopardy already, and not after it was removed', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    await using lease = await leases.acquire('k', { ttl: 10_000 })
+    let early = 0
+    const remove = lease.onJeopardy(() => void early++)
+    remove()
+    lessor.stopAnswering()
+    await clock.advance(8_000)
+    let late = 0
+    lease.onJeopardy(() => void late++)
+    expect([early, late]).toEqual([0, 1])
+    await clock.advance(5_000)
+    expect(lease.held).toBe(false)
+    lease.onJeopardy(() => void late++)
+    expect([early, late]).toEqual([0, 1])
+  })
+
+  test('turns a failing onJeopardy callback into a process warning', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    await using lease = await leases.acquire('k', { ttl: 10_000 })
+    const emitWarning = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    try {
+      lease.onJeopardy(() => {
+        throw new Error('no pager')
+      })
+      lessor.stopAnswering()
+      await clock.advance(8_000)
+      expect(emitWarning).toHaveBeenCalledWith(expect.objectContaining({ code: 'LEASEHOLD_ON_JEOPARDY' }))
+      expect(lease.held).toBe(true)
+      lessor.answer()
+    } finally {
+      emitWarning.mockRestore()
+    }
   })
 
   test('survives failures that pass, and renews again and again meanwhile', async () => {
@@ -341,7 +395,7 @@ describe('a lease in hand', () => {
     const other = silentLessor({ clock })
     const kept = await other.leases.acquire('k', { ttl: 10_000 })
     other.lessor.end(new LeaseError('UNAVAILABLE', 'closed'))
-    expect(kept.jeopardy.aborted).toBe(true)
+    expect(kept.atRisk).toBe(true)
     expect(kept.held).toBe(true)
     await clock.advance(9_900)
     expect(kept.signal.aborted).toBe(true)
@@ -409,8 +463,8 @@ describe('strategies', () => {
 
   test('a holder whose work makes no progress is not renewed, and is again when it does', async () => {
     const { clock, leases } = silentLessor()
-    await using lease = await leases.acquire('k', { ttl: 4_000, maxStall: '3s' })
-    await using working = await leases.acquire('w', { ttl: 4_000, maxStall: '3s' })
+    await using lease = await leases.acquire('k', { ttl: 4_000, advanced: { maxStall: '3s' } })
+    await using working = await leases.acquire('w', { ttl: 4_000, advanced: { maxStall: '3s' } })
     for (let i = 0; i < 5; i++) {
       working.progress()
       await clock.advance(1_000)

@@ -1,6 +1,6 @@
 /** One visit of a command to the place where leases live: settings read, opened, signals heard, closed again whatever happens. */
 import type { Command } from 'commander'
-import { type Clock, systemClock, unlessAborted } from '../clock.ts'
+import { type Clock, keepAlive, systemClock, unlessAborted } from '../clock.ts'
 import { open } from '../connect/connect.ts'
 import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
@@ -63,7 +63,8 @@ export async function invoke<T>(
   heard: ForwardedSignals = interrupted(),
 ): Promise<T> {
   const { signal } = heard
-  const stay = stayAlive(systemClock)
+  // Neither a store that waits for events nor an unreferenced timer keeps a process alive.
+  const stay = keepAlive(systemClock)
   try {
     const { settings, out } = commandInput(command)
     await using leases = await unlessEnded(connected(settings), signal)
@@ -104,14 +105,4 @@ export function interrupted(): ForwardedSignals {
       for (const name of names) process.off(name, end)
     },
   }
-}
-
-/** Neither a store that waits for news nor a timer of ours keeps a process alive; a command that waits must. */
-export function stayAlive(clock: Clock): () => void {
-  let cancel = () => {}
-  const again = () => {
-    cancel = clock.after(3_600_000, again, { ref: true })
-  }
-  again()
-  return () => cancel()
 }

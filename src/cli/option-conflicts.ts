@@ -3,7 +3,7 @@
  * is not certain what: so the command is refused before anything is opened, instead of one option being ignored.
  */
 import type { Command } from 'commander'
-import { milliseconds } from '../duration.ts'
+import { parseDuration } from '../duration.ts'
 import { usage } from './exit.ts'
 
 interface Rule {
@@ -40,7 +40,7 @@ const RULES: readonly Rule[] = [
   {
     commands: ['run', 'elect'],
     both: ['--ttl', '--grace'],
-    when: ({ ttl, grace }) => milliseconds(grace as string, '--grace') > milliseconds(ttl as string, '--ttl'),
+    when: ({ ttl, grace }) => parseDuration(grace as string, '--grace') > parseDuration(ttl as string, '--ttl'),
     happened: '--grace is longer than --ttl: another would have the lease while the command still runs',
     next: 'Give a longer --ttl, or a shorter --grace. A grace of a third of the ttl lets the command end in time.',
   },

@@ -2,8 +2,9 @@ import { Worker } from 'node:worker_threads'
 import { systemClock } from '../clock.ts'
 import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
+import { marginOf } from '../holder/validity.ts'
 import { LoopPulse, WorkerHeartbeat } from '../holder/worker-heartbeat.ts'
-import { type LeasesOptions, marginOf } from '../leases.ts'
+import type { LeasesOptions } from '../leases.ts'
 
 export interface ThreadData {
   readonly url: string

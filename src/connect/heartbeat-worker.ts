@@ -2,7 +2,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock as clock } from '../clock.ts'
 import { BackupRenewer } from '../holder/backup-renewer.ts'
-import { LoopPulse, type Message } from '../holder/worker-heartbeat.ts'
+import { LoopPulse, type WorkerMessage } from '../holder/worker-heartbeat.ts'
 import { open } from './connect.ts'
 import type { ThreadData } from './heartbeat-thread.ts'
 
@@ -11,7 +11,7 @@ const port = parentPort!
 const lessor = await open(url, apiKey === undefined ? {} : { apiKey })
 const standIn = new BackupRenewer({ lessor, clock, pulse: new LoopPulse(pulse), margin, maxStall })
 
-port.on('message', (message: Message) => {
+port.on('message', (message: WorkerMessage) => {
   if (message === 'close') void close()
   else if ('page' in message) standIn.addPage(message.page)
   else standIn.mindTerm(message.shortest)

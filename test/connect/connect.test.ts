@@ -60,7 +60,7 @@ test('file:PATH is shared by whoever opens it, and outlives them', async () => {
     expect(next.token).toBeGreaterThan(token)
   }
   await using again = await connect(url)
-  await using lease = await again.acquire('k', { require: ['durable'] })
+  await using lease = await again.acquire('k', { advanced: { require: ['durable'] } })
   expect(lease.token).toBeGreaterThan(token)
 })
 

@@ -210,7 +210,7 @@ test('what was under way when the leases left is decided where they are, under t
   await using leases = new Leases(new RelocatingLessor(await from.open({ line }), { clock, open }), { clock, holder: 'ann' })
   await clock.settle()
   line.ways.append.push(20, 0)
-  const asked = fate(leases.acquire('free', { wait: false, ttl: 60_000 }))
+  const asked = fate(leases.acquire('free', { ifAvailable: true, ttl: 60_000 }))
   await clock.settle()
   const { revision: since } = await mover.propose({ kind: 'move' }) // stands in the log before the request does
   await clock.advance(100)

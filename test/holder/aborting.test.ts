@@ -10,17 +10,17 @@ const mine = new Error('not any more')
 const calls: Readonly<Record<string, (leases: Leases, signal: AbortSignal) => Promise<unknown>>> = {
   acquire: (leases, signal) => leases.acquire('held', { signal }),
   request: (leases, signal) => leases.request('held', { signal }, () => {}),
-  open: (leases, signal) => leases.grant({ signal }),
+  grant: (leases, signal) => leases.grant({ signal }),
   'lock.run': (leases, signal) => leases.lock(['held', 'free']).run(() => {}, { signal }),
   'lock.acquire': (leases, signal) => leases.lock('held').acquire({ signal }),
-  'pool.take, of nothing': (leases, signal) => leases.pool('empty').take(1, { wait: true, signal }),
+  'pool.take, of nothing': (leases, signal) => leases.pool('empty').take(1, { signal }),
   'pool.take, of what is taken': (leases, signal) => leases.pool('taken').take(1, { signal }),
   'registry.register': (leases, signal) => leases.registry.register({ service: 's', instance: '1', address, wait: '1m', signal }),
 }
 const iterations: Readonly<Record<string, (leases: Leases, signal: AbortSignal) => AsyncIterable<unknown>>> = {
   watch: (leases, signal) => leases.watch('', { signal }),
-  'election.terms': (leases, signal) => leases.election('e').terms(signal),
-  'election.observe': (leases, signal) => leases.election('e').observe(signal),
+  'election.terms': (leases, signal) => leases.election('e').terms({ signal }),
+  'election.observe': (leases, signal) => leases.election('e').observe({ signal }),
   'discovery.changes': (leases, signal) => leases.registry.discover({ service: 'none' }).changes({ signal }),
 }
 
@@ -69,7 +69,7 @@ describe.each(asked)('%s', (name, call, expected) => {
   })
 
   // A lease on nothing is not waited for.
-  test.each(name === 'open' ? ['while nobody answers'] : ['while it waits', 'while nobody answers'])('ended %s', async when => {
+  test.each(name === 'grant' ? ['while nobody answers'] : ['while it waits', 'while nobody answers'])('ended %s', async when => {
     await using there = await world()
     const { leases, lessor, clock } = there
     const ending = new AbortController()

@@ -139,7 +139,7 @@ test('shared holders do not exclude each other, an exclusive one waits for all o
 test('units of a resource are handed out up to its capacity', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
-  await a!.policy('licences', { capacity: 5 })
+  await a!.setPolicy('licences', { capacity: 5 })
   await using three = await a!.acquire('licences', { units: 3 })
   await expect(b!.acquire('licences', { units: 3, ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
   await using two = await b!.acquire('licences', { units: { licences: 2 } })
@@ -165,8 +165,7 @@ test('not waiting is an answer at once: undefined, HELD, or null for a callback'
   const [a, b] = here.leases
   await using _held = await a!.acquire('k')
   expect(await b!.tryAcquire('k')).toBeUndefined()
-  await expect(b!.acquire('k', { wait: 0 })).rejects.toMatchObject({ code: 'HELD', facts: { holder: 'a', resource: 'k' } })
-  await expect(b!.acquire('k', { wait: false })).rejects.toMatchObject({ code: 'HELD' })
+  await expect(b!.acquire('k', { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD', facts: { holder: 'a', resource: 'k' } })
   expect(await b!.request('k', { ifAvailable: true }, lease => lease)).toBeNull()
 })
 
@@ -265,7 +264,7 @@ test.each(['UNKNOWN', 'UNAVAILABLE'] as const)('one who waits until granted wait
   const [, lessor] = here.lessors
   const held = await a!.acquire('k', { ttl: '1h' })
   const asked = b!.acquire('k', { ttl: '5s' })
-  const seat = b!.election('seat').terms(new AbortController().signal).next()
+  const seat = b!.election('seat').terms({ signal: new AbortController().signal }).next()
   await here.clock.settle()
   const down = vi.spyOn(lessor!, 'propose').mockRejectedValue(new LeaseError(code, 'connection refused'))
   await here.clock.advance(120_000) // long enough for its place to lapse, and for every timeout to end
@@ -394,7 +393,7 @@ test('a holder is told politely that another waits, and nothing is taken from it
   const [a, b] = here.leases
   const lease = await a!.acquire('k')
   const { recalled } = lease
-  const asked = b!.acquire('k', { recall: true })
+  const asked = b!.acquire('k', { advanced: { recall: true } })
   await here.clock.settle()
   expect(recalled.aborted).toBe(true)
   expect(recalled.reason).toMatchObject({ code: 'HELD', facts: { by: 'b' } })
@@ -476,11 +475,14 @@ test('closing gives everything back and calls off what waits', async () => {
 test('what is asked for badly is refused with what is wrong', async () => {
   await using here = world('a')
   const [a] = here.leases
-  await expect(a!.acquire('k', { ttl: '30' })).rejects.toMatchObject({ code: 'INVALID', message: expect.stringMatching(/30 of what/) })
+  await expect(a!.acquire('k', { ttl: '30' as '30s' })).rejects.toMatchObject({
+    code: 'INVALID',
+    message: expect.stringMatching(/Add a unit: '30s'/),
+  })
   await expect(a!.acquire('k', { ttl: 5 })).rejects.toMatchObject({ code: 'INVALID' })
   await expect(a!.acquire('/k')).rejects.toMatchObject({ code: 'INVALID' })
   await expect(a!.acquire('k', { renew: 'sometimes' as 'half' })).rejects.toMatchObject({ code: 'INVALID' })
-  await expect(a!.acquire('k', { steal: true, wait: 0 })).rejects.toMatchObject({ code: 'INVALID' })
-  await expect(a!.acquire('k', { require: ['durable'] })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+  await expect(a!.acquire('k', { steal: true, ifAvailable: true })).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(a!.acquire('k', { advanced: { require: ['durable'] } })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   await expect(a!.request('k', undefined as never)).rejects.toMatchObject({ code: 'INVALID' })
 })

@@ -29,7 +29,7 @@ test('the examples of the library run as they are written', async () => {
   }
 
   const stop = new AbortController()
-  for await (const term of leases.election('scheduler', { ttl: '10s' }).terms(stop.signal)) {
+  for await (const term of leases.election('scheduler', { ttl: '10s' }).terms({ signal: stop.signal })) {
     expect(term.token).toBeGreaterThan(0)
     stop.abort()
   }

@@ -116,7 +116,7 @@ test('a waiter whose key is revoked is told UNAUTHENTICATED', async () => {
     await using held = await root.acquire(`k/${name}`)
     await using waiter = await connect(`${scheme}://127.0.0.1:${here.port}`, { apiKey: `${name}-secret`, holder: name })
     const queued = deferred()
-    const asked = waiter.acquire(`k/${name}`, { onQueued: () => queued.resolve(undefined) }).catch(error => error)
+    const asked = waiter.acquire(`k/${name}`, { advanced: { onQueued: () => queued.resolve(undefined) } }).catch(error => error)
     await queued.promise
     await here.lessor.propose({ kind: 'unkey', id: id! })
     expect(await asked, name).toMatchObject({ code: 'UNAUTHENTICATED' })

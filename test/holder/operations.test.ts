@@ -20,7 +20,7 @@ test('an acquire whose answer took longer than its ttl is LOST, and what was gra
   lessor.answer()
   await expect(asked).rejects.toMatchObject({
     code: 'LOST',
-    message: expect.stringMatching(/k was granted, but the answer took longer than the ttl of 1 s.*given back/),
+    message: expect.stringMatching(/k was granted, but the answer took longer than the ttl of 1 s.*released/),
     facts: { resource: 'k', cause: 'late-answer' },
   })
   await clock.settle()

@@ -132,7 +132,7 @@ describe('whoever waits for news stays until they come', () => {
     const { ended } = child(
       folder.url,
       `${watching.replace("acquire('k')", "acquire('election/k')")}
-       for await (const leader of leases.election('k').observe(signal)) {
+       for await (const leader of leases.election('k').observe({ signal })) {
          if (leader === undefined) continue
          console.log(leader.holder)
          process.exit()

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { BackupRenewer } from '../../src/holder/backup-renewer.ts'
-import { BeliefPage, LoopPulse } from '../../src/holder/worker-heartbeat.ts'
+import { LoopPulse, SlotPage } from '../../src/holder/worker-heartbeat.ts'
 import { Leases } from '../../src/leases.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 
@@ -157,14 +157,14 @@ describe('who stands in', () => {
     const here = silentLessor()
     const { clock, lessor } = here
     const pulse = new LoopPulse()
-    const page = new BeliefPage()
+    const page = new SlotPage()
     const standIn = new BackupRenewer({ lessor, clock, pulse, margin: 0.01, maxStall })
     standIn.addPage(page.memory)
     standIn.mindTerm(1_000)
     const granted = await lessor.propose({ kind: 'acquire', holder: 'h', ttl: 1_000, wants: [{ resource: 'k' }] })
     if (granted.kind !== 'granted') throw new Error(granted.kind)
     page.take(3, { id: granted.lease, term: 1_000 })
-    page.believes(3, clock.now() + 990, 1_000)
+    page.setValidity(3, clock.now() + 990, 1_000)
     pulse.beat(clock.now())
     const renewals = () => lessor.proposals.filter(({ kind }) => kind === 'renew').length
     return { ...here, pulse, page, lease: granted.lease, renewals, [Symbol.dispose]: () => standIn.close() }
@@ -173,11 +173,11 @@ describe('who stands in', () => {
   test('leaves alone what is renewed in time', async () => {
     using stand = await standingIn()
     for (let i = 0; i < 20; i++) {
-      stand.page.believes(3, stand.clock.now() + 990, 1_000)
+      stand.page.setValidity(3, stand.clock.now() + 990, 1_000)
       await stand.clock.advance(500)
     }
     expect(stand.renewals()).toBe(0)
-    expect(stand.page.stood(3, stand.lease)).toBeUndefined()
+    expect(stand.page.validUntil(3, stand.lease)).toBeUndefined()
   })
 
   test('counts from before the request left, and forgives no margin', async () => {
@@ -190,7 +190,7 @@ describe('who stands in', () => {
     await stand.clock.advance(60)
     stand.lessor.answer()
     await stand.clock.settle()
-    expect(stand.page.stood(3, stand.lease)!.now).toBeLessThanOrEqual(most)
+    expect(stand.page.validUntil(3, stand.lease)!.now).toBeLessThanOrEqual(most)
   })
 
   test('stops when the main loop has shown no sign of life for maxStall, and begins again when it does', async () => {
@@ -204,13 +204,13 @@ describe('who stands in', () => {
     await stand.clock.advance(600)
     expect(stand.renewals()).toBeGreaterThan(until)
     await stand.clock.advance(10_000)
-    expect(stand.page.stood(3, stand.lease)!.now).toBeLessThan(stand.clock.now())
+    expect(stand.page.validUntil(3, stand.lease)!.now).toBeLessThan(stand.clock.now())
     expect((await stand.lessor.read({ kind: 'lease', lease: stand.lease })).value).toBeUndefined()
   })
 
   test('stops when the work of a lease is said to have made no progress', async () => {
     using stand = await standingIn()
-    stand.page.works(3, stand.clock.now() + 1_500)
+    stand.page.setWorking(3, stand.clock.now() + 1_500)
     await stand.clock.advance(4_000)
     expect((await stand.lessor.read({ kind: 'lease', lease: stand.lease })).value).toBeUndefined()
   })
@@ -227,17 +227,17 @@ describe('who stands in', () => {
   test('what was achieved for a lease says nothing about the next one in its slot', async () => {
     using stand = await standingIn()
     await stand.clock.advance(700)
-    expect(stand.page.stood(3, stand.lease)).toBeDefined()
+    expect(stand.page.validUntil(3, stand.lease)).toBeDefined()
     stand.page.free(3)
     stand.page.take(3, { id: stand.lease + 1, term: 1_000 })
-    expect(stand.page.stood(3, stand.lease + 1)).toBeUndefined()
+    expect(stand.page.validUntil(3, stand.lease + 1)).toBeUndefined()
   })
 })
 
 test('a lease that was waited for longer than its maxStall is renewed all the same', async () => {
   const { clock, leases } = silentLessor()
   const first = await leases.acquire('k', { ttl: 1_000 })
-  const waiting = leases.acquire('k', { ttl: 1_000, maxStall: 2_000 })
+  const waiting = leases.acquire('k', { ttl: 1_000, advanced: { maxStall: 2_000 } })
   await clock.advance(5_000)
   await first.release()
   await clock.settle()

@@ -34,11 +34,8 @@ const rooms: readonly Room[] = [
     room: 'holder/',
     may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
-  { room: 'lease.ts', may: ['type:kernel/', 'lessor.ts', 'leases.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'] },
-  {
-    room: 'leases.ts',
-    may: ['type:kernel/', 'lessor.ts', 'holder/', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'recipe/'],
-  },
+  { room: 'lease.ts', may: ['type:holder/held-lease.ts', 'options.ts', 'errors.ts'] },
+  { room: 'leases.ts', may: ['holder/', 'recipe/'] },
   // Registrations, and which instance is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
@@ -49,7 +46,10 @@ const rooms: readonly Room[] = [
   },
   {
     room: 'recipe/',
-    may: ['type:kernel/', 'registry/', 'lessor.ts', 'lease.ts', 'leases.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: [
+      ...['type:kernel/', 'registry/', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+      ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts'],
+    ],
   },
 
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
@@ -72,6 +72,17 @@ const rooms: readonly Room[] = [
   { room: 'index.ts', may: ['*'] },
   { room: 'demo.ts', may: ['*'] },
   { room: 'cli/', may: ['*'] },
+]
+
+/** Circles of imports that are still to be removed. Add none. */
+const KNOWN_CIRCLES: readonly string[] = [
+  '../sim/planted-library.ts ../sim/planted-rollback.ts ../sim/planted-wire.ts ../sim/planted.ts',
+  '../sim/rollback.ts ../sim/run.ts',
+  'kernel/freed.ts kernel/lineage.ts kernel/state.ts',
+  'registry/directory.ts registry/view.ts',
+  'server/http/router.ts server/http/system-routes.ts',
+  'server/resp/batch-session.ts server/resp/command.ts server/resp/replies.ts server/resp/reply-queue.ts server/resp/session.ts',
+  'store/postgres/driver-pg.ts store/postgres/prepared-connection.ts',
 ]
 
 /** Only the store of an engine may import its driver. */
@@ -109,6 +120,23 @@ const notInKernel: readonly Ban[] = [
 describe('the source', () => {
   test('follows the import rules, reads time and random numbers only in clock.ts, and keeps the kernel pure', () => {
     expect(violations(sources())).toEqual([])
+  })
+})
+
+describe('imports', () => {
+  test('form no circle between files, types included', () => {
+    expect(circles(sources()).filter(circle => !KNOWN_CIRCLES.includes(circle))).toEqual([])
+  })
+
+  test('that form a circle are found, types and lazy imports included', () => {
+    const files = new Map([
+      ['a.ts', `import { b } from './b/b.ts'`],
+      ['b/b.ts', `import type { C } from '../c.ts'`],
+      ['c.ts', `const a = () => import('./a.ts')\nexport { d } from './d.ts'`],
+      ['d.ts', `import { e } from './e.ts'\nimport 'node:fs'`],
+      ['e.ts', ''],
+    ])
+    expect(circles(files)).toEqual(['a.ts b/b.ts c.ts'])
   })
 })
 
@@ -261,6 +289,38 @@ function judgeImport(home: Room, path: string, { specifier, typeOnly }: Import):
   if (home.may.some(room => room === '*' || isIn(target, room))) return undefined
   if (!home.may.some(room => room.startsWith('type:') && isIn(target, room.slice(5)))) return refusal
   return typeOnly ? undefined : `${home.room} may import ${target} only as a type`
+}
+
+/** Groups of files that import each other in a circle, each sorted and joined by spaces. */
+function circles(files: ReadonlyMap<string, string>): string[] {
+  const targets = new Map(
+    [...files].map(([path, source]) => {
+      const { code, withStrings } = blank(source)
+      const relatives = importsOf(code, withStrings).filter(({ specifier }) => specifier.startsWith('.'))
+      return [path, relatives.map(({ specifier }) => posix.join(posix.dirname(path), specifier).replace(/^\.\.\/src\//, ''))]
+    }),
+  )
+  const reach = (from: string) => {
+    const seen = new Set<string>()
+    const next = [...(targets.get(from) ?? [])]
+    for (let path = next.pop(); path !== undefined; path = next.pop()) {
+      if (seen.has(path)) continue
+      seen.add(path)
+      next.push(...(targets.get(path) ?? []))
+    }
+    return seen
+  }
+  const reached = new Map([...files.keys()].map(path => [path, reach(path)]))
+  const found = new Set<string>()
+  for (const [path, seen] of reached)
+    if (seen.has(path))
+      found.add(
+        [...seen]
+          .filter(other => reached.get(other)?.has(path))
+          .sort()
+          .join(' '),
+      )
+  return [...found].sort()
 }
 
 function isIn(path: string, room: string): boolean {

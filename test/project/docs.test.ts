@@ -108,8 +108,8 @@ describe('docs/guarantees.md', () => {
     ['chains beyond 256 waiters', 'src/kernel/rule/deadlock.ts', /LONGEST = 256\b/],
     ['`timeout` (30 s, replica) or 10 s', 'src/replica/replica.ts', /timeout = 30_000\b/],
     ['`timeout` (30 s, replica) or 10 s', 'src/holder/operations.ts', /TIMEOUT = 10_000\b/],
-    ['We take δ = 2ρ', 'src/leases.ts', /return 2 \* clockError\b/],
-    ['0.5 %\nunless `clockError`', 'src/leases.ts', /clockError = 0\.005\b/],
+    ['We take δ = 2ρ', 'src/holder/validity.ts', /return 2 \* clockError\b/],
+    ['0.5 %\nunless `clockError`', 'src/holder/validity.ts', /clockError = 0\.005\b/],
   ])('the number in “%s” is the one in %s', (words, file, constant) => {
     expect(text).toContain(words)
     expect(read(file)).toMatch(constant)

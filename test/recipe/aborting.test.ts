@@ -59,7 +59,7 @@ test.each(TURNS)('terms that are called off %i microtasks after the seat was gra
   afterGrant(lessor, microtasks, () => calledOff.abort())
   let over = false
   const observing = (async () => {
-    for await (const term of leases.election('boss', { ttl: 1_000 }).terms(calledOff.signal))
+    for await (const term of leases.election('boss', { ttl: 1_000 }).terms({ signal: calledOff.signal }))
       await new Promise<void>(resolve => whenAborted(term.signal, resolve))
     over = true
   })()

@@ -50,7 +50,7 @@ everywhere('no read is older than the last write completed before it, while many
     save: (_: string, value: number) => {
       stored = value
     },
-    ttl: '5s',
+    ttl: '5s' as const,
   }
   await using mine = a.cache<number>('register', options)
   await using theirs = b.cache<number>('register', options)
@@ -231,7 +231,7 @@ test('a cache is closed at once, also while one reads what another writes, and l
   const reading = cache.get('a').catch((error: unknown) => error)
   await a.clock.settle()
   await cache[Symbol.asyncDispose]()
-  expect(await reading).toMatchObject({ code: 'UNAVAILABLE', message: 'the cache of config/ was closed' })
+  expect(await reading).toMatchObject({ code: 'UNAVAILABLE', message: 'the cache of config/ is closed' })
   await a.clock.settle()
   expect((await b.leases.query()).pending).toEqual([])
 })

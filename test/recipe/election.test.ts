@@ -28,7 +28,7 @@ everywhere('one leads at a time, tokens grow from term to term, and everyone can
   const seen: (string | undefined)[] = []
   let leading = 0
   const observing = (async () => {
-    for await (const leader of c.election('scheduler').observe(stop.signal)) seen.push(leader?.holder)
+    for await (const leader of c.election('scheduler').observe({ signal: stop.signal })) seen.push(leader?.holder)
   })()
   const hasSeen = async (count: number) => {
     while (seen.length < count) await new Promise(resolve => setImmediate(resolve))
@@ -37,7 +37,7 @@ everywhere('one leads at a time, tokens grow from term to term, and everyone can
   const campaign = (leases: typeof a) =>
     (async () => {
       let terms = 0
-      for await (const term of leases.election('scheduler', { ttl: '5s' }).terms(stop.signal)) {
+      for await (const term of leases.election('scheduler', { ttl: '5s' }).terms({ signal: stop.signal })) {
         expect(++leading).toBe(1)
         tokens.push(term.token)
         await Promise.resolve()
@@ -59,9 +59,9 @@ test('a leader that is cut off hears that its term is over before another can le
   await using here = candidates('a', 'b')
   const [a, b] = here.leases
   const stop = new AbortController()
-  const terms = a!.election('s', { ttl: 10_000 }).terms(stop.signal)
+  const terms = a!.election('s', { ttl: 10_000 }).terms({ signal: stop.signal })
   const { value: term } = await terms.next()
-  const next = b!.election('s', { ttl: 10_000 }).terms(stop.signal).next()
+  const next = b!.election('s', { ttl: 10_000 }).terms({ signal: stop.signal }).next()
   let successor = false
   void next.then(() => (successor = true))
   await here.clock.settle()
@@ -95,7 +95,7 @@ test('the seat is given up only after the work of the term has ended', async () 
   let successor = false
   const next = b!
     .election('s')
-    .terms(new AbortController().signal)
+    .terms({ signal: new AbortController().signal })
     .next()
     .then(result => {
       successor = true
@@ -120,7 +120,7 @@ test('work that does not end within its budget loses the seat all the same', asy
   let successor = false
   void b!
     .election('s')
-    .terms(new AbortController().signal)
+    .terms({ signal: new AbortController().signal })
     .next()
     .then(() => (successor = true))
   await here.clock.settle()
@@ -137,15 +137,15 @@ test('office is handed over to a named successor, past those who waited longer',
   const stop = new AbortController()
   const election = a!.election('s')
   const leading = (async () => {
-    for await (const term of election.terms(stop.signal)) {
+    for await (const term of election.terms({ signal: stop.signal })) {
       await new Promise<void>(resolve => term.signal.addEventListener('abort', () => resolve(), { once: true }))
       break
     }
   })()
   await here.clock.settle()
-  void b!.election('s').terms(stop.signal).next()
+  void b!.election('s').terms({ signal: stop.signal }).next()
   await here.clock.settle()
-  const next = c!.election('s').terms(stop.signal).next()
+  const next = c!.election('s').terms({ signal: stop.signal }).next()
   await here.clock.settle()
   election.resign('c')
   await leading
@@ -161,7 +161,7 @@ test('preferred candidates are elected first, and a leader that yields makes way
   const stop = new AbortController()
   const leaders: (Leader | undefined)[] = []
   void (async () => {
-    for await (const leader of c!.election('s').observe(stop.signal)) leaders.push(leader)
+    for await (const leader of c!.election('s').observe({ signal: stop.signal })) leaders.push(leader)
   })()
   const lead = (leases: typeof a, priority: number) =>
     leases!
@@ -217,7 +217,7 @@ test('who observes sees each leader once and in order, also when it missed some'
   const ending = new AbortController()
   const seen: (number | undefined)[] = []
   const observing = (async () => {
-    for await (const leader of a.election('seat').observe(ending.signal)) seen.push(leader?.token)
+    for await (const leader of a.election('seat').observe({ signal: ending.signal })) seen.push(leader?.token)
   })()
   await world.clock.settle()
   const tokens: number[] = []

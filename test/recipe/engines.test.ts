@@ -68,16 +68,17 @@ function everyRecipe(begin: () => Promise<Where>): void {
     try {
       const leaders: number[] = []
       const observing = (async () => {
-        for await (const leader of owner.election('seat').observe(ending.signal)) if (leader !== undefined) leaders.push(leader.token)
+        for await (const leader of owner.election('seat').observe({ signal: ending.signal }))
+          if (leader !== undefined) leaders.push(leader.token)
       })()
       const services = owner.registry.discover({ service: 's' })
       expect(await services.list()).toHaveLength(1)
       const cache = next.cache<string>('config', { load: () => 'old', save: () => {} })
       const waited = Promise.all([
         next.acquire('lock'),
-        next.pool('gpu').take(1, { wait: true }),
+        next.pool('gpu').take(),
         next.acquire('desk'),
-        next.election('seat').terms(ending.signal).next(),
+        next.election('seat').terms({ signal: ending.signal }).next(),
         cache.write('a', 'new'),
       ])
       waited.catch(() => {})
@@ -107,9 +108,9 @@ function everyRecipe(begin: () => Promise<Where>): void {
     const told: string[] = []
     const leaders: number[] = []
     const observing = (async () => {
-      for await (const leader of c.election('seat').observe(ending.signal)) if (leader !== undefined) leaders.push(leader.token)
+      for await (const leader of c.election('seat').observe({ signal: ending.signal })) if (leader !== undefined) leaders.push(leader.token)
     })()
-    const lead = (leases: Leases) => leases.election('seat', { ttl: '20s' }).terms(ending.signal)
+    const lead = (leases: Leases) => leases.election('seat', { ttl: '20s' }).terms({ signal: ending.signal })
     const [terms, others] = [lead(a), lead(b)]
     const { value: first } = await terms.next()
     const elected = others.next()
@@ -117,7 +118,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
     const taken = await a.pool('gpu').take()
     const takers = [b, c].map(async (leases, i) => {
       await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(i), polling)
-      const lease = await leases.pool('gpu').take(1, { wait: true })
+      const lease = await leases.pool('gpu').take()
       told.push(leases.holder)
       await lease.release()
     })

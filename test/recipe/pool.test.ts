@@ -24,7 +24,7 @@ everywhere('any so many of those that match are taken, all at once, and given ba
   expect(two.resources).toHaveLength(2)
   expect(two.resources.every(name => ['gpu/0', 'gpu/1', 'gpu/2'].includes(name))).toBe(true)
   expect(await a100.tryTake(2)).toBeUndefined()
-  await using one = await a100.take(1, { wait: 0 })
+  await using one = await a100.take(1, { ifAvailable: true })
   expect(two.resources).not.toContain(one.resources[0])
   await using other = await user.pool('gpu').take(1, { match: { model: 'H100' } })
   expect(other.resources).toEqual(['gpu/3'])
@@ -32,7 +32,8 @@ everywhere('any so many of those that match are taken, all at once, and given ba
   await two.release()
   await using again = await waiting
   expect([...again.resources].sort()).toEqual([...two.resources].sort())
-  await expect(a100.take(4)).rejects.toMatchObject({ code: 'NOT_FOUND', facts: { members: 3, count: 4 } })
+  await expect(a100.take(4, { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD', facts: { members: 3, count: 4 } })
+  expect(await a100.tryTake(4)).toBeUndefined()
 })
 
 everywhere('a member with units is shared out by weight', async ({ open }) => {
@@ -41,7 +42,7 @@ everywhere('a member with units is shared out by weight', async ({ open }) => {
   await owner.pool('machine').offer('big', { units: 8 })
   const machines = user.pool('machine')
   await using five = await machines.take(1, { units: 5 })
-  await using three = await machines.take(1, { units: 3, wait: 0 })
+  await using three = await machines.take(1, { units: 3, ifAvailable: true })
   expect(await machines.tryTake(1, { units: 1 })).toBeUndefined()
   await three.release()
   expect(await machines.tryTake(1, { units: 4 })).toBeUndefined()
@@ -49,7 +50,7 @@ everywhere('a member with units is shared out by weight', async ({ open }) => {
   await five.release()
   await using all = await machines.take()
   expect(all.held).toBe(true)
-  await expect(machines.take(1, { units: 9 })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  await expect(machines.take(1, { units: 9, ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
 })
 
 everywhere('who waits is granted a member that another process offers meanwhile', async ({ open }) => {
@@ -74,7 +75,7 @@ everywhere('a member that is offered again with fewer units is refused to nobody
   const all = await pool.take()
   // One wants four units whatever comes, the other all that the member has.
   const four = new AbortController()
-  const fixed = user.pool('p').take(1, { units: 4, wait: true, signal: four.signal })
+  const fixed = user.pool('p').take(1, { units: 4, signal: four.signal })
   await expect.poll(async () => (await owner.query('p')).pending.length).toBe(1)
   const whole = other.pool('p').take(1, { wait: '20s' })
   await expect.poll(async () => (await owner.query('p')).pending.length).toBe(2)
@@ -85,7 +86,7 @@ everywhere('a member that is offered again with fewer units is refused to nobody
   expect(taken.resources).toEqual(['p/a'])
   await taken.release()
   // A newcomer is not kept waiting behind the one that wants more than there is.
-  await using one = await other.pool('p').take(1, { units: 1, wait: 0 })
+  await using one = await other.pool('p').take(1, { units: 1, ifAvailable: true })
   expect(one.held).toBe(true)
   four.abort(new Error('enough'))
   await expect(fixed).rejects.toThrow('enough')
@@ -261,7 +262,7 @@ test('one who says how long it waits also waits for members', async () => {
   await using both = await asked
   expect([...both.resources].sort()).toEqual(['late/one', 'late/two'])
   const stop = new AbortController()
-  const left = expect(pool.take(3, { wait: true, signal: stop.signal })).rejects.toThrow('enough')
+  const left = expect(pool.take(3, { signal: stop.signal })).rejects.toThrow('enough')
   await clock.settle()
   stop.abort(new Error('enough'))
   await left
@@ -274,7 +275,7 @@ test('what an offer needs of the policy goes with it, and an operator’s rules 
   const rules = async () =>
     (await leases.read({ kind: 'policies' })).value.map(({ prefix, rules }) => [prefix, rules.capacity, rules.ttlMax])
   const plain = await pool.offer('a', { units: 4 })
-  await leases.policy('m/b', { ttlMax: 60_000 })
+  await leases.setPolicy('m/b', { ttlMax: 60_000 })
   const ruled = await pool.offer('b', { units: 8 })
   expect(await rules()).toEqual([
     ['m/a', 4, undefined],
@@ -285,7 +286,7 @@ test('what an offer needs of the policy goes with it, and an operator’s rules 
   await clock.advance(1_000)
   expect(await rules()).toEqual([['m/b', undefined, 60_000]])
   const kept = await pool.offer('c', { units: 2 })
-  await leases.policy('m/c', { capacity: 2, ttlMax: 5_000 })
+  await leases.setPolicy('m/c', { capacity: 2, ttlMax: 5_000 })
   await kept.release()
   await clock.advance(1_000)
   expect(await rules()).toContainEqual(['m/c', 2, 5_000])
@@ -298,7 +299,7 @@ test('a member is for one alone again when it is offered so, though its last own
   lessor.end(new Error('killed'))
   await clock.advance(5_000)
   await next.pool('gpu').offer('0')
-  await using first = await next.pool('gpu').take(1, { wait: 0 })
+  await using first = await next.pool('gpu').take(1, { ifAvailable: true })
   expect(await next.pool('gpu').tryTake()).toBeUndefined()
   expect(first.held).toBe(true)
 })
@@ -353,7 +354,7 @@ test('a member that is withdrawn just as one takes is passed over', async () => 
     await shared.release()
     await clock.advance(2_000)
   })
-  const lease = await leases.pool('p').take(1, { wait: 0 })
+  const lease = await leases.pool('p').take(1, { ifAvailable: true })
   expect(lease.resources).toEqual(['p/b'])
   await expect(leases.pool('p').take(1, { ttl: '900h' })).rejects.toMatchObject({ code: 'INVALID' })
   await leases[Symbol.asyncDispose]()
@@ -402,9 +403,9 @@ test('a pool has more members than one can ask for at once: all of them are take
   const pool = leases.pool('gpu')
   const offers = await Promise.all(Array.from({ length: 300 }, (_, i) => pool.offer(`${i}`)))
   const taken: Lease[] = []
-  for (let i = 0; i < 300; i++) taken.push(await pool.take(1, { wait: 0 }))
+  for (let i = 0; i < 300; i++) taken.push(await pool.take(1, { ifAvailable: true }))
   expect(new Set(taken.flatMap(({ resources }) => resources)).size).toBe(300)
-  await expect(pool.take(1, { wait: 0 })).rejects.toMatchObject({ code: 'HELD' })
+  await expect(pool.take(1, { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
   const waiting = pool.take(2, { wait: '10s' })
   for (const lease of taken) await lease.release()
   const got = await waiting

@@ -61,7 +61,7 @@ everywhere('whoever waits under a session that ends is told so, and one asked fo
   const session = await a.session()
   let onQueued = (_: number) => {}
   const queued = new Promise<number>(resolve => (onQueued = resolve))
-  const waiting = session.acquire('busy', { onQueued }).catch((error: unknown) => error)
+  const waiting = session.acquire('busy', { advanced: { onQueued } }).catch((error: unknown) => error)
   await queued
   const late = [session.acquire('free', { ttl: 10_000 }), session.begin()].map(asked => asked.catch((error: unknown) => error))
   await session.end()
@@ -80,10 +80,10 @@ test('what hangs on a session and has something to stop is released after that, 
   await session.end()
   await clock.settle()
   expect(await leases.tryAcquire('slow')).toBeUndefined()
-  await using _quick = await leases.acquire('quick', { wait: 0 })
+  await using _quick = await leases.acquire('quick', { ifAvailable: true })
   stopped()
   await clock.settle()
-  await using _slow = await leases.acquire('slow', { wait: 0 })
+  await using _slow = await leases.acquire('slow', { ifAvailable: true })
 })
 
 test('a session that the lessor has ended already leaves nothing frozen behind', async () => {
@@ -97,5 +97,5 @@ test('a session that the lessor has ended already leaves nothing frozen behind',
   await clock.advance(700_000)
   expect(await ended).toMatchObject({ code: 'LOST' })
   await clock.settle()
-  await using _again = await leases.acquire('x', { wait: 0 })
+  await using _again = await leases.acquire('x', { ifAvailable: true })
 })

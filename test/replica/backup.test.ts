@@ -38,7 +38,7 @@ async function withLeases(here: ReturnType<typeof memory>) {
   const replica = await here.open()
   const leases = new Leases(replica, { holder: 'a', clock: here.clock })
   const lease = await leases.acquire('jobs/nightly', { ttl: 10_000, entries: { 'service/a': 'x' } })
-  await leases.policy('jobs', { capacity: 1, lockDelay: 5 })
+  await leases.setPolicy('jobs', { capacity: 1, lockDelay: 5 })
   await replica.propose({ kind: 'fence', resource: 'jobs/nightly', token: lease.token })
   await replica.propose({ kind: 'key', name: 'ci', hash: 'ab'.repeat(32), allow: [{ verb: 'admin', prefix: '' }] })
   return { replica, leases, lease }
@@ -106,7 +106,7 @@ test('a restored log gives tokens above all that was given after the backup, and
   await using again = new Leases(await here.open(), { holder: 'b', clock: here.clock })
   const { value } = await again.read({ kind: 'resource', resource: 'jobs/nightly' })
   expect(value).toMatchObject({ grants: [{ lease: lease.id, holder: 'a' }], fence: token })
-  await expect(again.acquire('free', { wait: false })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await expect(again.acquire('free', { ifAvailable: true })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   const waiting = again.acquire('jobs/nightly')
   await here.clock.advance(9_000)
   expect((await again.read({ kind: 'summary' })).value).toMatchObject({ quiet: true })

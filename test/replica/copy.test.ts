@@ -184,5 +184,5 @@ test('a command that is no plain data is refused, and does not break the copy', 
   cyclic.rules = cyclic
   expect(await replica.propose(cyclic as unknown as Command)).toMatchObject({ kind: 'refused', code: 'INVALID' })
   await using leases = new Leases(await rig.open(), { clock: rig.clock })
-  await expect(leases.policy('a', cyclic as PolicyRules)).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(leases.setPolicy('a', cyclic as PolicyRules)).rejects.toMatchObject({ code: 'INVALID' })
 })

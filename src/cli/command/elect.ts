@@ -1,6 +1,6 @@
 import { type Command, Option } from 'commander'
 import { pause } from '../../clock.ts'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import type { LeaseError } from '../../errors.ts'
 import { usage } from '../exit.ts'
 import { common, type Invocation, invoke } from '../invocation.ts'
@@ -36,7 +36,7 @@ export function elect(program: Command): void {
       const most = options.terms === undefined ? Number.POSITIVE_INFINITY : whole(options.terms, '--terms')
       if (most < 1) throw usage(`--terms takes a number from 1, not ${options.terms}`, 'Leave it out to stand again and again.')
       const asked = {
-        ttl: milliseconds(options.ttl, '--ttl'),
+        ttl: parseDuration(options.ttl, '--ttl'),
         renew: 'continuous' as const,
         ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
       }

@@ -1,11 +1,11 @@
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
-import { systemClock } from '../../clock.ts'
+import { keepAlive, systemClock } from '../../clock.ts'
 import { openHere, pathOf, shown, storeOf } from '../../connect/connect.ts'
 import { LeaseError } from '../../errors.ts'
 import { moveLeases } from '../../replica/move-leases.ts'
 import { CommandFailure, failureOf } from '../exit.ts'
-import { commandInput, common, stayAlive } from '../invocation.ts'
+import { commandInput, common } from '../invocation.ts'
 
 export function migrate(program: Command): void {
   common(program.command('migrate'), ['config', 'json'])
@@ -19,7 +19,7 @@ export function migrate(program: Command): void {
     .action(async (from: string, to: string | undefined, { cancel = false }: { cancel?: boolean }, self: Command) => {
       const { settings, out } = commandInput(self)
       if (cancel === (to !== undefined)) throw new LeaseError('INVALID', 'name where the leases go to, or say --cancel')
-      const stay = stayAlive(systemClock)
+      const stay = keepAlive(systemClock)
       try {
         const origin = shown(from)
         await using old = await openHere(from, settings.apiKey === undefined ? {} : { apiKey: settings.apiKey })

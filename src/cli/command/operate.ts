@@ -1,6 +1,6 @@
 /** What operators do to leases of others. */
 import type { Command } from 'commander'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import { refused } from '../../holder/operations.ts'
 import type { Command as KernelCommand } from '../../kernel/command.ts'
 import { usage } from '../exit.ts'
@@ -43,7 +43,7 @@ export function breakHold(program: Command): void {
     .argument('<name>', 'a resource')
     .option('--after <duration>', 'from now; a second break may only shorten', '0s')
     .action(async (resource: string, { after }: { after: string }, self: Command) => {
-      const ms = milliseconds(after, '--after')
+      const ms = parseDuration(after, '--after')
       await invoke(self, async here => {
         const { revision } = await change(here, { kind: 'break', resource, after: ms, by: here.leases.holder })
         if (here.out.json) await here.out.data({ broken: resource, after: ms, revision })

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import type { PolicyRules } from '../../kernel/command.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import { usage } from '../exit.ts'
@@ -68,7 +68,7 @@ function parse(word: string): readonly [name: string, value: unknown] {
   if (at < 1) throw usage(`${word} is no rule`, 'Write it as rule=value, such as ttlMax=1h.')
   const [name, text] = [word.slice(0, at), word.slice(at + 1)]
   if (text === '') return [name, undefined]
-  if (DURATIONS.includes(name)) return [name, text === '0' ? 0 : milliseconds(text, name)]
+  if (DURATIONS.includes(name)) return [name, text === '0' ? 0 : parseDuration(text, name)]
   return [name, /^\d{1,15}$/.test(text) ? Number(text) : text]
 }
 

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import type { RegisterInput } from '../../recipe/registry/registry.ts'
 import { usage } from '../exit.ts'
 import { common, type Invocation, invoke } from '../invocation.ts'
@@ -48,15 +48,15 @@ export function register(program: Command): void {
     .option('--wait <duration>', 'how long to wait for a name that another has', '0s')
     .action(async (service: string, command: string[], options: Options, self: Command) => {
       if (options.address === undefined) throw usage('--address is missing', 'Say where it is reached: --address http://10.0.0.7:8080')
-      const drain = milliseconds(options.drain, '--drain')
+      const drain = parseDuration(options.drain, '--drain')
       const input = inputOf(service, options)
       const hearing = new SignalForwarder()
       const work = async ({ leases, out, settings, clock, signal }: Invocation) => {
         let leaving = false
         await using registered = await leases.registry.register({
           ...input,
-          ttl: milliseconds(options.ttl, '--ttl'),
-          wait: milliseconds(options.wait, '--wait'),
+          ttl: parseDuration(options.ttl, '--ttl'),
+          wait: parseDuration(options.wait, '--wait'),
           signal,
           onEvent: ({ type, reason }) => {
             if (!leaving) out.note(`${service}: ${type}${reason === undefined ? '' : `: ${reason.message}`}`, { registration: type })

@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import { inWords, milliseconds } from '../../duration.ts'
+import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { CommandFailure, EXIT, failureOf, usage } from '../exit.ts'
 import { common, type Invocation, invoke } from '../invocation.ts'
@@ -36,9 +36,12 @@ export function run(program: Command): void {
     .option('--skip-ok', 'exit with 0 when held or waited in vain')
     .action(async (name: string, command: string[], options: Options, self: Command) => {
       const held = options.skipOk === true ? 0 : exitCode(options.conflictExitCode)
+      const wait =
+        typeof options.wait === 'string' ? parseDuration(options.wait, '--wait') : options.wait === false ? 0 : Number.POSITIVE_INFINITY
       const asked = {
-        ttl: milliseconds(options.ttl, '--ttl'),
-        wait: typeof options.wait === 'string' ? milliseconds(options.wait, '--wait') : options.wait,
+        ttl: parseDuration(options.ttl, '--ttl'),
+        ...(wait === 0 && { ifAvailable: true }),
+        ...(wait > 0 && wait < Number.POSITIVE_INFINITY && { wait }),
         ...(options.shared === true && { mode: 'shared' as const }),
         ...(options.units !== undefined && { units: whole(options.units, '--units') }),
         ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),

@@ -9,7 +9,7 @@ import { dirname, resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { isatty } from 'node:tty'
 import type { Command } from 'commander'
-import { systemClock, whenAborted } from '../../clock.ts'
+import { keepAlive, systemClock, whenAborted } from '../../clock.ts'
 import { OPERATOR, openHere, operatorFile, pathOf, replicaOn, shown, storeOf } from '../../connect/connect.ts'
 import { RelocatingLessor } from '../../connect/relocating-lessor.ts'
 import { LeaseError } from '../../errors.ts'
@@ -21,7 +21,7 @@ import type { Log, ServeOptions, Server } from '../../server/serve.ts'
 import { FileStore } from '../../store/file/file.ts'
 import type { Store } from '../../store.ts'
 import { EXIT, misconfigured, usage } from '../exit.ts'
-import { type CommandInput, commandInput, common, stayAlive } from '../invocation.ts'
+import { type CommandInput, commandInput, common } from '../invocation.ts'
 import { mustNotContradict } from '../option-conflicts.ts'
 import { hasTerminal } from '../process/process-table.ts'
 import { blamed, mistaken } from '../settings.ts'
@@ -166,7 +166,7 @@ async function run({ settings, out }: CommandInput, options: Options, blame: Bla
   const limits = await blame(['limits'], () => limitsFrom(options.limits))
   const stop = stopping()
   const ofTerminal = [0, 1, 2].some(fd => isatty(fd))
-  const stay = stayAlive(systemClock)
+  const stay = keepAlive(systemClock)
   try {
     for (;;) {
       const why = await serveOnce()

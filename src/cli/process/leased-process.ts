@@ -9,7 +9,7 @@
  * ended by itself is not under the lease any more.
  */
 import { type Clock, pause } from '../../clock.ts'
-import { type Duration, inWords, milliseconds } from '../../duration.ts'
+import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Lease } from '../../lease.ts'
 import type { AcquireOptions, Leases } from '../../leases.ts'
@@ -39,8 +39,8 @@ export interface LeasedProcessEnd {
   readonly lost: boolean
 }
 
-export function grace(text: Duration): number {
-  return milliseconds(text, '--grace')
+export function grace(text: string): number {
+  return parseDuration(text, '--grace')
 }
 
 export class LeasedProcess {
@@ -81,8 +81,8 @@ export class LeasedProcess {
   /** Whoever has once reached the lessor goes on while it is away: a server that is started anew must not end everyone who waits for it. */
   async #obtain(resource: string, options: AcquireOptions, place: NonNullable<AcquireOptions['onWait']>): Promise<Lease> {
     const { leases, out } = this.#options
-    const { wait = true } = options
-    const end = typeof wait === 'boolean' ? Number.POSITIVE_INFINITY : this.#clock.now() + milliseconds(wait, '--wait')
+    const { wait, ifAvailable = false, advanced } = options
+    const end = wait === undefined ? Number.POSITIVE_INFINITY : this.#clock.now() + parseDuration(wait, '--wait')
     let said = false
     const say = (error: LeaseError) => {
       if (!said) out.note(`${error.message}; still waiting for ${resource}, and asking again`, { resource, away: error.code })
@@ -92,17 +92,17 @@ export class LeasedProcess {
       try {
         return await leases.acquire(resource, {
           ...options,
-          ...(end < Number.POSITIVE_INFINITY && { wait: Math.max(0, Math.round(end - this.#clock.now())) }),
+          ...(end < Number.POSITIVE_INFINITY && { wait: Math.max(1, Math.round(end - this.#clock.now())) }),
           signal: this.signal,
           onWait: where => {
             said = false
             place(where)
           },
-          onAway: say,
+          advanced: { ...advanced, onAway: say },
           onLost: reason => this.#hasLost(reason),
         })
       } catch (error) {
-        const over = wait === false || this.#clock.now() >= end || leases.lessor.signal.aborted
+        const over = ifAvailable || this.#clock.now() >= end || leases.lessor.signal.aborted
         if (over || !isAway(error)) throw error
         say(error)
       }

@@ -8,7 +8,7 @@
 import { type Clock, pause } from '../../clock.ts'
 import { type Duration, inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import { type Sent, since } from '../../lease.ts'
+import { type Sent, since } from '../../holder/validity.ts'
 import type { Lessor } from '../../lessor.ts'
 import { checkOptionNames } from '../../options.ts'
 import { type Change, Directory, type KnownInstance } from '../../registry/directory.ts'

@@ -1,6 +1,6 @@
 /** Acquiring, renewing, releasing. */
 import { inUtc } from '../../clock.ts'
-import { type Duration, milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Acquire, Command, Operation } from '../../kernel/command.ts'
@@ -59,8 +59,8 @@ export function list(name: string, items: readonly object[], { revision, more }:
   }
 }
 
-export function optionalMs(given: Duration | undefined, what: string): number | undefined {
-  return given === undefined ? undefined : milliseconds(given, what)
+export function optionalMs(given: string | number | undefined, what: string): number | undefined {
+  return given === undefined ? undefined : parseDuration(given, what)
 }
 
 /** Only what was given: the kernel knows fields that are left out, and none that are undefined. */
@@ -76,12 +76,12 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
   return {
     kind: 'acquire',
     holder,
-    ttl: milliseconds(ttl, 'ttl'),
+    ttl: parseDuration(ttl, 'ttl'),
     wants: resources.map(resource => ({ resource, ...(units !== undefined && { units }), ...(shared && { shared }) })),
     ...rest, // of JSON, which has nothing undefined in it
     ...(labels !== undefined && { labels: Object.entries(labels) }),
-    ...(grace !== undefined && { grace: milliseconds(grace, 'grace') }),
-    ...(maxLife !== undefined && { maxLife: milliseconds(maxLife, 'maxLife') }),
+    ...(grace !== undefined && { grace: parseDuration(grace, 'grace') }),
+    ...(maxLife !== undefined && { maxLife: parseDuration(maxLife, 'maxLife') }),
   } as Acquire
 }
 

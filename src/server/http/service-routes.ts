@@ -1,7 +1,7 @@
 /** Agents and services: registering, heartbeats, lists, and the feeds of those who balance load. */
 import { createHash } from 'node:crypto'
 import { inUtc, turn } from '../../clock.ts'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { Directory } from '../../registry/directory.ts'
 import { CHECKERS, type InstanceStatus, keyOf, registrationOf } from '../../registry/entry.ts'
@@ -39,7 +39,7 @@ async function put(call: RouteCall<schema.Static<typeof schema.Register>>): Prom
   const { metadata: most } = call.limits
   if (Buffer.byteLength(JSON.stringify(registration.metadata)) > most)
     throw new Failure('TOO_LARGE', `metadata has more than ${most} bytes of JSON, as many as are allowed here`, { facts: { limit: most } })
-  const ms = milliseconds(ttl, 'ttl')
+  const ms = parseDuration(ttl, 'ttl')
   const { created, ...kept } = await register(call, registration, given({ status, load }), {
     ttl: ms,
     grace: optionalMs(grace, 'grace') ?? Math.floor(ms / 2),

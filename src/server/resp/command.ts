@@ -1,5 +1,5 @@
 /** What a RESP command is: its name, which keys may use it, and what it does. With readers for its arguments. */
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Verb } from '../../kernel/command.ts'
 import type { RespSession } from './session.ts'
@@ -45,7 +45,7 @@ export function whole({ args }: RespSession, i: number, what: string): number {
 /** Milliseconds as a number, or a text such as 30s. */
 export function duration(session: RespSession, i: number, what: string): number {
   if (i >= session.args.count) throw invalid(`${what} is missing`)
-  return session.args.number(i) ?? milliseconds(text(session, i, what), what)
+  return session.args.number(i) ?? parseDuration(text(session, i, what), what)
 }
 
 /** The text by which a client names an operation (operationNamed in codec/digest.ts). */

@@ -1,5 +1,5 @@
 /** The RESP commands that concern leases. */
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
@@ -207,7 +207,7 @@ function policy(session: RespSession): void {
   for (let i = 3; i < args.count; i += 2) {
     const value = text(session, i + 1, 'a value')
     // The kernel knows the rules and their values.
-    rules.set(text(session, i, 'a rule'), session.args.number(i + 1) ?? (/^\d/.test(value) ? milliseconds(value, 'a rule') : value))
+    rules.set(text(session, i, 'a rule'), session.args.number(i + 1) ?? (/^\d/.test(value) ? parseDuration(value, 'a rule') : value))
   }
   session.propose({ kind: 'policy', prefix, rules: Object.fromEntries(rules) as PolicyRules }, writeDone)
 }

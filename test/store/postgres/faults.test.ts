@@ -335,6 +335,6 @@ describePromises('postgres', 'the settings of Postgres', () => {
     expect(store.profile).toMatchObject({ durable: false, failover: false, shared: true, ages: false, push: true })
     expect(store.profile.notes.join()).toMatch(/fsync is off/)
     await using leases = await connect(server.url)
-    await expect(leases.acquire('k', { require: ['durable'] })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    await expect(leases.acquire('k', { advanced: { require: ['durable'] } })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   })
 })

@@ -186,13 +186,13 @@ describePromises('redis', 'a store in Redis', () => {
   test('connect() takes the URL, and what it is granted is durable', async () => {
     await using a = await connect(`${redis.url}?name=connected`, { holder: 'a' })
     await using b = await connect(`${redis.url}?name=connected`, { holder: 'b' })
-    await using lease = await a.acquire('k', { require: ['durable'] })
+    await using lease = await a.acquire('k', { advanced: { require: ['durable'] } })
     expect(await b.tryAcquire('k')).toBeUndefined()
     const asked = b.acquire('k', { wait: '10s' })
     await lease.release()
     await using next = await asked
     expect(next.token).toBeGreaterThan(lease.token)
-    await expect(a.acquire('other', { require: ['failover'] })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    await expect(a.acquire('other', { advanced: { require: ['failover'] } })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   })
 
   describe('its profile', () => {

@@ -1,4 +1,4 @@
-/** What can be asked for, and what is said of what cannot. */
+/** Which options and arguments the calls of the library accept, and how they refuse others. */
 import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { type AcquireOptions, Leases } from '../../src/leases.ts'
@@ -23,11 +23,11 @@ test('an option that does not exist, or is not what it must be, is INVALID and n
     signal: {},
     parent: {},
     ifAvailable: 'yes',
-    holding: [7],
     labels: 'x',
     entries: 7,
     units: 'all',
     onLost: true,
+    advanced: true,
     tll: '30s',
   }
   for (const [option, value] of Object.entries(mistakes)) {
@@ -66,7 +66,7 @@ test('a lease may hang on a session, on a term and on a registration', async () 
   await session.end()
   expect([work.signal.aborted, inner.signal.aborted]).toEqual([true, true])
   const stop = new AbortController()
-  for await (const term of leases.election('seat').terms(stop.signal)) {
+  for await (const term of leases.election('seat').terms({ signal: stop.signal })) {
     const seat = await leases.acquire('seat-work', { parent: term })
     await term.lease.release()
     expect(seat.signal.reason).toMatchObject({ facts: { cause: 'parent' } })
@@ -157,14 +157,88 @@ test('an argument that is misplaced, or one too many, is INVALID and the right o
 test('options that contradict each other, or that a call has no use for, are INVALID', async () => {
   await using leases = silentLessor().leases
   for (const asked of [
-    leases.tryAcquire('k', { wait: '5s' }),
+    leases.tryAcquire('k', wrong({ wait: '5s' })),
     leases.acquire('k', { ifAvailable: true, wait: '5s' }),
     leases.grant(wrong({ mode: 'shared' })),
     leases.grant(wrong({ wait: '5s' })),
   ])
     await expect(asked).rejects.toMatchObject({ code: 'INVALID' })
-  await using one = (await leases.tryAcquire('k', { wait: false }))!
+  await using one = (await leases.tryAcquire('k', wrong({ ifAvailable: true })))!
   expect(one.held).toBe(true)
+})
+
+test('wait must be a duration above 0, and the error names ifAvailable and tryAcquire', async () => {
+  await using leases = silentLessor().leases
+  await using _offer = await leases.pool('p').offer('one')
+  const cache = leases.cache('c/', { load: () => 1 })
+  for (const wait of [0, '0s', true, false]) {
+    const told = { code: 'INVALID', facts: { option: 'wait' }, message: expect.stringMatching(/ifAvailable: true.*tryAcquire/) }
+    await expect(leases.acquire('k', wrong({ wait })), String(wait)).rejects.toMatchObject(told)
+    await expect(
+      leases.request('k', wrong({ wait }), () => {}),
+      String(wait),
+    ).rejects.toMatchObject(told)
+    await expect(leases.pool('p').take(1, wrong({ wait })), String(wait)).rejects.toMatchObject(told)
+    await expect(cache.write('a', 2, wrong({ wait })), String(wait)).rejects.toMatchObject(told)
+    await expect(leases.tryAcquire('k', wrong({ wait })), String(wait)).rejects.toMatchObject({ code: 'INVALID' })
+  }
+  for (const wait of ['-1s', 1.5, Number.NaN, {}])
+    await expect(leases.acquire('k', wrong({ wait })), String(wait)).rejects.toMatchObject({ code: 'INVALID' })
+  expect((await leases.query('k')).held).toEqual([])
+})
+
+test('an option that moved under advanced is refused with its new place, and a wrong advanced option with its name', async () => {
+  await using leases = silentLessor().leases
+  const moved = ['any', 'grace', 'maxLife', 'maxStall', 'recall', 'holding', 'onQueued', 'onAway', 'require']
+  for (const option of moved) {
+    const told = { code: 'INVALID', facts: { option }, message: expect.stringContaining(`write { advanced: { ${option}: … } }`) }
+    await expect(leases.acquire('k', wrong({ [option]: 1 })), option).rejects.toMatchObject(told)
+  }
+  const mistakes = { holding: [7], recall: 'yes', onQueued: true, require: 'durable', tll: 1 }
+  for (const [option, value] of Object.entries(mistakes)) {
+    const told = { code: 'INVALID', facts: { option }, message: expect.stringContaining(option) }
+    await expect(leases.acquire('k', { advanced: wrong({ [option]: value }) }), option).rejects.toMatchObject(told)
+  }
+  await expect(leases.grant({ advanced: wrong({ any: 1 }) })).rejects.toMatchObject({ code: 'INVALID', facts: { option: 'any' } })
+  await expect(leases.adopt(1, { advanced: wrong({ grace: 1 }) })).rejects.toMatchObject({ code: 'INVALID', facts: { option: 'grace' } })
+  expect((await leases.query()).held).toEqual([])
+})
+
+test('terms also takes a bare signal, as older programs pass it', async () => {
+  await using leases = silentLessor().leases
+  const stop = new AbortController()
+  for await (const term of leases.election('seat').terms(wrong(stop.signal))) {
+    expect(term.token).toBeGreaterThan(0)
+    stop.abort()
+  }
+})
+
+test('close is the same as leaving the block, for leases, sessions and caches', async () => {
+  const { leases } = silentLessor()
+  const session = await leases.session()
+  await session.close()
+  expect(session.active).toBe(false)
+  const cache = leases.cache('c/', { load: () => 1 })
+  expect(await cache.get('a')).toBe(1)
+  await cache.close()
+  await expect(cache.get('a')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  const lease = await leases.acquire('k')
+  await leases.close()
+  expect(lease.held).toBe(false)
+  await expect(leases.acquire('k')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+})
+
+test('a policy is set and deleted', async () => {
+  await using leases = silentLessor().leases
+  await leases.setPolicy('gpu', { capacity: 2 })
+  expect((await leases.read({ kind: 'policies' })).value).toMatchObject([{ prefix: 'gpu', rules: { capacity: 2 } }])
+  await leases.deletePolicy('gpu')
+  expect((await leases.read({ kind: 'policies' })).value).toEqual([])
+  await expect(leases.deletePolicy('gpu')).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  await expect(leases.setPolicy('gpu', wrong(undefined))).rejects.toMatchObject({
+    code: 'INVALID',
+    message: expect.stringContaining('deletePolicy'),
+  })
 })
 
 test('every call of the library refuses an option that it does not have, and says which was meant', async () => {
@@ -176,7 +250,7 @@ test('every call of the library refuses an option that it does not have, and say
   const cache = leases.cache('c/', { load: () => 1 })
   const calls: Readonly<Record<string, () => unknown>> = {
     acquire: () => leases.acquire('k', bad),
-    open: () => leases.grant(bad),
+    grant: () => leases.grant(bad),
     adopt: () => leases.adopt(1, bad),
     lock: () => leases.lock('k', bad),
     'lock.run': () => leases.lock('k').run(() => {}, bad),
@@ -184,6 +258,8 @@ test('every call of the library refuses an option that it does not have, and say
     'lock.acquire': () => leases.lock('k').acquire(bad),
     'lock.tryAcquire': () => leases.lock('k').tryAcquire(bad),
     election: () => leases.election('e', bad),
+    'election.terms': () => leases.election('e').terms(wrong({ signal, tll: 1 })),
+    'election.observe': () => leases.election('e').observe(wrong({ signal, tll: 1 })),
     'election.lead': () => leases.election('e').lead(() => {}, wrong({ signal, tll: 1 })),
     session: () => leases.session(bad),
     'session.begin': () => session.begin(bad),
