@@ -170,7 +170,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a renewal does not end what had aged',
-    file: 'src/kernel/effects.js',
+    file: 'src/kernel/rule/effects.js',
     find: 'lease.aged = 0;',
     put: '',
     expected: ['S4', 'S1'],
@@ -229,7 +229,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a watch that resumes skips a revision (etcd 17529)',
-    file: 'src/kernel/event.js',
+    file: 'src/replica/recent-events.js',
     find: '.revision > revision)',
     put: '.revision > revision + 1)',
     expected: ['S13'],

@@ -4,14 +4,14 @@
  */
 
 import type { Acquire, Command, Proposal } from './command.ts'
-import type { Effects } from './effects.ts'
 import type { Outcome, Refused } from './outcome.ts'
 import { acquire, planAcquire } from './rule/acquire.ts'
 import { claim } from './rule/claim.ts'
+import type { Effects } from './rule/effects.ts'
 import { put, remove } from './rule/entry.ts'
 import { fence } from './rule/fence.ts'
 import { createKey, generation, policy, revokeKey, upgrade } from './rule/govern.ts'
-import { elsewhere, move } from './rule/move.ts'
+import { move, refusalOfMovedLog } from './rule/move.ts'
 import { breakHold, recallHolders, revoke, transfer } from './rule/operate.ts'
 import { release, releaseRefusal } from './rule/release.ts'
 import { renew } from './rule/renew.ts'
@@ -30,7 +30,7 @@ export function apply(state: State, proposal: Proposal, effects: Effects): Outco
 
 function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects): Outcome {
   if (state.moved !== undefined) {
-    const refused = elsewhere(state, state.moved, command)
+    const refused = refusalOfMovedLog(state, state.moved, command)
     if (refused !== undefined) return refused
   }
   switch (command.kind) {
@@ -90,7 +90,7 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
 export function refusal(state: State, proposal: Proposal): Refused | undefined {
   const { command } = proposal
   if (state.moved !== undefined) {
-    const refused = elsewhere(state, state.moved, command)
+    const refused = refusalOfMovedLog(state, state.moved, command)
     return refused?.kind === 'refused' ? refused : undefined
   }
   if (command.kind === 'acquire') {

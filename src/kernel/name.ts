@@ -72,3 +72,33 @@ export function under(prefix: string, name: string): boolean {
   if (name.length < length || !name.startsWith(length === prefix.length ? prefix : prefix.slice(0, -1))) return false
   return name.length === length || name.charCodeAt(length) === 0x2f
 }
+
+/** So few prefixes are tried one after another; a set is used for more. */
+const FEW = 4
+
+/** Returns a test whether a name is under one of `prefixes`. Its cost does not grow with their number. */
+export function underAny(prefixes: readonly string[]): (name: string) => boolean {
+  const plain = new Set(prefixes.map(normalPrefix))
+  if (plain.has('')) return () => true
+  if (plain.size <= FEW) {
+    const few = [...plain]
+    return name => {
+      for (const prefix of few) if (under(prefix, name)) return true
+      return false
+    }
+  }
+  return name => {
+    for (let end = name.indexOf('/'); end >= 0; end = name.indexOf('/', end + 1)) if (plain.has(name.slice(0, end))) return true
+    return plain.has(name)
+  }
+}
+
+/** The prefixes of all names that are under one of `these` and under one of `those`. No prefix of the result is under another. */
+export function commonPrefixes(these: readonly string[], those: readonly string[]): readonly string[] {
+  const both = new Set([...these.filter(underAny(those)), ...those.filter(underAny(these))].map(normalPrefix))
+  if (both.has('')) return ['']
+  return [...both].filter(prefix => {
+    for (let end = prefix.indexOf('/'); end >= 0; end = prefix.indexOf('/', end + 1)) if (both.has(prefix.slice(0, end))) return false
+    return true
+  })
+}

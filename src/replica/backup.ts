@@ -11,7 +11,7 @@ import { LeaseError } from '../errors.ts'
 import { FromTheFuture } from '../kernel/codec/bytes.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { State } from '../kernel/state.ts'
-import { framed, unframed } from './frame.ts'
+import { frameChunk, readFrames } from './frame.ts'
 
 const MAGIC = new TextEncoder().encode('leasehold-backup')
 const VERSION = 1
@@ -26,8 +26,8 @@ export async function* backupBytes(chunks: Iterable<Uint8Array>): AsyncGenerator
     return bytes
   }
   yield counted(new Uint8Array([...MAGIC, VERSION]))
-  for (const chunk of chunks) yield counted(framed(chunk))
-  yield counted(framed(new Uint8Array(0)))
+  for (const chunk of chunks) yield counted(frameChunk(chunk))
+  yield counted(frameChunk(new Uint8Array(0)))
   yield new Uint8Array(hash.digest())
 }
 
@@ -36,7 +36,7 @@ export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<Sta
   const loader = new StateLoader()
   let ended = false
   try {
-    for await (const chunk of unframed(checked(pieces))) {
+    for await (const chunk of readFrames(checked(pieces))) {
       if (ended) throw new Error('it goes on after its end')
       if (chunk.length === 0) ended = true
       else loader.add(chunk)

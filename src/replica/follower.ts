@@ -9,11 +9,12 @@ import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../ke
 import { FromTheFuture } from '../kernel/codec/bytes.ts'
 import { StateLoader, saveState } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
-import { EVENT_TYPES, type Event, type EventFilter, RecentEvents } from '../kernel/event.ts'
-import { createState, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
+import { EVENT_TYPES, type Event } from '../kernel/event.ts'
+import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { LogRecord, NotThere, Position, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
-import { framed, unframed } from './frame.ts'
+import { frameChunk, readFrames } from './frame.ts'
+import { type EventFilter, RecentEvents } from './recent-events.ts'
 import { isTransient } from './retry.ts'
 import type { Timekeeper } from './timekeeper.ts'
 
@@ -43,7 +44,7 @@ export class Follower {
   #state = createState()
   #position: Position = START
   #recent: RecentEvents
-  readonly #effects: { readonly events: Event[]; timer(lease: Lease | undefined, slot: Slot): void }
+  readonly #effects: { readonly events: Event[]; timer(lease: LeaseState | undefined, slot: Slot): void }
   /** Trails of the last entries: what a proposer says it had must be what we had. */
   readonly #trails = new Uint32Array(WINDOW * 2)
   #trailsFrom = 0
@@ -115,7 +116,7 @@ export class Follower {
     const loader = new StateLoader()
     let state: State
     try {
-      for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+      for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
       state = loader.finish()
     } catch (error) {
       throw unreadable(error, `the snapshot at ${snapshot.position.index}`)
@@ -351,7 +352,7 @@ export class Follower {
     this.#sinceSnapshot = { entries: 0, bytes: 0 }
     const { slices, end } = this.#slices()
     async function* frames(): AsyncGenerator<Uint8Array> {
-      for await (const slice of slices) yield framed(slice)
+      for await (const slice of slices) yield frameChunk(slice)
     }
     try {
       if ((await this.#store.snapshot(at, frames())) === 'kept') this.stats.snapshots++

@@ -7,7 +7,7 @@ const LENGTH = 4
 /** Far more than any chunk. Nothing larger is written: older builds do not read it. */
 const MAX = 1 << 28
 
-export function framed(chunk: Uint8Array): Uint8Array {
+export function frameChunk(chunk: Uint8Array): Uint8Array {
   if (chunk.length > MAX) throw new Error(`a chunk of ${chunk.length} bytes cannot be read again by every build: it was not written`)
   const frame = new Uint8Array(LENGTH + chunk.length)
   new DataView(frame.buffer).setUint32(0, chunk.length)
@@ -16,8 +16,8 @@ export function framed(chunk: Uint8Array): Uint8Array {
 }
 
 /** Reads chunks of every length that fits into four bytes: older builds wrote larger ones than they could read. */
-export async function* unframed(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
-  const held = new Held()
+export async function* readFrames(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+  const held = new PendingBytes()
   for await (const piece of pieces) {
     held.add(piece)
     for (let chunk = held.take(); chunk !== undefined; chunk = held.take()) yield chunk
@@ -26,7 +26,7 @@ export async function* unframed(pieces: AsyncIterable<Uint8Array>): AsyncGenerat
 }
 
 /** Pieces that were read and are not part of a whole chunk yet. They are joined once, when the chunk is there: joined one by one they would be copied again with each. */
-class Held {
+class PendingBytes {
   readonly #pieces: Uint8Array[] = []
   size = 0
 

@@ -8,13 +8,14 @@
  * and a lease that an event has named since is judged again.
  */
 import type { Clock } from '../clock.ts'
-import { among, common } from '../kernel/prefixes.ts'
-import { findLease, type Lease, type Resource, type State, UNCLAIMED } from '../kernel/state.ts'
+import { commonPrefixes, underAny } from '../kernel/name.ts'
+import { findLease, UNCLAIMED } from '../kernel/state/leases.ts'
+import type { LeaseState, Resource, State } from '../kernel/state.ts'
 import type { Query, View } from '../lessor.ts'
 import { entryView, leaseView, type Remaining, resourceView } from './view.ts'
 
-type Of<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
-type Listed = Of<'leases'> | Of<'resources'> | Of<'entries'>
+type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
+type Listed = QueryOf<'leases'> | QueryOf<'resources'> | QueryOf<'entries'>
 
 export interface ListReaderOptions {
   readonly clock: Clock
@@ -49,10 +50,10 @@ export class ListReader {
   }
 
   /** Their tree leads to what is within, past all that is not. */
-  #entries({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: Of<'entries'>): View<'entries'> {
+  #entries({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'entries'>): View<'entries'> {
     const state = this.#state()
     const found: ReturnType<typeof entryView>[] = []
-    for (const root of common([prefix], within))
+    for (const root of commonPrefixes([prefix], within))
       for (const entry of state.tree.under(root)) {
         if (found.length === limit) return { revision: state.revision, value: found.sort(byKey), more: true }
         found.push(entryView(state, entry, this.#remaining))
@@ -60,12 +61,12 @@ export class ListReader {
     return { revision: state.revision, value: found.sort(byKey) }
   }
 
-  async #resources({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: Of<'resources'>, signal?: AbortSignal): Promise<View> {
-    const roots = common([prefix], within)
-    const wanted = among(roots)
+  async #resources({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'resources'>, signal?: AbortSignal): Promise<View> {
+    const roots = commonPrefixes([prefix], within)
+    const wanted = underAny(roots)
     const walk = await this.#walked(
       signal,
-      state => new Walk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
+      state => new ListWalk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
     )
     const state = this.#state()
     const there = walk.found.filter(resource => state.resources.get(resource.name) === resource).slice(0, limit)
@@ -73,11 +74,15 @@ export class ListReader {
     return { revision: state.revision, value, ...(walk.full && { more: true }) }
   }
 
-  async #leases(query: Of<'leases'>, signal?: AbortSignal): Promise<View> {
+  async #leases(query: QueryOf<'leases'>, signal?: AbortSignal): Promise<View> {
     const { limit = Number.POSITIVE_INFINITY } = query
-    const wanted = judged(query)
+    const wanted = leaseFilter(query)
     const named = new Set<number>()
-    const walk = await this.#walked(signal, state => new Walk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit), named)
+    const walk = await this.#walked(
+      signal,
+      state => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit),
+      named,
+    )
     const state = this.#state()
     const found = new Set(walk.found)
     if (!walk.full)
@@ -92,7 +97,7 @@ export class ListReader {
   }
 
   /** The last stride has just met its state when this resolves. `named` gathers the leases that events have named since the first. */
-  async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => Walk<T>, named?: Set<number>): Promise<Walk<T>> {
+  async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
     const short = begin(this.#state())
     // Not a whole stride: any number may be asked for within one turn.
     if (short.stride(this.#stride / 10)) return short
@@ -121,8 +126,8 @@ export class ListReader {
   }
 }
 
-/** What was found so far among what there is to look at. */
-class Walk<T> {
+/** What was found so far underAny what there is to look at. */
+class ListWalk<T> {
   readonly found: T[] = []
   /** There are more than were asked for; the walk ended there. */
   full = false
@@ -153,16 +158,16 @@ class Walk<T> {
 }
 
 /** False: nothing can be in the list, and nothing need be looked at. */
-function canBeSeen(state: State, { prefix = '', within = [''], own }: Of<'leases'>): boolean {
-  if (common([prefix], within).length > 0) return true
+function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
+  if (commonPrefixes([prefix], within).length > 0) return true
   if (own === undefined) return false
   return state.madeWith.has(own.key) || (own.claims.length > 0 && state.madeWith.has(UNCLAIMED))
 }
 
-function judged({ holder, prefix = '', within, own }: Of<'leases'>): (lease: Lease) => boolean {
-  const under = prefix === '' ? undefined : among([prefix])
-  const readable = within === undefined ? undefined : among(within)
-  const claimable = among(own?.claims ?? [])
+function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (lease: LeaseState) => boolean {
+  const under = prefix === '' ? undefined : underAny([prefix])
+  const readable = within === undefined ? undefined : underAny(within)
+  const claimable = underAny(own?.claims ?? [])
   return lease => {
     if (holder !== undefined && lease.holder.name !== holder) return false
     if (under !== undefined && !names(lease, under, false)) return false
@@ -173,19 +178,19 @@ function judged({ holder, prefix = '', within, own }: Of<'leases'>): (lease: Lea
   }
 }
 
-function namesNothing({ grants, rare }: Lease): boolean {
+function namesNothing({ grants, rare }: LeaseState): boolean {
   return grants.length === 0 && (rare === undefined || (rare.wants.length === 0 && !rare.entries?.size))
 }
 
 /** Whether one of the names that a lease holds or waits for is so; `every`: whether all are. */
-function holds({ grants, rare }: Lease, so: (name: string) => boolean, every: boolean): boolean {
+function holds({ grants, rare }: LeaseState, so: (name: string) => boolean, every: boolean): boolean {
   for (const { resource } of grants) if (so(resource.name) !== every) return !every
   if (rare !== undefined) for (const { resource } of rare.wants) if (so(resource) !== every) return !every
   return every
 }
 
 /** As `holds`, its entries included. */
-function names(lease: Lease, so: (name: string) => boolean, every: boolean): boolean {
+function names(lease: LeaseState, so: (name: string) => boolean, every: boolean): boolean {
   if (holds(lease, so, every) !== every) return !every
   for (const key of lease.rare?.entries ?? []) if (so(key) !== every) return !every
   return every

@@ -13,14 +13,15 @@ import { malformed, malformedAsker } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
 import type { Command, Operation, Proposal, Release, Run } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
-import type { Event, EventFilter, EventType } from '../kernel/event.ts'
+import type { Event, EventType } from '../kernel/event.ts'
 import { under } from '../kernel/name.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
-import { away } from '../kernel/rule/move.ts'
+import { movedAway } from '../kernel/rule/move.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
-import { ages } from '../kernel/rule/service.ts'
-import { findLease, RULES, type State } from '../kernel/state.ts'
+import { needsTicks } from '../kernel/rule/service.ts'
+import { findLease } from '../kernel/state/leases.ts'
+import { RULES, type State } from '../kernel/state.ts'
 import {
   type Completion,
   complete,
@@ -36,6 +37,7 @@ import { backupBytes } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
 import { ListReader } from './lists.ts'
 import { type InFlight, Outbox } from './outbox.ts'
+import type { EventFilter } from './recent-events.ts'
 import { isTransient, orAborted, pauseUnless, within } from './retry.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { view } from './view.ts'
@@ -329,7 +331,7 @@ export class Replica implements Lessor {
 
   #pace(): number {
     if (this.#state.counts.waiting > 0) for (const { aging = 0 } of this.#state.policies.values()) if (aging > 0) return TICK
-    return ages(this.#state) ? SLOW_TICK : 0
+    return needsTicks(this.#state) ? SLOW_TICK : 0
   }
 
   /** Our place among those who proposed of late, by their numbers: everyone comes to the same order. */
@@ -504,7 +506,7 @@ export class Replica implements Lessor {
   /** What this log holds says nothing of leases that have left it, or that are still on their way. */
   #mustBeHere(moved: string | undefined): void {
     if (moved === undefined) return
-    const { code, message, facts } = away(this.#state, moved)
+    const { code, message, facts } = movedAway(this.#state, moved)
     throw new LeaseError(code, message, { facts })
   }
 

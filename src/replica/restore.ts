@@ -16,12 +16,13 @@ import { apply, understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, decodeBatch, encodeBatch } from '../kernel/codec/batch.ts'
 import { StateLoader, saveState } from '../kernel/codec/snapshot.ts'
 import type { Generation, Move } from '../kernel/command.ts'
-import type { Effects } from '../kernel/effects.ts'
-import { carryLineage } from '../kernel/lineage.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { createState, nameFence, RULES, type State } from '../kernel/state.ts'
+import type { Effects } from '../kernel/rule/effects.ts'
+import { carryLineage } from '../kernel/state/lineage.ts'
+import { recordFence } from '../kernel/state/resources.ts'
+import { createState, RULES, type State } from '../kernel/state.ts'
 import { type Position, START, type Store } from '../store.ts'
-import { framed, unframed } from './frame.ts'
+import { frameChunk, readFrames } from './frame.ts'
 
 const BEGIN: Move = { kind: 'move', into: 'begin' }
 const END: Move = { kind: 'move', into: 'end' }
@@ -47,12 +48,12 @@ export interface LogContents {
 export async function restore(store: Store, backup: State, options: RestoreOptions = {}): Promise<LogContents> {
   const { clock = systemClock, confirm } = options
   await using here = store
-  const target = await Log.open(here)
+  const target = await OfflineLog.open(here)
   if (here.profile.shared && target.state.index > 0)
     throw new LeaseError('UNSUPPORTED', 'a log that others may have open cannot be replaced: restore into an empty one, as with ?name=NEW')
   for (const { moved } of [target.state, backup])
     if (moved) throw new LeaseError('INVALID', `the leases of this log have moved to ${moved}: restore there`, { facts: { moved } })
-  await confirm?.(described(target.state))
+  await confirm?.(contentsOf(target.state))
 
   // First in the log itself: whatever happens from here on, its counters are above all that the backup has given out.
   const above: Generation = {
@@ -76,7 +77,7 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
     // Whoever is told of it must not take it for nothing: the log has a generation more.
     throw new LeaseError(error.code, error.message, { cause: error, facts: { ...error.facts, restore: 'begun' } })
   }
-  return described(backup)
+  return contentsOf(backup)
 }
 
 /**
@@ -91,7 +92,7 @@ export async function restoreMoved(
 ): Promise<LogContents> {
   if (left.moved === undefined) throw new Error('leases can be granted in the log that they leave')
   await using here = store
-  const target = await Log.open(here)
+  const target = await OfflineLog.open(here)
   const { nextLease: lease, nextToken: token, revision } = left
   await target.close({ kind: 'generation', lease, token, revision, quiet: 0 }, clock)
   takePlaceOf(target.state, left)
@@ -100,13 +101,13 @@ export async function restoreMoved(
   // Above what anyone who follows this log has seen of it: whoever watches must begin anew.
   left.revision = target.state.revision + 1
   await target.replaceBy(left, clock)
-  return described(left)
+  return contentsOf(left)
 }
 
 /** Opens the store and looks, and changes nothing. Throws what would keep `settleIn` from using it. */
 export async function mustBeEmpty(store: Store): Promise<void> {
   try {
-    const { state } = await Log.open(store)
+    const { state } = await OfflineLog.open(store)
     const outcome = apply(state, { command: BEGIN }, silent())
     if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
   } finally {
@@ -117,7 +118,7 @@ export async function mustBeEmpty(store: Store): Promise<void> {
 /** What `settleIn` has put there is in force, and every term begins anew. False: it was already. */
 export async function completeMove(store: Store, { clock = systemClock }: { readonly clock?: Clock } = {}): Promise<boolean> {
   await using here = store
-  const target = await Log.open(here)
+  const target = await OfflineLog.open(here)
   if (!target.state.awaiting) return false
   await target.append([END], clock)
   return true
@@ -147,10 +148,10 @@ function takePlaceOf(target: State, backup: State): void {
   backup.quietEpochs = Math.max(target.quietEpochs, backup.quietEpochs)
   backup.longest = Math.max(target.longest, backup.longest)
   for (const [resource, token] of target.fences)
-    nameFence(backup, resource, Math.max(token, backup.fences.get(resource) ?? 0), target.fencedBy.get(resource) ?? 0)
+    recordFence(backup, resource, Math.max(token, backup.fences.get(resource) ?? 0), target.fencedBy.get(resource) ?? 0)
 }
 
-function described(state: State): LogContents {
+function contentsOf(state: State): LogContents {
   return {
     leases: state.leases.size,
     policies: state.policies.size,
@@ -162,11 +163,11 @@ function described(state: State): LogContents {
 }
 
 async function* chunks(state: State): AsyncGenerator<Uint8Array, void, void> {
-  for (const chunk of saveState(state)) yield framed(chunk)
+  for (const chunk of saveState(state)) yield frameChunk(chunk)
 }
 
 /** A log read to its end by one who counts no time and tells nobody. */
-class Log {
+class OfflineLog {
   readonly #store: Store
   state: State
   position: Position
@@ -177,15 +178,15 @@ class Log {
     this.position = position
   }
 
-  static async open(store: Store): Promise<Log> {
+  static async open(store: Store): Promise<OfflineLog> {
     const { snapshot } = await store.open()
     let state = createState()
     if (snapshot !== undefined) {
       const loader = new StateLoader()
-      for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+      for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
       state = loader.finish()
     }
-    const log = new Log(store, state, snapshot?.position ?? START)
+    const log = new OfflineLog(store, state, snapshot?.position ?? START)
     while ((await log.#readOn(Number.POSITIVE_INFINITY)) !== undefined) {
       // Until the end of the log.
     }

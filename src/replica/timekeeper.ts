@@ -12,8 +12,10 @@
 import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { agedOf, CAP, findLease, type Lease, LIVE, QUIET, SLOTS, type Slot, type State, TERM, timerId, timerOf } from '../kernel/state.ts'
-import { type Bucket, Wheel, type WheelAlarm } from './timer-wheel.ts'
+import { findLease } from '../kernel/state/leases.ts'
+import { agedOf, timerId, timerOf } from '../kernel/state/timers.ts'
+import { CAP, type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
+import { type Bucket, TimerWheel, type WheelAlarm } from './timer-wheel.ts'
 
 /** So much later than usual, and the loop was not just busy: it stood still. */
 const STALL = 100
@@ -38,7 +40,7 @@ export interface TimekeeperOptions {
 class Countdown implements WheelAlarm {
   bucket: Bucket | undefined = undefined
   place = 0
-  readonly lease: Lease | undefined
+  readonly lease: LeaseState | undefined
   readonly slot: Slot
   epoch: number
   /**
@@ -54,7 +56,7 @@ class Countdown implements WheelAlarm {
   /** It ran already when this replica came: nobody may have stayed a whole term, so it is marked early and often. */
   found: boolean
 
-  constructor(lease: Lease | undefined, slot: Slot, epoch: number, zero: number, found: boolean) {
+  constructor(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean) {
     this.lease = lease
     this.slot = slot
     this.epoch = epoch
@@ -69,7 +71,7 @@ export class Timekeeper {
   readonly #propose: TimekeeperOptions['propose']
   readonly #drain: () => Promise<void>
   readonly #turn: () => number
-  #wheel = new Wheel<Countdown>()
+  #wheel = new TimerWheel<Countdown>()
   /** CAP, HOLD, BREAK and the log's own, by timer id. A lease's TERM hangs on the lease. */
   #others = new Map<number, Countdown>()
   #state: State
@@ -135,7 +137,7 @@ export class Timekeeper {
   /** A state loaded from a snapshot that is at least `age` old. */
   load(state: State, age: number): void {
     this.#state = state
-    this.#wheel = new Wheel()
+    this.#wheel = new TimerWheel()
     this.#others = new Map()
     this.#replaying = true
     const now = this.now()
@@ -160,7 +162,7 @@ export class Timekeeper {
   }
 
   /** Called by the kernel when it starts, restarts, marks or cancels a timer. */
-  timer(lease: Lease | undefined, slot: Slot): void {
+  timer(lease: LeaseState | undefined, slot: Slot): void {
     if (lease === undefined) return this.#logTimer()
     const timer = findLease(this.#state, lease.id) !== lease ? undefined : slot === TERM ? lease : timerOf(lease, slot)
     const countdown = slot === TERM ? (lease.alarm as Countdown | undefined) : this.#others.get(timerId(lease, slot))
@@ -259,7 +261,7 @@ export class Timekeeper {
   }
 
   /** Whether a renewal may be acknowledged from memory, as far as time is concerned. If it may, it has been. */
-  renewInMemory(lease: Lease, now: number): boolean {
+  renewInMemory(lease: LeaseState, now: number): boolean {
     const countdown = lease.alarm as Countdown | undefined
     if (countdown === undefined || countdown.busy !== 0 || !lease.confirmed || lease.status !== LIVE) return false
     // The first renewal after a restart, and the first after a mark, must be in the log before anyone relies on it.
@@ -269,7 +271,7 @@ export class Timekeeper {
   }
 
   /** For people. */
-  remaining(lease: Lease): number {
+  remaining(lease: LeaseState): number {
     const countdown = lease.alarm as Countdown | undefined
     if (countdown === undefined) return lease.term
     return Math.max(0, Math.round(countdown.zero + lease.term - this.now()))

@@ -16,7 +16,7 @@ export interface Bucket {
   readonly alarms: WheelAlarm[]
 }
 
-export class Wheel<A extends WheelAlarm> {
+export class TimerWheel<A extends WheelAlarm> {
   readonly #grain: number
   readonly #buckets = new Map<number, Bucket>()
   /** A binary heap of the ticks that have a bucket. */

@@ -7,7 +7,7 @@
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { Damaged, Reader, Writer } from '../kernel/codec/bytes.ts'
-import type { Lineage } from '../kernel/lineage.ts'
+import type { Lineage } from '../kernel/state/lineage.ts'
 import type { State } from '../kernel/state.ts'
 import type { Position } from '../store.ts'
 

@@ -5,7 +5,8 @@ import { apply } from '../../src/kernel/apply.ts'
 import { decodeBatch } from '../../src/kernel/codec/batch.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
-import { createState, findLease, type Lease, type Slot } from '../../src/kernel/state.ts'
+import { findLease } from '../../src/kernel/state/leases.ts'
+import { createState, type LeaseState, type Slot } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { Timekeeper } from '../../src/replica/timekeeper.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -599,7 +600,7 @@ describe('renewals kept in memory', () => {
       drain: async () => {},
       turn: () => 0,
     })
-    const effects = { events: [], timer: (lease: Lease | undefined, slot: Slot) => keeper.timer(lease, slot) }
+    const effects = { events: [], timer: (lease: LeaseState | undefined, slot: Slot) => keeper.timer(lease, slot) }
     keeper.load(state, 0)
     const write = (command: Command) => {
       keeper.entering(0)

@@ -3,23 +3,9 @@
 import { entryBytes } from '../rule/end.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
-import {
-  type Attached,
-  addEntry,
-  FROZEN,
-  findLease,
-  type Lease,
-  NO_GRANTS,
-  rareOf,
-  resourceOf,
-  SLOTS,
-  type State,
-  type Status,
-  SUSPECT,
-  TERM,
-  WAITING,
-  withGrant,
-} from '../state.ts'
+import { findLease, rareOf } from '../state/leases.ts'
+import { addEntry, NO_GRANTS, resourceOf, withGrant } from '../state/resources.ts'
+import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
 import { readTimer, writeTimer } from './saved-table.ts'
 
@@ -53,7 +39,7 @@ function fittingOf(state: State, keys: readonly string[], whole: number): number
 }
 
 /** Those of its entries that did not go with it are returned. */
-export function writeLease(to: Writer, state: State, lease: Lease, whole: number): readonly SavedEntry[] {
+export function writeLease(to: Writer, state: State, lease: LeaseState, whole: number): readonly SavedEntry[] {
   const { rare } = lease
   to.uint(lease.id)
   to.text(lease.holder.name)
@@ -121,7 +107,7 @@ interface LeaseRest {
 }
 
 export interface SavedLease {
-  readonly lease: Lease
+  readonly lease: LeaseState
   readonly holder: string
   readonly incarnation: number
   readonly rest: LeaseRest
@@ -137,7 +123,7 @@ export function readLease(from: Reader): SavedLease {
   if (flags > 15) throw new FromTheFuture('a lease with fields not known here')
   const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
   // The same order as in `openLease`: leases that were loaded and leases that were opened are one shape.
-  const lease: Lease = {
+  const lease: LeaseState = {
     alarm: undefined,
     status: (flags & 3) as Status,
     confirmed: (flags & 4) !== 0,
@@ -177,7 +163,7 @@ export function readLease(from: Reader): SavedLease {
   return { lease, holder, incarnation, rest: { grants, parent, entries } }
 }
 
-export function link(state: State, lease: Lease, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
+export function link(state: State, lease: LeaseState, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
   for (const { resource: name, units, shared, token } of grants) {
     const resource = resourceOf(state, name)
     const grant = { lease, resource, units, shared, token }

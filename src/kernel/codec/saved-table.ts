@@ -1,7 +1,8 @@
 /** The tables of a state that may be long, in a snapshot: item by item, so that they can be cut anywhere. */
 
 import { VERBS } from '../command.ts'
-import { nameFence, type State, type Timer } from '../state.ts'
+import { recordFence } from '../state/resources.ts'
+import type { State, Timer } from '../state.ts'
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
 import { readRules, writeRules } from './encode.ts'
 
@@ -25,7 +26,7 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
       const allow = from.list(() => ({ verb: VERBS[from.byte()] ?? unknownVerb(), prefix: from.text() }))
       state.keys.set(id, { id, name, hash, allow })
     },
-    () => nameFence(state, from.text(), from.uint(), from.uint()),
+    () => recordFence(state, from.text(), from.uint(), from.uint()),
     () => void state.proposers.set(from.uint(), { seq: from.uint(), index: from.uint() }),
     () => {
       const key = from.text()

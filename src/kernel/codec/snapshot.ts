@@ -8,9 +8,10 @@
  * No chunk is much larger than CHUNK: it is what one turn of the loop encodes, and what a reader must hold. Long tables, long sessions and the entries of
  * a lease are cut for that.
  */
-import { type Answer, Session } from '../answers.ts'
-import type { Lineage } from '../lineage.ts'
-import { type Attached, addLease, createState, findLease, internHolder, type Lease, type Past, RULES, type State } from '../state.ts'
+import { type Answer, AnswerSession } from '../state/answers.ts'
+import { addLease, findLease, internHolder } from '../state/leases.ts'
+import type { Lineage } from '../state/lineage.ts'
+import { type Attached, createState, type LeaseState, type Past, RULES, type State } from '../state.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
 import { INLINE, link, readLease, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
@@ -49,13 +50,13 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   const limit = state.nextLease
   const cuts = state.rules >= 2
   const whole = cuts ? INLINE : WHOLE_OF_OLD
-  const ahead = new Set<Lease>()
+  const ahead = new Set<LeaseState>()
   const counts = { leases: 0, names: 0, sessions: 0, entries: 0, items: 0 }
   let cursor = 0
   let chunk = begin(LEASES)
   // Copied and not written at once: a lease that is about to change must not hold up the command that changes it.
   let later: ReturnType<typeof writeLease>[number][] = []
-  const write = (lease: Lease): void => {
+  const write = (lease: LeaseState): void => {
     for (const entry of writeLease(chunk, state, lease, whole)) later.push(entry)
     counts.leases++
   }
@@ -256,7 +257,7 @@ export class StateLoader {
   /** By lease: entries that did not go with it. */
   readonly #entries = new Map<number, Omit<Attached, 'lease'>[]>()
   /** It may go on in the next chunk. */
-  #session: { readonly key: number; readonly session: Session } | undefined
+  #session: { readonly key: number; readonly session: AnswerSession } | undefined
   #counts = { sessions: 0, entries: 0, items: 0 }
   #expected: Expected | undefined
   #begun = false
@@ -342,7 +343,7 @@ export class StateLoader {
     const upTo = from.uint()
     if (this.#session?.key !== key || this.#session.session.name !== name) {
       this.#endSession()
-      this.#session = { key, session: new Session(name, upTo) }
+      this.#session = { key, session: new AnswerSession(name, upTo) }
       this.#counts.sessions++
     }
     const { session } = this.#session

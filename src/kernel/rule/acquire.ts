@@ -2,29 +2,16 @@
 
 import { type Acquire, type Attachment, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Proposal, type Want } from '../command.ts'
 import { copyOf } from '../copy.ts'
-import { type Effects, emit } from '../effects.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
-import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from '../policy.ts'
-import {
-  FROZEN,
-  findLease,
-  hangOn,
-  type Lease,
-  LIVE,
-  leasesOf,
-  openLease,
-  type Resource,
-  rareOf,
-  type State,
-  SUSPECT,
-  TERM,
-  WAITING,
-} from '../state.ts'
+import { addChild, findLease, leasesOf, openLease, rareOf } from '../state/leases.ts'
+import { FROZEN, type LeaseState, LIVE, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { deadlockMessage, findCycle } from './deadlock.ts'
+import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
+import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -118,7 +105,7 @@ export function overQuota(state: State, holder: string, wants: readonly WantedRe
   return undefined
 }
 
-export function wantsUnder(lease: Lease, prefix: string): boolean {
+export function wantsUnder(lease: LeaseState, prefix: string): boolean {
   return (
     lease.grants.some(given => under(prefix, given.resource.name)) ||
     (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false)
@@ -162,12 +149,12 @@ function held(state: State, wants: readonly WantedResource[], any: number, rank:
 interface Plan {
   readonly wants: readonly WantedResource[]
   readonly rank: number
-  readonly parent: Lease | undefined
+  readonly parent: LeaseState | undefined
   readonly holding: readonly number[]
   /** What it gets now; undefined: it waits. */
   readonly chosen: readonly WantedResource[] | undefined
   /** Whom it ends to get it, if it steals; undefined by the rules of version 1: everyone. */
-  readonly victims: readonly Lease[] | undefined
+  readonly victims: readonly LeaseState[] | undefined
 }
 
 /** Why it is refused, or what would be done. Changes nothing. */
@@ -242,8 +229,8 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
 }
 
 /** Whether a lease, or one that it hangs on, holds something of this. */
-function holdsAny(lease: Lease, wants: readonly WantedResource[]): boolean {
-  for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent)
+function holdsAny(lease: LeaseState, wants: readonly WantedResource[]): boolean {
+  for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent)
     if (next.grants.some(given => wants.some(want => want.resource === given.resource.name))) return true
   return false
 }
@@ -294,7 +281,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
   effects.timer(lease, TERM)
   keepRare(state, lease, command, plan)
-  if (parent !== undefined) hangOn(state, parent, lease)
+  if (parent !== undefined) addChild(state, parent, lease)
   const entries = command.entries ?? NOTHING
   // One that waits brings them when it is granted. By the rules of version 1 they were there while it waited.
   if (chosen !== undefined || state.rules < 2) for (const entry of entries) attach(state, effects, lease, entry)
@@ -317,7 +304,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
 }
 
-function keepRare(state: State, lease: Lease, command: Acquire, { wants, holding }: Plan): void {
+function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, holding }: Plan): void {
   let bounds: Bounds = { grace: command.grace ?? 0, maxLife: command.maxLife ?? 0 }
   if (state.policies.size > 0) {
     for (const { resource } of wants) bounds = bounded(state, resource, bounds)
@@ -331,7 +318,7 @@ function keepRare(state: State, lease: Lease, command: Acquire, { wants, holding
   Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels: own })
 }
 
-function granted(lease: Lease): Granted {
+function granted(lease: LeaseState): Granted {
   return {
     kind: 'granted',
     revision: 0,
@@ -343,7 +330,7 @@ function granted(lease: Lease): Granted {
   }
 }
 
-function queued(state: State, lease: Lease): Queued {
+function queued(state: State, lease: LeaseState): Queued {
   let position = 0
   for (const want of lease.rare!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
   return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.holder.incarnation, ttl: lease.term, position }

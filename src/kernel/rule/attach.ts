@@ -1,14 +1,16 @@
 /** What may hang on a lease under which key, and how it comes to hang there. */
 
 import type { Attachment } from '../command.ts'
-import { type Effects, emit } from '../effects.ts'
 import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Refused } from '../outcome.ts'
-import { type Attached, addEntry, type Lease, rareOf, type State, SUSPECT, touch } from '../state.ts'
+import { rareOf, touch } from '../state/leases.ts'
+import { addEntry } from '../state/resources.ts'
+import { type Attached, type LeaseState, type State, SUSPECT } from '../state.ts'
 import { mayTouch } from './authority.ts'
+import { type Effects, emit } from './effects.ts'
 import { end, entryBytes, reconsider } from './end.ts'
 import { refuse } from './refuse.ts'
-import { blameFormer, countEntry, isLeftover, isRegistry, review } from './service.ts'
+import { countEntry, isLeftover, isRegistry, penalizeFormer, review } from './service.ts'
 
 export function badAttachment({ key, value, generation }: Attachment): string | undefined {
   const badKey = badName(key)
@@ -55,7 +57,7 @@ function heldBy(state: State, { key, lease, generation }: Attached): Refused {
 }
 
 /** The caller has checked `entryRefusal`. */
-export function attach(state: State, effects: Effects, lease: Lease, { key, value, generation = 0 }: Attachment): void {
+export function attach(state: State, effects: Effects, lease: LeaseState, { key, value, generation = 0 }: Attachment): void {
   const there = state.entries.get(key)
   touch(state, lease)
   if (there?.lease === lease) {
@@ -71,7 +73,7 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
     there.lease.rare!.entries!.delete(key)
     there.lease.rare!.bytes -= entryBytes(there)
     countEntry(state, there, -1)
-    blameFormer(state, there, lease)
+    penalizeFormer(state, there, lease)
   }
   const rare = rareOf(lease)
   rare.entries ??= new Set()
@@ -92,6 +94,6 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
 }
 
 /** Whether all that one who waits is to bring can be put now. */
-export function entriesFree(state: State, { holder, key, rare }: Lease): boolean {
+export function entriesFree(state: State, { holder, key, rare }: LeaseState): boolean {
   return rare!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
 }

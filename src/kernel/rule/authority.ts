@@ -7,7 +7,8 @@
 import type { Scope, Verb } from '../command.ts'
 import { under } from '../name.ts'
 import type { Refused } from '../outcome.ts'
-import { type Lease, type State, UNCLAIMED, WAITING } from '../state.ts'
+import { UNCLAIMED } from '../state/leases.ts'
+import { type LeaseState, type State, WAITING } from '../state.ts'
 import { forbidden } from './refuse.ts'
 
 /** An administrator may do everything there. */
@@ -38,12 +39,12 @@ export function isAdmin(state: State, key: number): boolean {
 }
 
 /** What it holds or waits for. */
-export function namesHeld({ grants, rare }: Lease): string[] {
+export function namesHeld({ grants, rare }: LeaseState): string[] {
   return grants.length > 0 ? grants.map(given => given.resource.name) : (rare?.wants ?? []).map(want => want.resource)
 }
 
 /** And the entries that hang on it, or will when it is granted. */
-export function namesOf(lease: Lease): string[] {
+export function namesOf(lease: LeaseState): string[] {
   const { entries = [], pending = [] } = lease.rare ?? {}
   return namesHeld(lease).concat(
     ...entries,
@@ -52,7 +53,7 @@ export function namesOf(lease: Lease): string[] {
 }
 
 /** Whether a key may act on a lease: the key that it answers to, unless that was revoked since, or an administrator's of all that it names. */
-export function mayTouch(state: State, key: number, lease: Lease): boolean {
+export function mayTouch(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key === key) return state.keys.has(key)
   const names = namesOf(lease)
@@ -60,7 +61,7 @@ export function mayTouch(state: State, key: number, lease: Lease): boolean {
 }
 
 /** `acquire` includes keeping what was acquired, giving it back and passing it on; what was handed over needs no more than the verb itself. */
-function mayKeep(state: State, key: number, verb: 'renew' | 'release', lease: Lease): boolean {
+function mayKeep(state: State, key: number, verb: 'renew' | 'release', lease: LeaseState): boolean {
   const names = namesHeld(lease)
   if (names.length === 0) return allowedSomewhere(state, key, 'acquire', 'register', verb)
   return names.every(name => allowed(state, key, 'acquire', name) || allowed(state, key, verb, name))
@@ -72,14 +73,14 @@ export function mayHave(state: State, key: number, name: string): boolean {
 }
 
 /** One that nobody has claimed may be renewed, which claims it, by whoever may keep all that it holds or waits for. */
-export function mayRenew(state: State, key: number, lease: Lease): boolean {
+export function mayRenew(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key === key) return state.keys.has(key) && (lease.rare?.handed !== true || mayKeep(state, key, 'renew', lease))
   return lease.key === UNCLAIMED ? mayKeep(state, key, 'renew', lease) : mayTouch(state, key, lease)
 }
 
 /** To give it back or to pass it on. A place in a queue may always be given up by the key that has it. */
-export function mayRelease(state: State, key: number, lease: Lease): boolean {
+export function mayRelease(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key !== key) return outOfReach(state, key, 'admin', lease) === undefined
   return state.keys.has(key) && (lease.status === WAITING || lease.rare?.handed !== true || mayKeep(state, key, 'release', lease))
@@ -87,7 +88,7 @@ export function mayRelease(state: State, key: number, lease: Lease): boolean {
 
 /** Of what would end with this lease, the first that the key may not `verb`. */
 interface Beyond {
-  readonly lease: Lease
+  readonly lease: LeaseState
   /** Empty: the lease names nothing, so that it takes the right over everything. */
   readonly name: string
 }
@@ -97,8 +98,8 @@ export function outOfReach(
   state: State,
   key: number,
   verb: Verb,
-  lease: Lease,
-  names: (lease: Lease) => string[] = namesOf,
+  lease: LeaseState,
+  names: (lease: LeaseState) => string[] = namesOf,
 ): Beyond | undefined {
   if (key === 0) return undefined
   if (names(lease).length === 0 && !allowed(state, key, verb, '')) return { lease, name: '' }
@@ -111,7 +112,13 @@ export function outOfReach(
 }
 
 /** Why a key may not end this lease by what it does to one of its names, or undefined. A name that it may not read is not told. */
-export function beyond(state: State, key: number, verb: Verb, lease: Lease, names?: (lease: Lease) => string[]): Refused | undefined {
+export function beyond(
+  state: State,
+  key: number,
+  verb: Verb,
+  lease: LeaseState,
+  names?: (lease: LeaseState) => string[],
+): Refused | undefined {
   const found = outOfReach(state, key, verb, lease, names)
   if (found === undefined) return undefined
   const { id } = found.lease

@@ -5,8 +5,10 @@
  * A waiter waits for whoever holds what it wants, and in a `fifo` queue for everyone before it: both are followed. Since every cycle is
  * closed by the last waiter to come, that one is refused and the others go on.
  */
-import { rule } from '../policy.ts'
-import { FROZEN, findLease, type Lease, type Resource, type State } from '../state.ts'
+
+import { findLease } from '../state/leases.ts'
+import { FROZEN, type LeaseState, type Resource, type State } from '../state.ts'
+import { rule } from './policy.ts'
 import { blocks, positionOf, type WantedResource } from './queue.ts'
 
 /** A longer chain of waiters is not followed to its end: how deep the stack of calls may grow is not the same on every replica. */
@@ -21,15 +23,16 @@ export function findCycle(
 ): readonly string[] | undefined {
   if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
   const mine = new Set(holding)
-  const seen = new Set<Lease>()
+  const seen = new Set<LeaseState>()
   /** How far each queue has been looked through. */
   const reached = new Map<Resource, number>()
   const path: string[] = []
 
   /** `from`: the waiter whose wants these are; the newcomer has none yet and stands behind all of its rank. */
-  const leadsBack = (wanted: readonly WantedResource[], from: Lease | undefined): boolean => wanted.some(want => blockedByMine(want, from))
+  const leadsBack = (wanted: readonly WantedResource[], from: LeaseState | undefined): boolean =>
+    wanted.some(want => blockedByMine(want, from))
 
-  const blockedByMine = (want: WantedResource, from: Lease | undefined): boolean => {
+  const blockedByMine = (want: WantedResource, from: LeaseState | undefined): boolean => {
     const resource = state.resources.get(want.resource)
     if (want.shared || resource === undefined || path.length === LONGEST) return false
     path.push(want.resource)
@@ -49,8 +52,8 @@ export function findCycle(
     return false
   }
 
-  const first = (lease: Lease): boolean => !seen.has(lease) && seen.add(lease) !== undefined
-  const follow = (waiter: Lease): boolean => first(waiter) && waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
+  const first = (lease: LeaseState): boolean => !seen.has(lease) && seen.add(lease) !== undefined
+  const follow = (waiter: LeaseState): boolean => first(waiter) && waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
 
   return leadsBack(wants, undefined) ? path : undefined
 }
@@ -64,8 +67,8 @@ const LOOKED_AT = 256
  */
 function mayLeadBack(state: State, wants: readonly WantedResource[], holding: readonly number[]): boolean {
   const wanted = new Set(wants.map(({ resource }) => resource))
-  const found = new Set<Lease>()
-  const addAll = (queue: readonly Lease[], from: number) => {
+  const found = new Set<LeaseState>()
+  const addAll = (queue: readonly LeaseState[], from: number) => {
     for (let i = from; i < queue.length && found.size <= LOOKED_AT; i++) found.add(queue[i]!)
   }
   /** Whether the newcomer wants something of these leases; those who wait for it are found. */
@@ -95,7 +98,7 @@ export function deadlockMessage(path: readonly string[]): string {
 }
 
 /** The one holder that leaves too little, if it is one alone and will not go by itself: of several, any might make room. */
-function soleObstacle(state: State, resource: Resource, want: WantedResource): Lease | undefined {
+function soleObstacle(state: State, resource: Resource, want: WantedResource): LeaseState | undefined {
   const [only] = resource.grants
   if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
   return only.units + want.units > rule(state, resource.name, 'capacity') ? only.lease : undefined

@@ -3,32 +3,16 @@
  * believe, so its units stay frozen until it releases or its running term is over. The timer that runs is the one that ran: when it is
  * due, the holder has stopped believing, exactly as for a lapse.
  */
-import type { Effects } from '../effects.ts'
-import { cancelTimer, emit, emitForGrants, restartTerm } from '../effects.ts'
+
 import type { EventType } from '../event.ts'
-import type { Freed } from '../freed.ts'
 import { utf8Length } from '../name.ts'
-import { rule } from '../policy.ts'
-import {
-  CAP,
-  dropEntry,
-  dropLease,
-  FROZEN,
-  findLease,
-  type Grant,
-  type Lease,
-  LIVE,
-  NO_GRANTS,
-  placeOfGrant,
-  rareOf,
-  SLOTS,
-  type Slot,
-  type State,
-  SUSPECT,
-  TERM,
-  touch,
-  WAITING,
-} from '../state.ts'
+import type { FreedResources } from '../state/freed-resources.ts'
+import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
+import { dropEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
+import { CAP, FROZEN, type Grant, type LeaseState, LIVE, SLOTS, type Slot, type State, SUSPECT, TERM, WAITING } from '../state.ts'
+import type { Effects } from './effects.ts'
+import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
+import { rule } from './policy.ts'
 import { leaveQueues } from './queue.ts'
 import { countEntry, review } from './service.ts'
 
@@ -71,7 +55,7 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
   past.push(record)
 }
 
-function removeGrant(grant: Grant, freed: Freed): void {
+function removeGrant(grant: Grant, freed: FreedResources): void {
   const { resource } = grant
   const at = placeOfGrant(resource.grants, grant.token)
   if (at < resource.pressed) resource.pressed--
@@ -82,7 +66,7 @@ function removeGrant(grant: Grant, freed: Freed): void {
   freed.add(resource)
 }
 
-function clearTimers(effects: Effects, lease: Lease): void {
+function clearTimers(effects: Effects, lease: LeaseState): void {
   if (lease.rare?.timers === undefined) return
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
@@ -110,7 +94,7 @@ export function detachEntry(state: State, effects: Effects, key: string, cause: 
 }
 
 /** Off the tree and off the list of entries: what an ended lease must not keep, whether its units are frozen or not. */
-function strip(state: State, effects: Effects, lease: Lease, cause: string): void {
+function strip(state: State, effects: Effects, lease: LeaseState, cause: string): void {
   const rare = lease.rare
   if (rare === undefined) return
   if (rare.entries !== undefined) for (const key of rare.entries) detachEntry(state, effects, key, cause)
@@ -124,7 +108,7 @@ function strip(state: State, effects: Effects, lease: Lease, cause: string): voi
 }
 
 /** A waiter leaves: nothing was granted, so nothing is frozen. */
-export function withdraw(state: State, effects: Effects, lease: Lease, cause: string, freed: Freed): void {
+export function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: FreedResources): void {
   touch(state, lease)
   for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
   leaveQueues(state, lease, freed)
@@ -141,10 +125,10 @@ export function withdraw(state: State, effects: Effects, lease: Lease, cause: st
 export function end(
   state: State,
   effects: Effects,
-  lease: Lease,
+  lease: LeaseState,
   ending: LeaseEnd,
-  freed: Freed,
-  hasStopped?: (child: Lease) => boolean,
+  freed: FreedResources,
+  hasStopped?: (child: LeaseState) => boolean,
 ): void {
   // Gone already, along with an ancestor that was to be ended as well.
   if (findLease(state, lease.id) !== lease) return
@@ -162,14 +146,20 @@ export function end(
   }
 }
 
-function endOne(state: State, effects: Effects, lease: Lease, ending: LeaseEnd, freed: Freed): void {
+function endOne(state: State, effects: Effects, lease: LeaseState, ending: LeaseEnd, freed: FreedResources): void {
   if (lease.status === FROZEN) {
     if (ending.stopped) thaw(state, effects, lease, freed)
   } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
   else endHeld(state, effects, lease, ending, freed)
 }
 
-function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: LeaseEnd, freed: Freed): void {
+function endHeld(
+  state: State,
+  effects: Effects,
+  lease: LeaseState,
+  { type, cause, by = '', stopped }: LeaseEnd,
+  freed: FreedResources,
+): void {
   touch(state, lease)
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
@@ -193,19 +183,19 @@ function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by
   effects.timer(lease, TERM)
 }
 
-function dropGrants(lease: Lease, freed: Freed): void {
+function dropGrants(lease: LeaseState, freed: FreedResources): void {
   for (const grant of lease.grants) removeGrant(grant, freed)
   lease.grants = NO_GRANTS
 }
 
-function lockDelay(state: State, lease: Lease): number {
+function lockDelay(state: State, lease: LeaseState): number {
   let longest = 0
   for (const grant of lease.grants) longest = Math.max(longest, rule(state, grant.resource.name, 'lockDelay'))
   return longest
 }
 
 /** The holder has stopped believing, or was forced: its frozen units are free. */
-function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void {
+function thaw(state: State, effects: Effects, lease: LeaseState, freed: FreedResources): void {
   touch(state, lease)
   state.counts.frozen--
   emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
@@ -215,7 +205,7 @@ function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void 
 }
 
 /** One grant of a lease that goes on living: only its holder may give it back, so nothing is frozen. */
-export function releaseGrant(state: State, effects: Effects, lease: Lease, grant: Grant, freed: Freed): void {
+export function releaseGrant(state: State, effects: Effects, lease: LeaseState, grant: Grant, freed: FreedResources): void {
   touch(state, lease)
   const frozen = lease.status === FROZEN
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })

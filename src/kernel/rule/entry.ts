@@ -1,18 +1,19 @@
 /** Entries: keys and values that hang on a lease and go with it, in the same revision. */
 
 import { type Attachment, type Delete, MAX_LEASE_BYTES, MAX_LEASE_ENTRIES, type Put } from '../command.ts'
-import { type Effects, startTimer } from '../effects.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { bounded, ttlOutside } from '../policy.ts'
-import { CAP, FROZEN, findLease, type Lease, rareOf, type State, touch, WAITING } from '../state.ts'
+import { findLease, rareOf, touch } from '../state/leases.ts'
+import { CAP, FROZEN, type LeaseState, type State, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, mayTouch } from './authority.ts'
+import { type Effects, startTimer } from './effects.ts'
 import { detachEntry, entryBytes } from './end.ts'
+import { bounded, ttlOutside } from './policy.ts'
 import { forbidden, gone, invalid, refuse, revisionsExhausted } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /** Whether one more entry, or a longer one, is too much for its lease. */
-function tooMuch(state: State, lease: Lease, entry: Attachment): Refused | undefined {
+function tooMuch(state: State, lease: LeaseState, entry: Attachment): Refused | undefined {
   if (state.rules < 2) return undefined
   const { id, rare } = lease
   const there = state.entries.get(entry.key)

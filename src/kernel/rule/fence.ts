@@ -3,7 +3,8 @@
 import type { Fence } from '../command.ts'
 import { badName } from '../name.ts'
 import type { Outcome } from '../outcome.ts'
-import { nameFence, type State } from '../state.ts'
+import { recordFence } from '../state/resources.ts'
+import type { State } from '../state.ts'
 import { allowed } from './authority.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 
@@ -38,6 +39,6 @@ export function fence(state: State, { resource, token }: Fence, key: number): Ou
       `this key has fenced ${FENCES_PER_KEY} resources, as many as one key is allowed: keep the highest token with the resource itself`,
       { limit: FENCES_PER_KEY },
     )
-  nameFence(state, resource, token, key)
+  recordFence(state, resource, token, key)
   return { kind: 'fenced', revision: 0, highest: token }
 }

@@ -9,9 +9,10 @@
  * and never too low. Above `flapSuppress` the key is suppressed, at `flapReuse` it is free again. A penalty never exceeds 16 × `flapReuse` (or one flap
  * above `flapSuppress`), so with the defaults nobody is suppressed for more than four half-lives after its last lapse.
  */
-import { type Effects, emit } from '../effects.ts'
-import { rule } from '../policy.ts'
+
 import type { Flap, State } from '../state.ts'
+import { type Effects, emit } from './effects.ts'
+import { rule } from './policy.ts'
 
 /** Keys remembered; beyond that, those that lapsed longest ago are forgotten. */
 const MAX_FLAPS = 65_536

@@ -1,14 +1,15 @@
 /** Policies, keys, fences, and what concerns the log as a whole. */
 
 import { type CreateKey, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from '../command.ts'
-import { type Effects, emit, restartTerm, startQuiet } from '../effects.ts'
 import { LOST } from '../event.ts'
 import { badName, badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
-import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from '../policy.ts'
-import { COUNTER_LIMIT, type State, touch, WAITING } from '../state.ts'
+import { touch } from '../state/leases.ts'
+import { COUNTER_LIMIT, type State, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
+import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { end } from './end.ts'
+import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
 import { judgeWaiter, pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'

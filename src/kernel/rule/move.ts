@@ -1,11 +1,12 @@
 /** Moving house: a log whose leases have left decides nothing any more, so that no grant can be made in two places. */
 
 import type { Command, Move } from '../command.ts'
-import { type Effects, emit, restartTerm, startQuiet, startTimer } from '../effects.ts'
 import { badText } from '../name.ts'
 import { done, nothing, type Outcome, type Refused } from '../outcome.ts'
-import { type State, touch } from '../state.ts'
+import { touch } from '../state/leases.ts'
+import type { State } from '../state.ts'
 import { isAdmin } from './authority.ts'
+import { type Effects, emit, restartTerm, startQuiet, startTimer } from './effects.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 
 const PLACE_BYTES = 2_048
@@ -73,7 +74,7 @@ function startAnew(state: State, effects: Effects): void {
 }
 
 /** The answer of a log whose leases have left; undefined for what concerns the log itself. */
-export function elsewhere(state: State, place: string, { kind }: Command): Outcome | undefined {
+export function refusalOfMovedLog(state: State, place: string, { kind }: Command): Outcome | undefined {
   switch (kind) {
     case 'move':
     case 'run':
@@ -86,11 +87,11 @@ export function elsewhere(state: State, place: string, { kind }: Command): Outco
     case 'tick':
       return nothing()
     default:
-      return away(state, place)
+      return movedAway(state, place)
   }
 }
 
-export function away(state: State, place: string): Refused {
+export function movedAway(state: State, place: string): Refused {
   if (place !== '') return refuse(state, 'UNAVAILABLE', `the leases of this log have moved to ${place}: ask there`, { moved: place })
   const way = state.awaiting ? 'into this log' : 'to another log'
   return refuse(state, 'UNAVAILABLE', `leases are on their way ${way}: ask again in a moment`, { moving: true })

@@ -1,30 +1,15 @@
 /** What operators and givers do to leases: revoke, break, recall, transfer. */
 
 import type { Break, Recall, Revoke, Transfer, Want } from '../command.ts'
-import { type Effects, emit, startTimer } from '../effects.ts'
 import { badName, badPrefix, badText, under } from '../name.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { TTL_LIMIT } from '../policy.ts'
-import {
-  agedOf,
-  BREAK,
-  FROZEN,
-  findLease,
-  hangOn,
-  type Lease,
-  LIVE,
-  openLease,
-  rareOf,
-  SLOTS,
-  type Slot,
-  type State,
-  TERM,
-  touch,
-  UNCLAIMED,
-  WAITING,
-} from '../state.ts'
+import { addChild, findLease, openLease, rareOf, touch, UNCLAIMED } from '../state/leases.ts'
+import { agedOf } from '../state/timers.ts'
+import { BREAK, FROZEN, type LeaseState, LIVE, SLOTS, type Slot, type State, TERM, WAITING } from '../state.ts'
 import { allowed, beyond, mayHave, mayRelease, mayTouch, namesHeld, namesOf, outOfReach } from './authority.ts'
+import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
+import { TTL_LIMIT } from './policy.ts'
 import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -49,8 +34,8 @@ export function revoke(state: State, effects: Effects, { target, force = false, 
   return done()
 }
 
-function revokeTargets(state: State, target: Revoke['target'], key: number): readonly Lease[] | Refused {
-  const mayRevoke = (lease: Lease): boolean => mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
+function revokeTargets(state: State, target: Revoke['target'], key: number): readonly LeaseState[] | Refused {
+  const mayRevoke = (lease: LeaseState): boolean => mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
   if ('lease' in target) {
     const lease = findLease(state, target.lease)
     if (lease === undefined) return gone(state, target.lease)
@@ -61,7 +46,7 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
   }
   const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
   if (bad !== undefined) return invalid(state, `what to revoke ${bad}`)
-  const concerned = (lease: Lease): boolean => {
+  const concerned = (lease: LeaseState): boolean => {
     if ('holder' in target) return lease.holder.name === target.holder
     const prefix = target.prefix
     return (
@@ -105,7 +90,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (owner !== 0) rareOf(heir).handed = true
   if (meant === undefined && incarnation === undefined) rareOf(heir).open = true
   effects.timer(heir, TERM)
-  if (parent !== undefined) hangOn(state, parent, heir)
+  if (parent !== undefined) addChild(state, parent, heir)
   // What was running out goes on to do so: to pass a lease on and back would else make it immortal.
   for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, heir, slot as Slot, timer)
   if (running.length > 0) rareOf(heir).by = by
@@ -120,7 +105,13 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   return done(heir.id)
 }
 
-function inherit(state: State, effects: Effects, heir: Lease, slot: Slot, { duration, aged }: { duration: number; aged: number }): void {
+function inherit(
+  state: State,
+  effects: Effects,
+  heir: LeaseState,
+  slot: Slot,
+  { duration, aged }: { duration: number; aged: number },
+): void {
   startTimer(state, effects, heir, slot, duration)
   rareOf(heir).timers![slot]!.aged = aged
   effects.timer(heir, slot)
@@ -130,8 +121,8 @@ function inherit(state: State, effects: Effects, heir: Lease, slot: Slot, { dura
  * A lease of whoever is meant, by which it is known which process that is and with which key it comes: one that waits for some of this, or
  * the first of the incarnation that was named. Not what its key may neither acquire nor renew: names are free for anyone to take.
  */
-function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): Lease | undefined {
-  const isMeant = ({ holder, status, key }: Lease) =>
+function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): LeaseState | undefined {
+  const isMeant = ({ holder, status, key }: LeaseState) =>
     holder.name === to &&
     (incarnation === undefined || holder.incarnation === incarnation) &&
     status !== FROZEN &&
@@ -190,7 +181,7 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
  * Where a break of this length would run, or undefined when it could change nothing. One that runs is never replaced: how much of it is
  * left nobody here can know, and a second break may only shorten. `full`: it could, and there is no room for it.
  */
-function breakSlot(lease: Lease, after: number): Slot | 'full' | undefined {
+function breakSlot(lease: LeaseState, after: number): Slot | 'full' | undefined {
   const timers = lease.rare?.timers
   for (let slot = BREAK as Slot; slot < SLOTS; slot++) {
     const running = timers?.[slot]

@@ -1,10 +1,12 @@
 /** Who may take what is free, and who waits for it. The order of a queue is the same wherever a waiter stands in it, so waiting for several things cannot lock up. */
 import type { Want } from '../command.ts'
-import type { Effects } from '../effects.ts'
-import { cancelTimer, emit, emitForGrant, startTimer } from '../effects.ts'
-import type { Freed } from '../freed.ts'
-import { rule } from '../policy.ts'
-import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from '../state.ts'
+import type { FreedResources } from '../state/freed-resources.ts'
+import { touch } from '../state/leases.ts'
+import { resourceOf, withGrant } from '../state/resources.ts'
+import { CAP, FROZEN, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
+import type { Effects } from './effects.ts'
+import { cancelTimer, emit, emitForGrant, startTimer } from './effects.ts'
+import { rule } from './policy.ts'
 
 export type WantedResource = Required<Want>
 
@@ -13,17 +15,17 @@ export const FIRST_IN_LINE = -1e15
 /** The rank of who takes by force: before those as well, or what it frees would be theirs and it would wait. */
 export const BY_FORCE = -2e15
 
-function isBefore(waiter: Lease, rank: number, id: number): boolean {
+function isBefore(waiter: LeaseState, rank: number, id: number): boolean {
   return waiter.rare!.rank < rank || (waiter.rare!.rank === rank && waiter.id < id)
 }
 
 /** Whether one waiter's turn is before another's, wherever they stand. */
-export function standsBefore(one: Lease, other: Lease): boolean {
+export function standsBefore(one: LeaseState, other: LeaseState): boolean {
   return isBefore(one, other.rare!.rank, other.id)
 }
 
 /** Where `rank`, `id` stands or would stand. */
-export function place(queue: readonly Lease[], rank: number, id: number): number {
+export function place(queue: readonly LeaseState[], rank: number, id: number): number {
   let low = 0
   let high = queue.length
   while (low < high) {
@@ -34,7 +36,7 @@ export function place(queue: readonly Lease[], rank: number, id: number): number
   return low
 }
 
-export function positionOf(resource: Resource, lease: Lease): number {
+export function positionOf(resource: Resource, lease: LeaseState): number {
   return place(resource.queue, lease.rare!.rank, lease.id)
 }
 
@@ -55,7 +57,7 @@ export function exists(state: State, want: WantedResource): boolean {
  * Works out where one who waits is passed over. A capacity that was lowered after it came may leave less than it wants: it keeps its place, for the
  * capacity may be raised again, but nobody is to wait behind what cannot be served. Asked for whenever its wants or their policies change.
  */
-export function judgeWaiter(state: State, lease: Lease): void {
+export function judgeWaiter(state: State, lease: LeaseState): void {
   const rare = lease.rare!
   rare.passed = undefined
   if (state.rules < 2) return
@@ -67,7 +69,7 @@ export function judgeWaiter(state: State, lease: Lease): void {
 }
 
 /** Whether those behind it have to wait for it. */
-export function blocks(waiter: Lease, resource: Resource): boolean {
+export function blocks(waiter: LeaseState, resource: Resource): boolean {
   return waiter.rare!.passed?.has(resource.name) !== true
 }
 
@@ -104,7 +106,7 @@ export function choose(
 }
 
 /** The caller has touched the lease, or just made it. */
-export function grant(state: State, effects: Effects, lease: Lease, wants: readonly WantedResource[]): void {
+export function grant(state: State, effects: Effects, lease: LeaseState, wants: readonly WantedResource[]): void {
   lease.status = LIVE
   lease.since = state.wall
   if (wants.length > 0 && lease.term > state.longest) state.longest = lease.term
@@ -123,7 +125,7 @@ export function grant(state: State, effects: Effects, lease: Lease, wants: reado
   for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
 }
 
-export function enqueue(state: State, effects: Effects, lease: Lease): void {
+export function enqueue(state: State, effects: Effects, lease: LeaseState): void {
   joinQueues(state, lease)
   for (const want of lease.rare!.wants) {
     emit(state, effects, 'queued', lease, { resource: want.resource })
@@ -131,7 +133,7 @@ export function enqueue(state: State, effects: Effects, lease: Lease): void {
   }
 }
 
-export function joinQueues(state: State, lease: Lease): void {
+export function joinQueues(state: State, lease: LeaseState): void {
   const { wants, rank, holding } = lease.rare!
   judgeWaiter(state, lease)
   state.counts.waiting++
@@ -144,13 +146,13 @@ export function joinQueues(state: State, lease: Lease): void {
   for (const { key } of lease.rare!.pending) enlist(state.pending, key, lease)
 }
 
-function enlist<K>(lists: Map<K, Set<Lease>>, name: K, lease: Lease): void {
+function enlist<K>(lists: Map<K, Set<LeaseState>>, name: K, lease: LeaseState): void {
   const waiters = lists.get(name)
   if (waiters === undefined) lists.set(name, new Set([lease]))
   else waiters.add(lease)
 }
 
-function strike<K>(lists: Map<K, Set<Lease>>, name: K, lease: Lease): void {
+function strike<K>(lists: Map<K, Set<LeaseState>>, name: K, lease: LeaseState): void {
   const waiters = lists.get(name)!
   waiters.delete(lease)
   if (waiters.size === 0) lists.delete(name)
@@ -172,13 +174,13 @@ export function pressHolders(state: State, effects: Effects, resource: Resource)
 }
 
 /** This holder need not count any more, until another waiter comes. */
-export function relaxHolder(effects: Effects, lease: Lease): void {
+export function relaxHolder(effects: Effects, lease: LeaseState): void {
   cancelTimer(effects, lease, HOLD)
   for (const { resource } of lease.grants) resource.pressed = 0
 }
 
 /** Takes it out of every queue; what it stood in the way of is looked at by `settle`. */
-export function leaveQueues(state: State, lease: Lease, freed: Freed): void {
+export function leaveQueues(state: State, lease: LeaseState, freed: FreedResources): void {
   state.counts.waiting--
   for (const want of lease.rare!.wants) {
     const resource = state.resources.get(want.resource)!

@@ -1,10 +1,11 @@
 /** Releasing: the holder itself says that it has stopped. */
 
 import type { Release } from '../command.ts'
-import type { Effects } from '../effects.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { FROZEN, findLease, type Lease, type State } from '../state.ts'
+import { findLease } from '../state/leases.ts'
+import { FROZEN, type LeaseState, type State } from '../state.ts'
 import { mayRelease, mayTouch } from './authority.ts'
+import type { Effects } from './effects.ts'
 import { end, type LeaseEnd, releaseGrant } from './end.ts'
 import { forbidden, gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -36,7 +37,7 @@ export function release(state: State, effects: Effects, command: Release, key: n
 }
 
 /** Which of those that end with it are released, too: the holder has said so, and has their key. */
-function stoppedChildren({ stopped = [] }: Release, key: number): ((child: Lease) => boolean) | undefined {
+function stoppedChildren({ stopped = [] }: Release, key: number): ((child: LeaseState) => boolean) | undefined {
   if (stopped.length === 0) return undefined
   const named = new Set(stopped)
   return child => named.has(child.id) && (key === 0 || key === child.key)

@@ -1,10 +1,11 @@
 /** Renewing: never brings back what ended. */
 
 import type { Renew } from '../command.ts'
-import { type Effects, emit, restartTerm } from '../effects.ts'
 import { GONE, type Outcome } from '../outcome.ts'
-import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, rekey, type State, SUSPECT, touch, UNCLAIMED, WAITING } from '../state.ts'
+import { findLease, rekey, touch, UNCLAIMED } from '../state/leases.ts'
+import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../state.ts'
 import { mayRenew } from './authority.ts'
+import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
@@ -44,7 +45,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
   return { kind: 'renewed', revision: 0, ttls }
 }
 
-function recover(state: State, effects: Effects, lease: Lease): void {
+function recover(state: State, effects: Effects, lease: LeaseState): void {
   lease.status = LIVE
   if (lease.rare !== undefined) lease.rare.slowed = 0
   state.counts.suspect--
@@ -53,7 +54,7 @@ function recover(state: State, effects: Effects, lease: Lease): void {
 }
 
 /** What hangs on it, by name: its grants and its entries, or just the lease. */
-export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: Lease): void {
+export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: LeaseState): void {
   for (const given of lease.grants) emit(state, effects, type, lease, { resource: given.resource.name, token: given.token })
   const entries = lease.rare?.entries
   for (const key of entries ?? []) emit(state, effects, type, lease, { key })

@@ -13,10 +13,11 @@
  * Both only ever make an end later, and only that of a lease which carries registrations and nothing else: no units, no children, no other
  * entries. Both are bounded by what is counted on the lease itself, whether or not the log's time goes on.
  */
-import { type Effects, emit } from '../effects.ts'
-import { rule } from '../policy.ts'
-import { type Attached, type Lease, type State, SUSPECT, type Upkeep, WAITING } from '../state.ts'
+
+import { type Attached, type LeaseState, type State, SUSPECT, type Upkeep, WAITING } from '../state.ts'
+import { type Effects, emit } from './effects.ts'
 import { charge } from './flap.ts'
+import { rule } from './policy.ts'
 
 /** So few may always go: a service of one or two is never kept by what is meant for many. */
 const FEW = 2
@@ -36,7 +37,7 @@ export function serviceOf(key: string): string | undefined {
 }
 
 /** A lease that carries registrations and nothing else; and waits for nothing, or a dead waiter would stall its queue. */
-export function isRegistration({ status, grants, rare }: Lease): boolean {
+export function isRegistration({ status, grants, rare }: LeaseState): boolean {
   if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
   let any = false
   for (const key of rare.entries) {
@@ -47,7 +48,7 @@ export function isRegistration({ status, grants, rare }: Lease): boolean {
 }
 
 /** Its registrations were all taken over: what is left of it is of no use to anyone. */
-export function isLeftover({ status, grants, rare }: Lease): boolean {
+export function isLeftover({ status, grants, rare }: LeaseState): boolean {
   if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
   for (const key of rare.entries) if (!isRegistry(key) || serviceOf(key) !== undefined) return false
   return true
@@ -66,7 +67,7 @@ export function countEntry(state: State, { key, lease }: Attached, by: 1 | -1): 
 }
 
 /** Its lease has become suspect (1) or recovered (-1). */
-export function countSuspect(state: State, effects: Effects, lease: Lease, by: 1 | -1): void {
+export function countSuspect(state: State, effects: Effects, lease: LeaseState, by: 1 | -1): void {
   for (const key of lease.rare?.entries ?? []) {
     const name = serviceOf(key)
     if (name === undefined) continue
@@ -105,7 +106,7 @@ export function review(state: State, effects: Effects, name: string): void {
 }
 
 /** For how long the lapse of a lease, whose time has come, is put off: 0 when it goes now. */
-export function slowed(state: State, lease: Lease): number {
+export function slowed(state: State, lease: LeaseState): number {
   if (state.upkeep.size === 0 || !isRegistration(lease)) return 0
   const had = lease.rare!.slowed
   let longest = 0
@@ -125,23 +126,23 @@ function swept(state: State, key: string, { base, removed }: Upkeep): boolean {
 }
 
 /** Gone without a farewell. A silence that many share is not held against each of them. */
-function blame(state: State, { rare }: Lease, key: string, name: string): void {
+function penalize(state: State, { rare }: LeaseState, key: string, name: string): void {
   if (rare!.slowed === 0 && state.upkeep.get(name)?.preserving !== true) charge(state, key)
 }
 
 /** Somebody else comes back in the place of a suspect: as good as a lapse. */
-export function blameFormer(state: State, { key, lease: former }: Attached, lease: Lease): void {
+export function penalizeFormer(state: State, { key, lease: former }: Attached, lease: LeaseState): void {
   const name = serviceOf(key)
-  if (name !== undefined && former.status === SUSPECT && former.holder.name !== lease.holder.name) blame(state, former, key, name)
+  if (name !== undefined && former.status === SUSPECT && former.holder.name !== lease.holder.name) penalize(state, former, key, name)
 }
 
 /** A registration is about to lapse. */
-export function countLapse(state: State, lease: Lease): void {
+export function countLapse(state: State, lease: LeaseState): void {
   if (!isRegistration(lease)) return
   for (const key of lease.rare!.entries!) {
     const name = serviceOf(key)
     if (name === undefined) continue
-    blame(state, lease, key, name)
+    penalize(state, lease, key, name)
     if (rule(state, key, 'sweepShare') === 100) continue
     const upkeep = upkeepOf(state, name)
     if (upkeep.base === 0) Object.assign(upkeep, { base: state.services.get(name)!.total, removed: 0, at: state.elapsed })
@@ -160,6 +161,6 @@ export function nextSweeps(state: State): void {
 }
 
 /** Whether something here waits for the log's own time to go on. */
-export function ages(state: State): boolean {
+export function needsTicks(state: State): boolean {
   return state.flaps.size > 0 || state.upkeep.size > 0
 }

@@ -1,13 +1,15 @@
-import { type Effects, emit } from '../effects.ts'
 import { ELSEWHERE } from '../event.ts'
-import type { Freed } from '../freed.ts'
-import { rule } from '../policy.ts'
-import { dropIfIdle, type Lease, LIVE, type Resource, rareOf, type State, touch } from '../state.ts'
+import type { FreedResources } from '../state/freed-resources.ts'
+import { rareOf, touch } from '../state/leases.ts'
+import { dropIfIdle } from '../state/resources.ts'
+import { type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
+import { type Effects, emit } from './effects.ts'
+import { rule } from './policy.ts'
 import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
 
 /** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
-export function settle(state: State, effects: Effects, freed: Freed): void {
+export function settle(state: State, effects: Effects, freed: FreedResources): void {
   for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
     if (resource.queue.length > 0) serve(state, effects, resource, freed)
     else dropIfIdle(state, resource)
@@ -21,9 +23,9 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
  * A waiter is tried once, however many queues it stands in: a grant leaves less room, so the waiter is refused again until it comes to stand first in a
  * `fifo` queue. In a pool every waiter stands in the queue of every member, and each try looks at every member.
  */
-function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
+function serve(state: State, effects: Effects, first: Resource, freed: FreedResources): void {
   const turns = new Turns()
-  const refused = new Set<Lease>()
+  const refused = new Set<LeaseState>()
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
     const { resource, next } = walk
@@ -57,7 +59,7 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
 }
 
 /** The next place in a queue whose waiter was not served. In a `fifo` queue only a waiter that is passed over lets others go first. */
-function behind(state: State, resource: Resource, at: number, refused: ReadonlySet<Lease>): number {
+function behind(state: State, resource: Resource, at: number, refused: ReadonlySet<LeaseState>): number {
   const { name, queue } = resource
   const isFit = rule(state, name, 'queue') === 'fit'
   let next = at
@@ -66,7 +68,7 @@ function behind(state: State, resource: Resource, at: number, refused: ReadonlyS
 }
 
 /** A waiter has left this queue: the first that is not passed over may be served after all. */
-function mayTryAgain(state: State, name: string, refused: Set<Lease>): void {
+function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void {
   const resource = state.resources.get(name)
   if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') !== 'fifo') return
   const first = resource.queue.find(waiter => blocks(waiter, resource))
@@ -89,7 +91,7 @@ function begin(state: State, turns: Turns, resource: Resource): void {
 }
 
 /** Until its queue has been gone through, the resource counts as freed: nobody begins a second walk. */
-function goOn(state: State, turns: Turns, walk: Walk, next: Lease | undefined): void {
+function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | undefined): void {
   walk.resource.freed = next !== undefined
   if (next === undefined) return dropIfIdle(state, walk.resource)
   walk.next = next
@@ -97,16 +99,16 @@ function goOn(state: State, turns: Turns, walk: Walk, next: Lease | undefined): 
 }
 
 /** How far a queue has been gone through. */
-interface Walk {
+interface QueueWalk {
   readonly resource: Resource
-  next: Lease
+  next: LeaseState
 }
 
 /** Those whose next one's turn is first come first. A heap: the end of a quiet, or a rule for a prefix, may open every queue there is. */
 class Turns {
-  readonly #heap: Walk[] = []
+  readonly #heap: QueueWalk[] = []
 
-  add(walk: Walk): void {
+  add(walk: QueueWalk): void {
     const heap = this.#heap
     let at = heap.push(walk) - 1
     while (at > 0) {
@@ -118,7 +120,7 @@ class Turns {
     heap[at] = walk
   }
 
-  take(): Walk | undefined {
+  take(): QueueWalk | undefined {
     const heap = this.#heap
     const first = heap[0]
     const last = heap.pop()

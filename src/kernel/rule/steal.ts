@@ -1,12 +1,12 @@
 /** Stealing: which holders end so that a thief gets what it wants. No more than it takes, and the same ones on every replica. */
 
-import type { Effects } from '../effects.ts'
-import type { Freed } from '../freed.ts'
 import type { Refused } from '../outcome.ts'
-import { rule } from '../policy.ts'
-import { FROZEN, type Grant, type Lease, type State } from '../state.ts'
+import type { FreedResources } from '../state/freed-resources.ts'
+import { FROZEN, type Grant, type LeaseState, type State } from '../state.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
+import type { Effects } from './effects.ts'
 import { end } from './end.ts'
+import { rule } from './policy.ts'
 import { blocks, place, type WantedResource } from './queue.ts'
 import { invalid } from './refuse.ts'
 
@@ -23,11 +23,11 @@ export interface Theft {
   /** Of the thief. */
   readonly key: number
   /** What the thief hangs on: it must not end. */
-  readonly parent: Lease | undefined
+  readonly parent: LeaseState | undefined
 }
 
 /** Whom it ends, or why it may not. Nobody, where what it wants will come free without that. */
-export function victimsOf(state: State, theft: Theft): readonly Lease[] | Refused {
+export function victimsOf(state: State, theft: Theft): readonly LeaseState[] | Refused {
   const { wants, any } = theft
   if (any === 0) return victimsFor(state, theft, wants)
   // The cheapest ones, and of those the first that were named.
@@ -43,12 +43,12 @@ export function victimsOf(state: State, theft: Theft): readonly Lease[] | Refuse
   )
 }
 
-function isRefused(found: readonly Lease[] | Refused): found is Refused {
+function isRefused(found: readonly LeaseState[] | Refused): found is Refused {
   return !Array.isArray(found)
 }
 
-function victimsFor(state: State, theft: Theft, wants: readonly WantedResource[]): readonly Lease[] | Refused {
-  const victims = new Set<Lease>()
+function victimsFor(state: State, theft: Theft, wants: readonly WantedResource[]): readonly LeaseState[] | Refused {
+  const victims = new Set<LeaseState>()
   for (const want of wants) {
     const more = victimsOn(state, theft, want, victims)
     if (isRefused(more)) return more
@@ -63,7 +63,7 @@ function victimsFor(state: State, theft: Theft, wants: readonly WantedResource[]
 }
 
 /** Leaves alone who was to end for one thing and need not, because another that ends for a second thing has the first as well. */
-function spare(state: State, theft: Theft, wants: readonly WantedResource[], victims: Set<Lease>): void {
+function spare(state: State, theft: Theft, wants: readonly WantedResource[], victims: Set<LeaseState>): void {
   for (const lease of [...victims]) {
     victims.delete(lease)
     const isNeeded = wants.some(want => {
@@ -75,21 +75,21 @@ function spare(state: State, theft: Theft, wants: readonly WantedResource[], vic
 }
 
 /** A victim ends with all that it holds, so all of that has to be the thief's to break. */
-function mayEnd(state: State, { key }: Theft, lease: Lease): boolean {
+function mayEnd(state: State, { key }: Theft, lease: LeaseState): boolean {
   return mayRelease(state, key, lease) || beyond(state, key, 'break', lease, namesHeld) === undefined
 }
 
 /** Whom it ends for one of the things it wants, beside those that end for others. */
-function victimsOn(state: State, theft: Theft, want: WantedResource, others: ReadonlySet<Lease>): readonly Lease[] | Refused {
+function victimsOn(state: State, theft: Theft, want: WantedResource, others: ReadonlySet<LeaseState>): readonly LeaseState[] | Refused {
   const resource = state.resources.get(want.resource)
   if (resource === undefined) return []
-  const isIn = (leases: ReadonlySet<Lease>, lease: Lease): boolean => {
-    for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent) if (leases.has(next)) return true
+  const isIn = (leases: ReadonlySet<LeaseState>, lease: LeaseState): boolean => {
+    for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent) if (leases.has(next)) return true
     return false
   }
   // What is frozen comes free by itself, when its holder has stopped: without force there is nothing more to end.
   const staying = resource.grants.filter(({ lease }) => (theft.force || lease.status !== FROZEN) && !isIn(others, lease))
-  const above = new Set<Lease>()
+  const above = new Set<LeaseState>()
   for (let next = theft.parent; next !== undefined; next = next.rare?.parent) above.add(next)
   const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
   const own = inTheWay.filter(({ lease }) => above.has(lease))
@@ -109,7 +109,7 @@ function unitsOf(grants: readonly Grant[]): number {
 }
 
 /** As few holders as make so many units free: those that were ended already, then those with the most units, and of equals the one that came last. */
-function fewest(candidates: readonly Grant[], short: number, may: (lease: Lease) => boolean): readonly Lease[] {
+function fewest(candidates: readonly Grant[], short: number, may: (lease: LeaseState) => boolean): readonly LeaseState[] {
   if (short <= 0) return []
   const order = candidates
     .map(grant => ({ grant, frozen: grant.lease.status === FROZEN ? 0 : 1, allowed: may(grant.lease) ? 0 : 1 }))
@@ -140,10 +140,10 @@ export function cannotStealAll(state: State, { force, wants, key }: Theft): Refu
 export function steal(
   state: State,
   effects: Effects,
-  thief: Lease,
+  thief: LeaseState,
   { wants, force }: Pick<Theft, 'wants' | 'force'>,
-  victims: readonly Lease[] | undefined,
-  freed: Freed,
+  victims: readonly LeaseState[] | undefined,
+  freed: FreedResources,
 ): void {
   const ending = { type: 'revoked', cause: 'stolen', by: thief.holder.name, stopped: force } as const
   for (const want of wants) {

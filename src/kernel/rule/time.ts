@@ -4,38 +4,37 @@
  */
 
 import type { Aged, AgedTogether, Due, Run, Tick } from '../command.ts'
-import { type Effects, emit, restartTerm } from '../effects.ts'
-import type { Freed } from '../freed.ts'
-import { noteRun, raiseCounters } from '../lineage.ts'
 import { done, nothing, type Outcome } from '../outcome.ts'
-import { rule, TTL_LIMIT } from '../policy.ts'
+import type { FreedResources } from '../state/freed-resources.ts'
+import { findLease, rareOf, touch } from '../state/leases.ts'
+import { noteRun } from '../state/lineage.ts'
+import { timerOf } from '../state/timers.ts'
 import {
   BREAK,
   CAP,
-  findLease,
-  type Lease,
+  type LeaseState,
   LIVE,
   QUIET,
   type Resource,
-  rareOf,
+  raiseCounters,
   SLOTS,
   type Slot,
   type State,
   SUSPECT,
   TERM,
-  timerOf,
-  touch,
   WAITING,
 } from '../state.ts'
+import { type Effects, emit, restartTerm } from './effects.ts'
 import { end, reconsider } from './end.ts'
 import { decayFlaps } from './flap.ts'
+import { rule, TTL_LIMIT } from './policy.ts'
 import { blocks, relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
 
 /** The lease a timer belongs to, if it still is. */
-function leaseOfTimer(state: State, timer: number): Lease | undefined {
+function leaseOfTimer(state: State, timer: number): LeaseState | undefined {
   return findLease(state, Math.floor(timer / SLOTS))
 }
 
@@ -68,7 +67,7 @@ function isWaitedFor(resource: Resource): boolean {
   return resource.queue.some(waiter => blocks(waiter, resource))
 }
 
-function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): void {
+function termDue(state: State, effects: Effects, lease: LeaseState, freed: FreedResources): void {
   const grace = lease.status === LIVE ? (lease.rare?.grace ?? 0) : 0
   const longer = grace === 0 ? slowed(state, lease) : 0
   if (grace === 0 && longer === 0) {

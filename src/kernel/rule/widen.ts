@@ -1,13 +1,15 @@
 /** Widening: whoever waits for any so many may name more to choose from, and keeps its place. */
 
 import { MAX_RESOURCES, type Widen } from '../command.ts'
-import { type Effects, emit } from '../effects.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
-import { bounded, rule, ruledBy, ttlOutside } from '../policy.ts'
-import { findLease, type Lease, rareOf, resourceOf, type State, touch, WAITING } from '../state.ts'
+import { findLease, rareOf, touch } from '../state/leases.ts'
+import { resourceOf } from '../state/resources.ts'
+import { type LeaseState, type State, WAITING } from '../state.ts'
 import { normal, overQuota, wantsUnder } from './acquire.ts'
 import { allowed, mayTouch } from './authority.ts'
+import { type Effects, emit } from './effects.ts'
+import { bounded, rule, ruledBy, ttlOutside } from './policy.ts'
 import { exists, judgeWaiter, positionOf, pressHolders, type WantedResource } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -54,7 +56,7 @@ function isLess(state: State, want: WantedResource, had: WantedResource): boolea
   return want.resource === had.resource && exists(state, want) && !exists(state, had)
 }
 
-function refusal(state: State, lease: Lease, want: WantedResource): Outcome | undefined {
+function refusal(state: State, lease: LeaseState, want: WantedResource): Outcome | undefined {
   const name = want.resource
   const bad = badName(name)
   if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)

@@ -5,7 +5,7 @@
  * went back. Every owner begins a run under a nonce, so a run that was lost is not mistaken for the one that took its place. The secret lives as long
  * as the log: a copy that was put back still has it, and verifies what the server signed after the copy was made (replica/witness.ts).
  */
-import { ORIGIN_LIMIT, type State } from './state.ts'
+import type { State } from '../state.ts'
 
 /** A run that began with the record at `index`. It ends where the next one begins. */
 export interface BegunRun {
@@ -41,22 +41,6 @@ export function noteRun(state: State, nonce: number, secret: string): void {
   if (lineage.secret === '') lineage.secret = secret
   lineage.runs.push({ number: state.run.number, nonce, index: state.index })
   if (lineage.runs.length > MAX_RUNS) lineage.runs.shift()
-}
-
-/**
- * Ids and tokens go on above 100 for each millisecond of the wall time, as for a log that begins anew: what was given out in records that are lost is
- * not given again. The revision stays. A watch that resumes over a restart would otherwise find a gap where there is none.
- */
-export function raiseCounters(state: State): void {
-  const base = Math.min(state.wall * 100, ORIGIN_LIMIT)
-  state.nextToken = Math.max(state.nextToken, base + 1)
-  if (base < state.nextLease) return
-  state.nextLease = base + 1
-  // Small keys again. A new map: a snapshot under way goes on over the old one.
-  const { leases } = state
-  state.origin = base
-  state.leases = new Map()
-  for (const lease of leases.values()) state.leases.set(lease.id - base, lease)
 }
 
 /** The state of one log takes its place in another, whose lineage is `target`. */

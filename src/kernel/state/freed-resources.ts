@@ -1,8 +1,8 @@
 /** What a command has freed, and nobody has looked at yet. */
-import type { Resource } from './state.ts'
+import type { Resource } from '../state.ts'
 
 /** Each once, in the order they came. A set would do, and be most of the garbage of a release: one that empties and fills is made anew. */
-export class Freed {
+export class FreedResources {
   readonly #list: (Resource | undefined)[] = []
   #next = 0
   #end = 0

@@ -2,20 +2,20 @@
  * The answers of recent operations, for whoever has to ask again: so many in all. Where there is no room, the key that keeps the most makes
  * some, of the session that was silent longest: so nobody's memory is filled by another's questions.
  */
-import type { Outcome } from './outcome.ts'
+import type { Outcome } from '../outcome.ts'
 
 export const ANSWERS = 65_536
 /** So many characters of an answer count as one more: all of them together stay below 64 MiB of text. */
 const HEAVY = 1_024
 
 /** Something that stands in one line. */
-interface Standing<T> {
+interface Linked<T> {
   before: T | undefined
   after: T | undefined
 }
 
 /** In the order of arrival; anyone may leave. (The first of a Map that is always emptied from the front is found only behind all that went.) */
-class Line<T extends Standing<T>> {
+class LinkedList<T extends Linked<T>> {
   first: T | undefined
   #last: T | undefined
 
@@ -41,7 +41,7 @@ export interface Answer {
   readonly asked: number
 }
 
-interface Kept extends Answer, Standing<Kept> {
+interface KeptAnswer extends Answer, Linked<KeptAnswer> {
   readonly seq: number
   /** For how many it counts. */
   weight: number
@@ -60,16 +60,16 @@ function weightOf(outcome: Outcome): number {
   return 1 + Math.floor(characters / HEAVY)
 }
 
-export class Session implements Standing<Session> {
+export class AnswerSession implements Linked<AnswerSession> {
   readonly name: string
   /** Up to here nothing is known any more. */
   seq: number
-  before: Session | undefined
-  after: Session | undefined
+  before: AnswerSession | undefined
+  after: AnswerSession | undefined
   /** Of all its answers. */
   weight = 0
-  readonly #answers = new Map<number, Kept>()
-  readonly #line = new Line<Kept>()
+  readonly #answers = new Map<number, KeptAnswer>()
+  readonly #line = new LinkedList<KeptAnswer>()
 
   constructor(name: string, seq = 0) {
     this.name = name
@@ -113,21 +113,21 @@ export class Session implements Standing<Session> {
     }
   }
 
-  *[Symbol.iterator](): Generator<Kept, void, void> {
+  *[Symbol.iterator](): Generator<KeptAnswer, void, void> {
     for (let kept = this.#line.first; kept !== undefined; kept = kept.after) yield kept
   }
 }
 
 /** What one key has been answered. */
-class Keeper implements Standing<Keeper> {
+class AnswersOfKey implements Linked<AnswersOfKey> {
   readonly key: number
   /** The sum of the weights of its answers. */
   count = 0
-  before: Keeper | undefined
-  after: Keeper | undefined
-  readonly sessions = new Map<string, Session>()
+  before: AnswersOfKey | undefined
+  after: AnswersOfKey | undefined
+  readonly sessions = new Map<string, AnswerSession>()
   /** The one that was silent longest comes first. */
-  readonly line = new Line<Session>()
+  readonly line = new LinkedList<AnswerSession>()
 
   constructor(key: number) {
     this.key = key
@@ -139,9 +139,9 @@ export class Answers {
   /** The sum of all weights. */
   #weight = 0
   /** Those whose count changed last come last, which is the order in which they are saved. */
-  readonly #keepers = new Map<number, Keeper>()
+  readonly #keepers = new Map<number, AnswersOfKey>()
   /** By how many they keep, in the same order. A count grows by a few, and the highest falls no faster than it grew: little work. */
-  readonly #ranks = new Map<number, Line<Keeper>>()
+  readonly #ranks = new Map<number, LinkedList<AnswersOfKey>>()
   #most = 0
 
   /** How many answers are kept in all. */
@@ -149,15 +149,15 @@ export class Answers {
     return this.#size
   }
 
-  session(key: number, name: string): Session | undefined {
+  session(key: number, name: string): AnswerSession | undefined {
     return this.#keepers.get(key)?.sessions.get(name)
   }
 
   /** Those up to `acked` the client has, so they need not be kept. Rules before version 2 count every answer as one. */
   keep(key: number, name: string, seq: number, acked: number, answer: Answer, rules: number): void {
-    const keeper = this.#keepers.get(key) ?? new Keeper(key)
+    const keeper = this.#keepers.get(key) ?? new AnswersOfKey(key)
     const known = keeper.sessions.get(name)
-    const session = known ?? new Session(name)
+    const session = known ?? new AnswerSession(name)
     const weight = rules >= 2 ? weightOf(answer.outcome) : 1
     let more = weight
     this.#size++
@@ -175,8 +175,8 @@ export class Answers {
   }
 
   /** As it was saved: keys and sessions in the order in which they are handed out here. */
-  load(key: number, session: Session, rules: number): void {
-    const keeper = this.#keepers.get(key) ?? new Keeper(key)
+  load(key: number, session: AnswerSession, rules: number): void {
+    const keeper = this.#keepers.get(key) ?? new AnswersOfKey(key)
     keeper.sessions.set(session.name, session)
     keeper.line.add(session)
     if (rules >= 2) session.weigh()
@@ -197,15 +197,15 @@ export class Answers {
     }
   }
 
-  *[Symbol.iterator](): Generator<readonly [key: number, sessions: readonly Session[]], void, void> {
+  *[Symbol.iterator](): Generator<readonly [key: number, sessions: readonly AnswerSession[]], void, void> {
     for (const { key, line } of this.#keepers.values()) {
-      const sessions: Session[] = []
+      const sessions: AnswerSession[] = []
       for (let session = line.first; session !== undefined; session = session.after) sessions.push(session)
       yield [key, sessions]
     }
   }
 
-  #count(keeper: Keeper, more: number): void {
+  #count(keeper: AnswersOfKey, more: number): void {
     const { key, count } = keeper
     this.#keepers.delete(key)
     const rank = this.#ranks.get(count)
@@ -215,7 +215,7 @@ export class Answers {
     this.#weight += more
     if (keeper.count > 0) {
       this.#keepers.set(key, keeper)
-      const same = this.#ranks.get(keeper.count) ?? new Line()
+      const same = this.#ranks.get(keeper.count) ?? new LinkedList()
       same.add(keeper)
       this.#ranks.set(keeper.count, same)
     }

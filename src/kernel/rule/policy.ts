@@ -1,7 +1,7 @@
 /** What a prefix says about the names under it. Each rule is taken from the longest prefix that has it. */
-import type { PolicyRules, Scope, Verb } from './command.ts'
-import { badPrefix } from './name.ts'
-import type { State } from './state.ts'
+import type { PolicyRules, Scope, Verb } from '../command.ts'
+import { badPrefix } from '../name.ts'
+import type { State } from '../state.ts'
 
 export const TTL_MIN = 100
 export const TTL_MAX = 86_400_000
