@@ -30,8 +30,8 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
   },
   {
     name: 'a server that is shown what it lost grants on',
-    file: 'src/replica/replica.js',
-    find: 'if (this.#owned && seen.signed)',
+    file: 'src/replica/rewind-detector.js',
+    find: 'if (owned && seen.signed)',
     put: 'if (false)',
     expected: ['S24'],
     profiles,

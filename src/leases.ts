@@ -25,16 +25,8 @@ import type { WorkerHeartbeat } from './holder/worker-heartbeat.ts'
 import type { Command, PolicyRules, Want } from './kernel/command.ts'
 import type { Event } from './kernel/event.ts'
 import { type HeldLease, Lease } from './lease.ts'
-import {
-  type GrantView,
-  holdersOf,
-  type Lessor,
-  type Query,
-  type ReadOptions,
-  type View,
-  type WaiterView,
-  type WatchOptions,
-} from './lessor.ts'
+import { holdersOf } from './lessor/holders-of.ts'
+import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from './lessor.ts'
 import { checkExcess, checkOptionNames } from './options.ts'
 import { Cache, type CacheOptions } from './recipe/cache.ts'
 import { Election, type ElectionOptions } from './recipe/election.ts'

@@ -1,8 +1,8 @@
 /** What others decided, and whom of ours it concerns: grants, recalls, transfers and ends. */
 import { LeaseError } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
+import { ELSEWHERE } from '../kernel/event.ts'
 import type { HeldLease } from '../lease.ts'
-import { ELSEWHERE } from '../lessor.ts'
 import { type AcquireRequest, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
 import { EventFeed, type FeedWatch } from './event-feed.ts'

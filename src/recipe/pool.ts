@@ -10,9 +10,9 @@
 import { pause, whenAborted } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
+import { MAX_RESOURCES } from '../kernel/command.ts'
 import type { Lease } from '../lease.ts'
 import type { AcquireOptions, Leases } from '../leases.ts'
-import { MAX_RESOURCES } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
 
 /** Between two tries to follow what is offered, while the lessor does not answer. */

@@ -111,7 +111,7 @@ test(`an owner killed ${CYCLES} times under load loses nothing that it acknowled
         if (++heard === enough) resolve()
       }
     })
-    await child.ask('open', { path: place.path, owned: true, snapshotEntries: 250 })
+    await child.ask('open', { path: place.path, owned: true, snapshotRecords: 250 })
     child.ask('pour', { life, lines: 16, most: enough + 60 }).catch(() => {})
     await killed
     await child.kill()
