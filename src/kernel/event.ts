@@ -1,4 +1,4 @@
-/** What watchers are told. All events of one revision belong together: nobody ever sees some of them. */
+/** Events: what watchers see of a change. All events of one revision belong together, and a watcher sees all of them or none. */
 
 export const EVENT_TYPES = [
   'granted',
@@ -25,25 +25,25 @@ export const EVENT_TYPES = [
   'preserving',
   'relaxed',
 ] as const
-/** The cause of a `generation` that begins because entries were lost; another ends its quiet. */
+/** The cause of a `generation` event after records were lost. Another `generation` event ends the quiet period. */
 export const LOST = 'the log lost entries'
-/** The cause of a `withdrawn` of one who waited for any of several and was granted others: only its place in this queue is gone. */
+/** The cause of a `withdrawn` event of a waiter for any of several resources that was granted others: only its place in this queue is gone. */
 export const ELSEWHERE = 'granted elsewhere'
 export type EventType = (typeof EVENT_TYPES)[number]
 
 export interface Event {
   readonly revision: number
   readonly type: EventType
-  /** 0 where none is concerned. */
+  /** 0 when the event concerns no lease. */
   readonly lease: number
   readonly holder?: string | undefined
   readonly resource?: string | undefined
   readonly token?: number | undefined
   readonly key?: string | undefined
   readonly value?: string | undefined
-  /** Why it ended or was told: an operator's name, `parent`, `break`, `stolen`, `cap`, `hold`, `lapsed`, `forbidden`, … */
+  /** Why: an operator's name, `parent`, `break`, `stolen`, `cap`, `hold`, `lapsed`, `forbidden`, … */
   readonly cause?: string | undefined
   readonly by?: string | undefined
-  /** Wall time that the batch carried, for people. */
+  /** Wall time of the batch, for display only. */
   readonly at: number
 }

@@ -1,5 +1,5 @@
 /**
- * Marks: the log is told how long timers have run, so that a crash loses little of what a replica has counted.
+ * Writes marks into the log: how long timers have run at least, so that a crash loses little of what a replica has counted.
  *
  * On a shared log each timer has marks of its own. Under an owner, one mark stands for all timers that the owner's run found and that were not renewed
  * since.
@@ -27,8 +27,8 @@ export class AgeMarks {
   readonly #propose: (command: Command) => void
   /** When the present run of the log began, at the latest. A timer that the run found, and that was not renewed since, is at least that old. */
   runZero = 0
-  /** How much of the present run the last mark for all told. */
-  #told = 0
+  /** The age of the present run in the last mark for all. */
+  #marked = 0
   /** This replica owns the run, and the timers that it found are marked together. */
   together = false
 
@@ -42,13 +42,13 @@ export class AgeMarks {
   ownRunBegan(now: number): void {
     this.together = true
     this.runZero = now
-    this.#told = 0
+    this.#marked = 0
   }
 
   /** Marks become rarer as the run grows older: a crash costs a small share of the time that has passed. */
   togetherDue(now: number): boolean {
     const ms = now - this.runZero
-    return this.together && this.#state().run.owned && ms - this.#told >= Math.max(MARK_STEP, ms / 16)
+    return this.together && this.#state().run.owned && ms - this.#marked >= Math.max(MARK_STEP, ms / 16)
   }
 
   /** Marks all timers that the run found, as long as there are any. */
@@ -64,8 +64,8 @@ export class AgeMarks {
   }
 
   #markAll(now: number): void {
-    this.#told = now - this.runZero
-    this.#propose({ kind: 'aged-together', run: this.#state().run.number, ms: Math.floor(this.#told) })
+    this.#marked = now - this.runZero
+    this.#propose({ kind: 'aged-together', run: this.#state().run.number, ms: Math.floor(this.#marked) })
   }
 
   /**
@@ -100,7 +100,7 @@ export class AgeMarks {
    */
   markBeforeLeaving(now: number, { ages }: { readonly ages: boolean }): void {
     if (this.#state().run.owned) {
-      if (this.together && now - this.runZero - this.#told >= 1) this.#markAll(now)
+      if (this.together && now - this.runZero - this.#marked >= 1) this.#markAll(now)
       return
     }
     const countdowns = this.#countdowns()

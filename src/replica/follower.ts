@@ -11,7 +11,7 @@ import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event } from '../kernel/event.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
-import type { LogRecord, NotThere, Position, Snapshot, Store } from '../store.ts'
+import type { Appended, LogRecord, NotThere, Position, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
 import { readFrames } from './frame.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
@@ -164,19 +164,32 @@ export class Follower {
       return true
     }
     const read = await this.#store.read(this.#position, wait === undefined ? {} : { wait })
-    if (read.kind !== 'entries') return this.notThere(read)
-    this.applyAll(read.entries)
+    if (read.kind !== 'entries') return this.#notThere(read)
+    this.#applyAll(read.entries)
     return read.entries.length > 0
   }
 
   /** Reads to an acknowledged record. A log that ends before it has lost it. */
-  async readUpTo({ index, nonce }: Position): Promise<void> {
+  async #readUpTo({ index, nonce }: Position): Promise<void> {
     while (this.#state.index < index)
       if (!(await this.readOn()) && this.#state.index < index) throw this.#diverged(`it ends before ${index}, which was acknowledged`)
     if (this.#position.index === index && this.#position.nonce !== nonce) throw this.#diverged(`another record is at ${index}`)
   }
 
-  async notThere(what: NotThere): Promise<true> {
+  /** Applies the answer to an append of this replica. Returns whether its record is in the log. */
+  async applyAppended(bytes: Uint8Array, batch: Batch, appended: Appended): Promise<boolean> {
+    if (appended.kind !== 'appended' && appended.kind !== 'behind') {
+      await this.#notThere(appended)
+      return false
+    }
+    const { position } = appended
+    if (appended.kind === 'appended') this.#applyAll(appended.missed)
+    if (appended.kind === 'appended' && this.#state.index === position.index - 1) this.#apply({ position, bytes, age: 0 }, batch)
+    else await this.#readUpTo(position)
+    return true
+  }
+
+  async #notThere(what: NotThere): Promise<true> {
     if (what.kind === 'trimmed') {
       await this.#reload()
       return true
@@ -194,11 +207,11 @@ export class Follower {
     })
   }
 
-  applyAll(records: readonly LogRecord[]): void {
+  #applyAll(records: readonly LogRecord[]): void {
     for (const record of records) {
       const { index, nonce } = record.position
       if (this.#missedMove !== undefined || (index > this.#state.index + 1 && index <= this.#loadedFrom + 1)) return
-      if (index > this.#state.index) this.apply(record)
+      if (index > this.#state.index) this.#apply(record)
       // The records were requested from an earlier position, so the store could not compare our newest nonce. Without this check, records requested
       // while the log lost its tail would be applied on top of the lost ones, and no check could find that later.
       else if (index === this.#position.index && nonce !== this.#position.nonce) throw this.#diverged(`another record is at ${index}`)
@@ -206,7 +219,7 @@ export class Follower {
   }
 
   /** `own`: the batch that was encoded into these bytes, if this replica wrote them. */
-  apply({ position, bytes, age }: LogRecord, own?: Batch): void {
+  #apply({ position, bytes, age }: LogRecord, own?: Batch): void {
     let batch: Batch
     try {
       batch = own ?? decodeBatch(bytes)

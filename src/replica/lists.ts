@@ -1,11 +1,11 @@
 /**
- * Lists of a state that goes on changing.
+ * Reads lists of leases, resources and entries while the state goes on changing.
  *
- * First names are looked at, in strides with a turn of the loop between them, one list at a time, so that whoever asks for a list of a million keeps
- * nobody from renewing. Then views are made, of what is shown and of nothing else, all of one state.
+ * A walk looks at names in strides, with a turn of the event loop between them, one long list at a time: a list of a million leases must not delay
+ * renewals. Then views are made, only of the items that are returned, all of one state.
  *
- * A stride meets the state as it is by then. That is enough: maps are walked in the order of insertion, so that all that is there at the end was met;
- * and a lease that an event has named since is judged again.
+ * Each stride sees the state of its turn. That is enough: maps iterate in insertion order, so the walk has met everything that is there at the end, and
+ * leases that events have named since are checked again.
  */
 import type { Clock } from '../clock.ts'
 import { commonPrefixes, underAny } from '../kernel/name.ts'
@@ -21,9 +21,9 @@ export interface ListReaderOptions {
   readonly clock: Clock
   readonly state: () => State
   readonly remaining: Remaining
-  /** Tells the leases that events after a revision name; false when those are not known any more. */
-  readonly named: (after: number, tell: (lease: number) => void) => boolean
-  /** Looked at in one turn of the loop: a few milliseconds. */
+  /** Calls `each` for the leases that events after a revision name. False when those events are no longer known. */
+  readonly named: (after: number, each: (lease: number) => void) => boolean
+  /** Items looked at in one turn of the loop: a few milliseconds. */
   readonly stride?: number
 }
 
@@ -33,7 +33,7 @@ export class ListReader {
   readonly #remaining: Remaining
   readonly #named: ListReaderOptions['named']
   readonly #stride: number
-  /** The long list that was begun last. */
+  /** The long list that was started last. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor({ clock, state, remaining, named, stride = 5_000 }: ListReaderOptions) {
@@ -49,7 +49,7 @@ export class ListReader {
     return query.kind === 'resources' ? this.#resources(query, signal) : this.#leases(query, signal)
   }
 
-  /** Their tree leads to what is within, past all that is not. */
+  /** Entries are found by their prefix tree, without looking at others. */
   #entries({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'entries'>): View<'entries'> {
     const state = this.#state()
     const found: ReturnType<typeof entryView>[] = []
@@ -96,10 +96,10 @@ export class ListReader {
     return { revision: state.revision, value, ...((walk.full || there.length > limit) && { more: true }) }
   }
 
-  /** The last stride has just met its state when this resolves. `named` gathers the leases that events have named since the first. */
+  /** Resolves in the turn of the last stride. `named` collects the leases that events have named since the first stride. */
   async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
     const short = begin(this.#state())
-    // Not a whole stride: any number may be asked for within one turn.
+    // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short
     const before = this.#last
     let leave!: () => void
@@ -118,7 +118,7 @@ export class ListReader {
     } finally {
       leave()
     }
-    // Another state was loaded, or more has happened than is remembered: once more, and without a pause.
+    // Another state was loaded, or more events have happened than are kept: walk again, without a pause.
     named?.clear()
     const whole = begin(this.#state())
     whole.stride(Number.POSITIVE_INFINITY)
@@ -126,10 +126,10 @@ export class ListReader {
   }
 }
 
-/** What was found so far underAny what there is to look at. */
+/** A walk over items, and what it has found so far. */
 class ListWalk<T> {
   readonly found: T[] = []
-  /** There are more than were asked for; the walk ended there. */
+  /** There are more matches than the limit; the walk ended there. */
   full = false
   readonly #items: Iterator<T>
   readonly #wanted: (item: T) => boolean
@@ -141,7 +141,7 @@ class ListWalk<T> {
     this.#limit = limit
   }
 
-  /** Looks at so many more; true when there is nothing left to look at. */
+  /** Looks at up to `most` more items. Returns whether the walk has ended. */
   stride(most: number): boolean {
     for (let looked = 0; looked < most; looked++) {
       const { done, value } = this.#items.next()
@@ -157,7 +157,7 @@ class ListWalk<T> {
   }
 }
 
-/** False: nothing can be in the list, and nothing need be looked at. */
+/** False: the list must be empty, and no lease need be looked at. */
 function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
   if (commonPrefixes([prefix], within).length > 0) return true
   if (own === undefined) return false
@@ -182,17 +182,17 @@ function namesNothing({ grants, rare }: LeaseState): boolean {
   return grants.length === 0 && (rare === undefined || (rare.wants.length === 0 && !rare.entries?.size))
 }
 
-/** Whether one of the names that a lease holds or waits for is so; `every`: whether all are. */
-function holds({ grants, rare }: LeaseState, so: (name: string) => boolean, every: boolean): boolean {
-  for (const { resource } of grants) if (so(resource.name) !== every) return !every
-  if (rare !== undefined) for (const { resource } of rare.wants) if (so(resource) !== every) return !every
+/** Whether one of the names that a lease holds or waits for passes `test`; with `every`, whether all do. */
+function holds({ grants, rare }: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
+  for (const { resource } of grants) if (test(resource.name) !== every) return !every
+  if (rare !== undefined) for (const { resource } of rare.wants) if (test(resource) !== every) return !every
   return every
 }
 
-/** As `holds`, its entries included. */
-function names(lease: LeaseState, so: (name: string) => boolean, every: boolean): boolean {
-  if (holds(lease, so, every) !== every) return !every
-  for (const key of lease.rare?.entries ?? []) if (so(key) !== every) return !every
+/** As `holds`, including the keys of its entries. */
+function names(lease: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
+  if (holds(lease, test, every) !== every) return !every
+  for (const key of lease.rare?.entries ?? []) if (test(key) !== every) return !every
   return every
 }
 

@@ -52,8 +52,8 @@ export interface OutboxOptions {
   /** How often this replica has loaded a snapshot instead of records. */
   readonly reloads: () => number
   readonly append: (bytes: Uint8Array) => Promise<Appended>
-  /** Applies the answer of an append. Returns whether the record is settled; otherwise it is sent again. */
-  readonly arrived: (flight: InFlight, appended: Appended) => Promise<boolean>
+  /** Applies the log up to the record, after an append of it. Returns whether the record is in the log; otherwise it is sent again. */
+  readonly apply: (flight: Pick<InFlight, 'bytes' | 'batch'>, appended: Appended) => Promise<boolean>
   readonly afterRecord: () => void
   /** Nothing more can be written. */
   readonly broken: (error: unknown) => void
@@ -160,7 +160,9 @@ export class Outbox {
     try {
       for (;;) {
         try {
-          if (await this.#options.arrived(flight, await this.#append(flight))) return
+          const inLog = await this.#options.apply(flight, await this.#append(flight))
+          if (inLog && !flight.settled) this.#failSkipped(flight)
+          if (inLog || flight.settled) return
         } catch (error) {
           if (!isTransient(error)) throw error
           if (this.#closing.aborted) return
@@ -217,14 +219,14 @@ export class Outbox {
     }
     if (applied.kind === 'void') this.stats.voided++
     // An earlier copy may be among the skipped records, so old that its proposer was forgotten since.
-    if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.failSkipped(flight)
+    if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.#failSkipped(flight)
     // Certainly not done, and too late to be done. The proposals go into a new record.
     else for (const item of flight.items) this.put(item)
     return true
   }
 
   /** The record was applied, if at all, among the records that a snapshot replaced: its outcomes are not known here. */
-  failSkipped(flight: InFlight): void {
+  #failSkipped(flight: InFlight): void {
     this.#reject(flight, new LeaseError('UNKNOWN', 'this process fell too far behind to see how this was answered; it may have been done'))
   }
 

@@ -1,20 +1,21 @@
+/** The recent events of a replica, for watches that resume. */
 import { type Event, type EventType, LOST } from '../kernel/event.ts'
 
 /** Whether a watch wants an event. */
 export type EventFilter = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
 
-/** Answers carry at most so much; whoever is further behind asks again from where that ended. One who never reads keeps an answer. */
+/** The most that one answer carries; a watch that is further behind asks again. A watcher that never reads holds one answer in memory. */
 const MAX_REVISIONS = 128
 const MAX_ANSWERED = 256 * 1_024
-/** What the texts of all events together may take. One key that rewrites one large entry would else fill the memory of every replica. */
+/** The most bytes that the texts of all events take. Otherwise one key that rewrites one large entry would fill the memory of every replica. */
 const MAX_BYTES = 64 * 1_024 * 1_024
 const FIRST_SLOTS = 64
 
 /**
- * The last events, so that a watch can go on after revision r, or learn that it must begin anew.
+ * The last events, so that a watch can resume after a revision, or learn that it must resync.
  *
- * A ring of records that are written over: events come by the hundred thousand a second, and keeping each of them as an object of its own
- * for a while made the garbage collector the dearest part of a grant.
+ * A ring of slots that are overwritten: there may be a hundred thousand events a second, and keeping an object for each made the garbage collector the most
+ * expensive part of a grant.
  */
 export class RecentEvents {
   readonly #limit: number
@@ -25,23 +26,23 @@ export class RecentEvents {
   #bytes = 0
   #forgotten: number
 
-  /** `start`: the revision of the state one begins with; what came before is not known here. At most `limit` events and `bytes` of their texts are kept. */
+  /** `start`: the revision of the first state; earlier events are not known. Keeps at most `limit` events and `bytes` of their texts. */
   constructor(start: number, { limit = 100_000, bytes = MAX_BYTES }: { readonly limit?: number; readonly bytes?: number } = {}) {
     this.#forgotten = start
     this.#limit = limit
     this.#most = bytes
   }
 
-  /** What the texts of the kept events take, at two bytes for each unit of UTF-16. */
+  /** The size of the texts of the kept events, at two bytes for each UTF-16 unit. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** All events of one revision: those from `first` on. */
+  /** Adds all events of one revision: those from index `first` on. */
   push(events: readonly Event[], first = 0): void {
     for (let i = first; i < events.length; i++) {
       const event = events[i]!
-      // What was seen before may be among what was lost: everyone begins anew.
+      // A watcher may have seen events that are lost now: every watch must resync.
       if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
       const bytes = textBytes(event)
       while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
@@ -61,7 +62,7 @@ export class RecentEvents {
 
   #forget(): void {
     const slot = this.#at(0)
-    // What is left of its revision is no longer whole: all of it is forgotten.
+    // The rest of its revision is no longer whole: forget all of it.
     this.#forgotten = Math.max(this.#forgotten, slot.revision)
     this.#bytes -= slot.bytes
     slot.clear()
@@ -77,8 +78,8 @@ export class RecentEvents {
   }
 
   /**
-   * One array per revision after `revision`, oldest first, of what `wanted` lets pass; undefined when some are no longer known: resync. `upTo`
-   * is how far this answer goes. What is not wanted is never made an event of: most watches want little of what passes.
+   * One array per revision after `revision`, oldest first, of the events that pass `wanted`; undefined when some are no longer known. `upTo` is the last
+   * revision that the answer covers. Events that are not wanted are never allocated: most watches want few of them.
    */
   after(revision: number, wanted?: EventFilter): { readonly revisions: readonly Event[][]; readonly upTo: number } | undefined {
     if (revision < this.#forgotten) return undefined
@@ -113,7 +114,7 @@ export class RecentEvents {
   }
 }
 
-/** An event as the ring keeps it. Numbers stay numbers (0 for none), so that writing over them makes no garbage. */
+/** A slot of the ring. Numbers stay numbers (0 for none), so that overwriting them allocates nothing. */
 class KeptEvent {
   revision = 0
   lease = 0
@@ -147,7 +148,7 @@ class KeptEvent {
     this.by = event.by
   }
 
-  /** Lets go of its texts. */
+  /** Releases its texts. */
   clear(): void {
     this.bytes = 0
     this.holder = this.resource = this.key = this.value = this.cause = this.by = undefined

@@ -15,12 +15,12 @@ import { movedAway } from '../kernel/rule/move.ts'
 import type { State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
 import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
-import type { Appended, Profile, Store } from '../store.ts'
+import type { Profile, Store } from '../store.ts'
 import { backupBytes } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
 import { ListReader } from './lists.ts'
 import { LogTicker } from './log-ticker.ts'
-import { type InFlight, Outbox } from './outbox.ts'
+import { Outbox } from './outbox.ts'
 import { Proposals } from './proposals.ts'
 import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST, within } from './retry.ts'
 import { RewindDetector } from './rewind-detector.ts'
@@ -90,7 +90,7 @@ export class Replica implements Lessor {
       applied: () => ({ applied: this.#state.index, trail: [this.#state.trailA, this.#state.trailB] }),
       reloads: () => this.#follower.stats.reloads,
       append: bytes => store.append(bytes, this.#follower.position),
-      arrived: (flight, appended) => this.#arrived(flight, appended),
+      apply: ({ bytes, batch }, appended) => this.#follower.applyAppended(bytes, batch, appended),
       afterRecord: () => this.#afterRecord(),
     })
     this.#timekeeper = new Timekeeper(this.#state, {
@@ -235,22 +235,6 @@ export class Replica implements Lessor {
     await new Promise<void>(resolve => this.#clock.soon(resolve))
     await new Promise<void>(resolve => this.#clock.soon(resolve))
     if (!this.#owned) await this.#follower.toTheEnd()
-  }
-
-  /** Applies what an append of ours returned. False: the record must be sent again. */
-  async #arrived(flight: InFlight, appended: Appended): Promise<boolean> {
-    if (appended.kind === 'appended') {
-      const { position, missed } = appended
-      this.#follower.applyAll(missed)
-      if (this.#state.index === position.index - 1) this.#follower.apply({ position, bytes: flight.bytes, age: 0 }, flight.batch)
-      else await this.#follower.readUpTo(position)
-    } else if (appended.kind === 'behind') await this.#follower.readUpTo(appended.position)
-    else {
-      await this.#follower.notThere(appended)
-      return flight.settled
-    }
-    if (!flight.settled) this.#outbox.failSkipped(flight)
-    return true
   }
 
   #afterRecord(): void {

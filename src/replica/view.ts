@@ -1,4 +1,4 @@
-/** What readers see of the state. Nothing here changes it. */
+/** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
 import { rule } from '../kernel/rule/policy.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
@@ -19,7 +19,7 @@ import type {
 
 export type Remaining = (lease: LeaseState) => number
 
-/** What is answered by a look at one thing or at a few; what may be long is in lists.ts. */
+/** Queries that look at one item or a few. */
 type Short = Exclude<Query, { readonly kind: 'leases' | 'resources' | 'entries' }>
 
 export function view(state: State, query: Short, remaining: Remaining): View {

@@ -1,11 +1,11 @@
-/** What applying a command did, beside its outcome: events for those who watch, timers for those who count. */
+/** The effects of a command beside its outcome: events for watchers, and changed timers for the timekeeper. */
 import type { Event, EventType } from '../event.ts'
 import { rareOf } from '../state/leases.ts'
 import { type Grant, type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../state.ts'
 
 export interface Effects {
   readonly events: Event[]
-  /** A timer of this lease was started, restarted or cancelled; undefined: the log's own. */
+  /** A timer of this lease was started, restarted, marked or cancelled; undefined: a timer of the log. */
   timer(lease: LeaseState | undefined, slot: Slot): void
 }
 
@@ -16,7 +16,7 @@ export function emit(state: State, effects: Effects, type: EventType, lease: Lea
   tell(state, effects, type, lease, resource, token, key, value, cause, by)
 }
 
-/** One event for each thing it holds; one without a resource when it holds none. */
+/** Emits one event for each grant; one without a resource if the lease has no grants. */
 export function emitForGrants(state: State, effects: Effects, type: EventType, lease: LeaseState, cause?: string, by?: string): void {
   if (lease.grants.length === 0) emit(state, effects, type, lease, { cause, by })
   for (const grant of lease.grants) emitForGrant(state, effects, type, lease, grant, cause, by)
@@ -34,7 +34,7 @@ export function emitForGrant(
   tell(state, effects, type, lease, resource.name, token, undefined, undefined, cause, by)
 }
 
-/** One object for one event, all of them of one shape: nothing is made oftener. */
+/** All events have one shape. Nothing is allocated more often. */
 function tell(
   state: State,
   { events }: Effects,
@@ -47,7 +47,7 @@ function tell(
   cause: string | undefined,
   by: string | undefined,
 ): void {
-  // The revision that the command is about to make.
+  // The revision that this command is about to create.
   const revision = state.revision + 1
   const holder = lease?.holder.name
   events.push({ revision, type, lease: lease?.id ?? 0, holder, resource, token, key, value, cause, by, at: state.wall })
@@ -59,7 +59,7 @@ export function restartTerm(state: State, effects: Effects, lease: LeaseState, d
   lease.epoch++
   lease.run = state.run.number
   lease.aged = 0
-  // Who holds nothing believes in nothing that could be granted twice. (Rules of version 1 counted it.)
+  // A holder without grants relies on nothing that could be granted twice. (Rules version 1 counted such leases too.)
   const counts = lease.status === LIVE && (lease.grants.length > 0 || state.rules < 2)
   if (counts && duration > state.longest) state.longest = duration
   effects.timer(lease, TERM)

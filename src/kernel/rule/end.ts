@@ -1,7 +1,7 @@
 /**
- * How leases end. Every end is safe, not only a lapse: after a revoke, a parent's end, a break, a steal or a cap the holder may still
- * believe, so its units stay frozen until it releases or its running term is over. The timer that runs is the one that ran: when it is
- * due, the holder has stopped believing, exactly as for a lapse.
+ * How leases end. After a revoke, a parent's end, a break, a steal or a cap, the holder may not know yet that its lease has ended. So its units stay frozen
+ * until it releases them or its running term is over. The timer that runs on is the same one: when it is due, the holder has stopped, exactly as for a
+ * lapse.
  */
 
 import type { EventType } from '../event.ts'
@@ -20,7 +20,7 @@ export interface LeaseEnd {
   readonly type: EventType
   readonly cause: string
   readonly by?: string
-  /** The holder itself said so, or its term has run: it does not believe any more. */
+  /** The holder said so, or its term has run out: it does not rely on the lease any more. */
   readonly stopped: boolean
 }
 
@@ -38,7 +38,7 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
       state.history.delete(state.oldest.next().value)
     }
   }
-  // The record of the oldest is written over: one grant after another on one name should leave nothing to collect. Not while it is being saved.
+  // Overwrites the oldest record: repeated grants of one resource should allocate nothing. Not while a snapshot is being taken.
   const oldest = past.length < HISTORY_LENGTH ? undefined : past.shift()
   const record =
     oldest === undefined || state.saving !== undefined
@@ -71,12 +71,12 @@ function clearTimers(effects: Effects, lease: LeaseState): void {
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
-/** What it counts for on its lease. */
+/** The size that counts towards the limit of its lease. */
 export function entryBytes({ key, value }: { readonly key: string; readonly value: string }): number {
   return utf8Length(key) + utf8Length(value)
 }
 
-/** Something about this key has changed: those who wait with an entry for it may be served. The caller settles. */
+/** Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. */
 export function reconsider(state: State, key: string): void {
   for (const waiter of state.pending.get(key) ?? [])
     for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
@@ -93,7 +93,7 @@ export function detachEntry(state: State, effects: Effects, key: string, cause: 
   if (service !== undefined) review(state, effects, service)
 }
 
-/** Off the tree and off the list of entries: what an ended lease must not keep, whether its units are frozen or not. */
+/** Removes from the family and the entries what an ended lease must not keep, whether its units are frozen or not. */
 function strip(state: State, effects: Effects, lease: LeaseState, cause: string): void {
   const rare = lease.rare
   if (rare === undefined) return
@@ -107,7 +107,7 @@ function strip(state: State, effects: Effects, lease: LeaseState, cause: string)
   clearTimers(effects, lease)
 }
 
-/** A waiter leaves: nothing was granted, so nothing is frozen. */
+/** A waiter ends. It had no grants, so nothing is frozen. */
 export function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: FreedResources): void {
   touch(state, lease)
   for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
@@ -118,9 +118,8 @@ export function withdraw(state: State, effects: Effects, lease: LeaseState, caus
 }
 
 /**
- * Ends a lease and all its descendants in this revision, however deep they hang: a walk and not a recursion, since how deep the stack of
- * calls may grow is not the same on every replica. The caller settles what was freed. `hasStopped`: descendants that end as a release, because their
- * holder does not believe in them any more.
+ * Ends a lease and all its descendants in this revision. A loop and not a recursion: the depth of the call stack is not the same on every replica.
+ * The caller settles the freed resources. `hasStopped`: descendants that end as released, because their holder does not rely on them any more.
  */
 export function end(
   state: State,
@@ -130,7 +129,7 @@ export function end(
   freed: FreedResources,
   hasStopped?: (child: LeaseState) => boolean,
 ): void {
-  // Gone already, along with an ancestor that was to be ended as well.
+  // It has ended already, together with an ancestor.
   if (findLease(state, lease.id) !== lease) return
   if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
   const pending = [lease]
@@ -164,7 +163,7 @@ function endHeld(
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
   strip(state, effects, lease, cause)
-  // A suspect's term has run: its holder stopped believing before the grace began.
+  // The term of a suspect lease has run out: its holder stopped before the grace period began.
   const believes = !stopped && lease.status === LIVE && lease.grants.length > 0
   if (lease.status === SUSPECT) state.counts.suspect--
   const delay = type === 'lapsed' ? lockDelay(state, lease) : 0
@@ -194,7 +193,7 @@ function lockDelay(state: State, lease: LeaseState): number {
   return longest
 }
 
-/** The holder has stopped believing, or was forced: its frozen units are free. */
+/** The holder has stopped, or the end was forced: the frozen units are free. */
 function thaw(state: State, effects: Effects, lease: LeaseState, freed: FreedResources): void {
   touch(state, lease)
   state.counts.frozen--
@@ -204,7 +203,7 @@ function thaw(state: State, effects: Effects, lease: LeaseState, freed: FreedRes
   effects.timer(lease, TERM)
 }
 
-/** One grant of a lease that goes on living: only its holder may give it back, so nothing is frozen. */
+/** Releases one grant of a lease that stays. Only the holder may do so, so nothing is frozen. */
 export function releaseGrant(state: State, effects: Effects, lease: LeaseState, grant: Grant, freed: FreedResources): void {
   touch(state, lease)
   const frozen = lease.status === FROZEN

@@ -1,4 +1,4 @@
-/** Stealing: which holders end so that a thief gets what it wants. No more than it takes, and the same ones on every replica. */
+/** Stealing: which leases must end so that a steal gets what it wants. As few as possible, and the same ones on every replica. */
 
 import type { Refused } from '../outcome.ts'
 import type { FreedResources } from '../state/freed-resources.ts'
@@ -10,27 +10,27 @@ import { rule } from './policy.ts'
 import { blocks, place, type WantedResource } from './queue.ts'
 import { invalid } from './refuse.ts'
 
-/** With more victims than this, each is not compared with all others: a steal must not cost the square of them. */
+/** With more victims than this, they are not compared with each other: the cost of a steal must not grow with their square. */
 const MAX_SPARED = 64
 
 export interface Theft {
   readonly wants: readonly WantedResource[]
-  /** Any so many of them; 0: all. */
+  /** Any this many of them; 0: all. */
   readonly any: number
-  /** Takes at once what is frozen, too. */
+  /** Also takes frozen units at once. */
   readonly force: boolean
   readonly rank: number
-  /** Of the thief. */
+  /** The key of the thief. */
   readonly key: number
-  /** What the thief hangs on: it must not end. */
+  /** The parent of the thief: it must not end. */
   readonly parent: LeaseState | undefined
 }
 
-/** Whom it ends, or why it may not. Nobody, where what it wants will come free without that. */
+/** The leases that end, or why the steal is refused. Empty if the resources become free anyway. */
 export function victimsOf(state: State, theft: Theft): readonly LeaseState[] | Refused {
   const { wants, any } = theft
   if (any === 0) return victimsFor(state, theft, wants)
-  // The cheapest ones, and of those the first that were named.
+  // The resources with the fewest victims; of equals, those that were named first.
   const costs = wants.map((want, i) => {
     const victims = victimsFor(state, theft, [want])
     return { want, i, cost: isRefused(victims) ? Number.POSITIVE_INFINITY : victims.length }
@@ -62,7 +62,7 @@ function victimsFor(state: State, theft: Theft, wants: readonly WantedResource[]
   return [...victims]
 }
 
-/** Leaves alone who was to end for one thing and need not, because another that ends for a second thing has the first as well. */
+/** Spares a lease that was to end for one resource, if the end of another victim frees that resource as well. */
 function spare(state: State, theft: Theft, wants: readonly WantedResource[], victims: Set<LeaseState>): void {
   for (const lease of [...victims]) {
     victims.delete(lease)
@@ -74,12 +74,12 @@ function spare(state: State, theft: Theft, wants: readonly WantedResource[], vic
   }
 }
 
-/** A victim ends with all that it holds, so all of that has to be the thief's to break. */
+/** A victim loses everything that it holds, so the thief must be allowed to break all of it. */
 function mayEnd(state: State, { key }: Theft, lease: LeaseState): boolean {
   return mayRelease(state, key, lease) || beyond(state, key, 'break', lease, namesHeld) === undefined
 }
 
-/** Whom it ends for one of the things it wants, beside those that end for others. */
+/** The leases that end for one wanted resource, beside those in `others`. */
 function victimsOn(state: State, theft: Theft, want: WantedResource, others: ReadonlySet<LeaseState>): readonly LeaseState[] | Refused {
   const resource = state.resources.get(want.resource)
   if (resource === undefined) return []
@@ -87,7 +87,7 @@ function victimsOn(state: State, theft: Theft, want: WantedResource, others: Rea
     for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent) if (leases.has(next)) return true
     return false
   }
-  // What is frozen comes free by itself, when its holder has stopped: without force there is nothing more to end.
+  // Frozen units become free without force, when their holder has stopped.
   const staying = resource.grants.filter(({ lease }) => (theft.force || lease.status !== FROZEN) && !isIn(others, lease))
   const above = new Set<LeaseState>()
   for (let next = theft.parent; next !== undefined; next = next.rare?.parent) above.add(next)
@@ -98,7 +98,7 @@ function victimsOn(state: State, theft: Theft, want: WantedResource, others: Rea
     return invalid(state, `lease ${own[0]!.lease.id} holds what is to be stolen, and the thief hangs on it: the thief would end with it`)
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
   if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
-  // Those who steal it already, or were given it, come first: what they take must come free as well.
+  // Earlier thieves and heirs come first: what they take must become free as well.
   const ahead = resource.queue.slice(0, place(resource.queue, theft.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
   const promised = ahead.reduce((sum, { rare }) => sum + (rare!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0), 0)
   return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, theft, lease))
@@ -108,7 +108,7 @@ function unitsOf(grants: readonly Grant[]): number {
   return grants.reduce((sum, { units }) => sum + units, 0)
 }
 
-/** As few holders as make so many units free: those that were ended already, then those with the most units, and of equals the one that came last. */
+/** As few holders as free `short` units: first leases that have ended already, then those with the most units; of equals, the newest. */
 function fewest(candidates: readonly Grant[], short: number, may: (lease: LeaseState) => boolean): readonly LeaseState[] {
   if (short <= 0) return []
   const order = candidates
@@ -119,12 +119,12 @@ function fewest(candidates: readonly Grant[], short: number, may: (lease: LeaseS
     if (unitsOf(taken) >= short) break
     taken.push(grant)
   }
-  // Some that were ended already may not be needed beside a larger one.
+  // A larger grant may have made some of the frozen ones unnecessary.
   for (const grant of [...taken]) if (unitsOf(taken) - grant.units >= short) taken = taken.filter(other => other !== grant)
   return taken.map(({ lease }) => lease)
 }
 
-/** By the rules of version 1 all holders of all that was wanted had to be the thief's to break. */
+/** Rules version 1: the thief had to be allowed to break all holders of all wanted resources. */
 export function cannotStealAll(state: State, { force, wants, key }: Theft): Refused | undefined {
   if (key === 0) return undefined
   for (const { resource } of wants)
@@ -136,7 +136,7 @@ export function cannotStealAll(state: State, { force, wants, key }: Theft): Refu
   return undefined
 }
 
-/** `victims` left out: everyone who holds any of it, as by the rules of version 1. */
+/** `victims` undefined: every holder of a wanted resource ends, as under rules version 1. */
 export function steal(
   state: State,
   effects: Effects,

@@ -1,9 +1,9 @@
 /**
- * Which log this is and which runs it had, so that a client which comes back can be told whether the log still contains what the client saw.
+ * The identity of a log and its runs, so that a client that reconnects can learn whether the log still contains what the client saw.
  *
- * A data directory that is put back from a copy is a whole log: nothing in it is missing or damaged. Only what others remember of it shows that it
- * went back. Every owner begins a run under a nonce, so a run that was lost is not mistaken for the one that took its place. The secret lives as long
- * as the log: a copy that was put back still has it, and verifies what the server signed after the copy was made (replica/witness.ts).
+ * A data directory that was put back from a copy is a complete log: nothing in it is missing or damaged. Only what clients remember shows that it went back.
+ * Every owner begins a run with a nonce, so a lost run is not mistaken for the run that replaced it. The secret lives as long as the log: a copy that was put
+ * back still has it, and can verify what the server signed after the copy was made (replica/witness.ts).
  */
 import type { State } from '../state.ts'
 
@@ -15,15 +15,15 @@ export interface BegunRun {
 }
 
 export interface Lineage {
-  /** The nonce of the first run that had one; 0 before that. */
+  /** The nonce of the first run that had one; 0 before that run. */
   id: number
-  /** Known to replicas of the log only. Empty before the first run that brought one. */
+  /** Known only to replicas of the log. Empty before the first run with a secret. */
   secret: string
   /** The newest runs, oldest first. */
   readonly runs: BegunRun[]
-  /** Logs whose leases were carried into this one: what a client saw there is here, under other indexes. */
+  /** The ids of logs whose leases were moved into this one: what a client saw there is here, at other indexes. */
   readonly before: number[]
-  /** The last generation: the record it began with, and for how long it was quiet. */
+  /** The last generation: the record it began with, and the length of its quiet period. */
   generation: { readonly index: number; readonly quiet: number }
 }
 
@@ -34,7 +34,7 @@ export function newLineage(): Lineage {
   return { id: 0, secret: '', runs: [], before: [], generation: { index: 0, quiet: 0 } }
 }
 
-/** The run that `state.run` names has just begun. */
+/** Adds the run that `state.run` names, which has just begun. */
 export function noteRun(state: State, nonce: number, secret: string): void {
   const { lineage } = state
   if (lineage.id === 0) lineage.id = nonce
@@ -43,7 +43,7 @@ export function noteRun(state: State, nonce: number, secret: string): void {
   if (lineage.runs.length > MAX_RUNS) lineage.runs.shift()
 }
 
-/** The state of one log takes its place in another, whose lineage is `target`. */
+/** The lineage of a log `target` whose contents are replaced by a state with the lineage `left`. */
 export function carryLineage(target: Lineage, left: Lineage): Lineage {
   const before = new Set([...target.before, ...left.before, left.id])
   // A restored backup of the same log: its own records still count.
