@@ -2,7 +2,7 @@
  * The state that all replicas of a log share, byte for byte: types, constants and how a log begins.
  *
  * The state is plain data. state/ holds its parts and the functions that keep its indexes consistent; rule/ holds the rules that change it.
- * Everything that can be derived (the grants and the queue of a resource) hangs on the leases, so a snapshot is the leases and a few small tables.
+ * Everything that can be derived (the grants and the queue of a resource) is kept with the leases, so a snapshot is the leases and a few small tables.
  */
 import type { Attachment, CreateKey, PolicyRules, Want } from './command.ts'
 import { Answers } from './state/answers.ts'

@@ -37,7 +37,7 @@ export class Countdown implements WheelAlarm {
 export class Countdowns {
   readonly #state: State
   readonly #wheel = new TimerWheel<Countdown>()
-  /** CAP, HOLD, BREAK and QUIET, by timer id. The countdown of a TERM hangs on its lease. */
+  /** CAP, HOLD, BREAK and QUIET, by timer id. The countdown of a TERM is kept on its lease. */
   readonly #others = new Map<number, Countdown>()
 
   constructor(state: State) {

@@ -1,4 +1,4 @@
-/** What may hang on a lease under which key, and how it comes to hang there. */
+/** Attaching entries to leases: which lease may have a key, and how it gets it. */
 
 import type { Attachment } from '../command.ts'
 import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
@@ -21,9 +21,9 @@ export function badAttachment({ key, value, generation }: Attachment): string | 
 }
 
 /**
- * Whether a lease of `holder` may put an entry: undefined, or why not. An older incarnation or generation never writes over a newer one. A
- * stranger takes what another lease keeps only with a newer generation, or when it is a registration whose holder has missed a renewal; and
- * never when it calls itself the same, or newer, and has another key.
+ * Why a lease of `holder` may not attach an entry, or undefined. An older incarnation or generation never overwrites a newer one. Another holder takes an entry
+ * over only with a newer generation, or if it is a registration whose holder has missed a renewal; and never with another key, even if it uses the same
+ * name or a newer incarnation.
  */
 export function entryRefusal(
   state: State,
@@ -88,12 +88,12 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
   if (service === undefined) return
   if (state.suppressed.has(key)) emit(state, effects, 'suppressed', lease, { key })
   review(state, effects, service)
-  // Nobody can tell its holder sooner: its next renewal says that it has been replaced.
+  // Its holder cannot be notified sooner: its next renewal tells that it was replaced.
   if (former !== undefined && isLeftover(former))
     end(state, effects, former, { type: 'revoked', cause: 'replaced', by: lease.holder.name, stopped: true }, state.freed)
 }
 
-/** Whether all that one who waits is to bring can be put now. */
+/** Whether all pending entries of a waiter can be attached now. */
 export function entriesFree(state: State, { holder, key, rare }: LeaseState): boolean {
   return rare!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
 }

@@ -1,4 +1,4 @@
-/** Claiming: of several processes with one name, one has what was transferred to that name. */
+/** Claiming: of several processes with one holder name, one takes the lease that was transferred to that name. */
 
 import type { Claim } from '../command.ts'
 import { done, type Outcome } from '../outcome.ts'

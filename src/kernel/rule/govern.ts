@@ -73,7 +73,7 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
   const there = state.keys.get(id)
   if (!isAdmin(state, key)) return forbidden(state, 'revoke keys')
   if (there === undefined) return refuse(state, 'NOT_FOUND', `there is no key ${id}`)
-  // Without an admin key no other key could be made; and without any key a server is open to everyone who can reach it.
+  // Without an admin key no other key could be made; and without any key a server is open to every client that can reach it.
   if (key !== 0 && isAdmin(state, id) && ![...state.keys.keys()].some(other => other !== id && isAdmin(state, other)))
     return invalid(
       state,

@@ -1,4 +1,4 @@
-/** Moving house: a log whose leases have left decides nothing any more, so that no grant can be made in two places. */
+/** Moving leases to another log: a log whose leases have left decides nothing any more, so that no grant is made in two logs. */
 
 import type { Command, Move } from '../command.ts'
 import { badText } from '../name.ts'
@@ -21,12 +21,12 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
   if (state.awaiting) return invalid(state, 'move: leases are on their way into this log, and only who carries them can end that')
   if (moved) {
     if (to === moved) return done()
-    // Whatever was granted since was granted there: were they to come back, or to go elsewhere from here, it could be granted twice.
+    // Grants since then were made there. Moving back, or elsewhere from here, could grant the same units twice.
     return refuse(state, 'INVALID', `the leases of this log have moved to ${moved}: what concerns them is said there`, { moved })
   }
   if (stay || to !== '') {
     if (stay && moved === undefined) return invalid(state, 'move: nothing has left')
-    // Their copy may be older than what was granted here since they were told to stay. On their way, no revision passes.
+    // The copy may be older than grants made here after the move was cancelled. While leases are being moved, the revision stays.
     if (moved === undefined || (since ?? state.revision) !== state.revision) return invalid(state, 'move: it has been called off since')
   } else if (moved !== undefined)
     return refuse(state, 'INVALID', 'the leases of this log are on their way to another already', { moving: true })
@@ -36,7 +36,7 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
   return done()
 }
 
-/** From here on the log decides nothing: whatever it would decide, those who read what was carried into it would not know. */
+/** The log decides nothing from here on: replicas that read the moved leases would not know its decisions. */
 function expect(state: State, effects: Effects): Outcome {
   const { leases, policies, keys } = state
   if (state.awaiting)
@@ -62,7 +62,7 @@ function arrive(state: State, effects: Effects): Outcome {
   return done()
 }
 
-/** What was due meanwhile did not count, and how long anything ran is not known where it arrives: later is always safe. */
+/** `due` proposals were ignored meanwhile, and the new log does not know how long timers have run. A later end is always safe. */
 function startAnew(state: State, effects: Effects): void {
   for (const lease of state.leases.values()) {
     touch(state, lease)
@@ -73,7 +73,7 @@ function startAnew(state: State, effects: Effects): void {
   if (state.quiet !== undefined) startQuiet(state, effects, state.quiet.duration)
 }
 
-/** The answer of a log whose leases have left; undefined for what concerns the log itself. */
+/** The answer of a log whose leases have left; undefined for commands that concern the log itself. */
 export function refusalOfMovedLog(state: State, place: string, { kind }: Command): Outcome | undefined {
   switch (kind) {
     case 'move':

@@ -14,7 +14,7 @@ import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
-/** Tells the holders of a resource that someone would like it. */
+/** Asks the holders of a resource to give it back. */
 export function recall(state: State, effects: Effects, name: string, by: string): void {
   for (const { lease, token } of state.resources.get(name)?.grants ?? []) {
     if (lease.status === FROZEN) continue
@@ -40,7 +40,7 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
     const lease = findLease(state, target.lease)
     if (lease === undefined) return gone(state, target.lease)
     if (mayRevoke(lease)) return [lease]
-    // Whoever may revoke some of it is told why that is not enough; to all others it is as good as gone.
+    // A key that may revoke a part of it learns why that is not enough; for all other keys the lease is reported as gone.
     const concerned = namesOf(lease).some(name => allowed(state, key, 'revoke', name))
     return concerned ? beyond(state, key, 'revoke', lease)! : gone(state, target.lease)
   }
@@ -78,12 +78,12 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const meant = recipient(state, wants, to, incarnation)
   // As with a release: an administrator cannot say for the holder that it has stopped.
   const stopped = command.stopped === true && (key === 0 || key === lease.key)
-  // What is freed goes to the recipient: those who wait are looked at only afterwards.
+  // The freed units go to the recipient; the waiters are served only afterwards.
   const { freed } = state
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
-  // Of a name alone nobody knows with which key it comes: not with the giver's, which has given it away, and may have been revoked.
+  // A name alone does not tell which key its process uses. It cannot be the giver's key, which has given the lease away and may have been revoked.
   const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
-  // In the quiet after a loss nothing is granted: what it held may be another's by entries that were lost.
+  // In the quiet period after a loss nothing is granted: lost records may have granted the same units to another lease.
   const atOnce = stopped && (state.quiet === undefined || state.rules < 2)
   const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
@@ -91,14 +91,14 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (meant === undefined && incarnation === undefined) rareOf(heir).open = true
   effects.timer(heir, TERM)
   if (parent !== undefined) addChild(state, parent, heir)
-  // What was running out goes on to do so: to pass a lease on and back would else make it immortal.
+  // Timers that were running continue: otherwise a lease that is passed back and forth would never end.
   for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, heir, slot as Slot, timer)
   if (running.length > 0) rareOf(heir).by = by
   if (atOnce) grant(state, effects, heir, wants)
   else {
     Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
     enqueue(state, effects, heir)
-    // Sharing, or beside the giver in a pool, it need not wait.
+    // It need not wait for shared grants, or if a pool has room beside the giver.
     for (const want of wants) freed.add(state.resources.get(want.resource)!)
   }
   settle(state, effects, freed)
@@ -118,8 +118,8 @@ function inherit(
 }
 
 /**
- * A lease of whoever is meant, by which it is known which process that is and with which key it comes: one that waits for some of this, or
- * the first of the incarnation that was named. Not what its key may neither acquire nor renew: names are free for anyone to take.
+ * A lease of the intended recipient, which tells its process and its key: a waiter for one of the resources, or the first lease of the named incarnation.
+ * Not if its key may neither acquire nor renew the resources: every client may use any holder name.
  */
 function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): LeaseState | undefined {
   const isMeant = ({ holder, status, key }: LeaseState) =>
@@ -131,7 +131,7 @@ function recipient(state: State, wants: readonly Required<Want>[], to: string, i
     const waiter = state.resources.get(resource)?.queue.find(isMeant)
     if (waiter !== undefined) return waiter
   }
-  // An incarnation is numbered after its first lease. `state.holders` says nothing that a replica begun from a snapshot would say, too.
+  // An incarnation is the id of its first lease. `state.holders` cannot be used: a replica that began with a snapshot may have another one.
   const first = incarnation === undefined ? undefined : findLease(state, incarnation)
   return first !== undefined && isMeant(first) ? first : undefined
 }
@@ -178,8 +178,8 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
 }
 
 /**
- * Where a break of this length would run, or undefined when it could change nothing. One that runs is never replaced: how much of it is
- * left nobody here can know, and a second break may only shorten. `full`: it could, and there is no room for it.
+ * The timer slot for a break after this time, or undefined if it would change nothing. A running break is never replaced: how much of it is left is unknown
+ * here, and a second break may only shorten it. `full`: it would shorten it, but there is no free slot.
  */
 function breakSlot(lease: LeaseState, after: number): Slot | 'full' | undefined {
   const timers = lease.rare?.timers

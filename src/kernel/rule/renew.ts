@@ -1,4 +1,4 @@
-/** Renewing: never brings back what ended. */
+/** Renewing: restarts the terms of leases, and never revives a lease that has ended. */
 
 import type { Renew } from '../command.ts'
 import { GONE, type Outcome } from '../outcome.ts'
@@ -11,7 +11,7 @@ import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
 import { settle } from './settle.ts'
 
-/** Renewals in one command. */
+/** The most renewals in one command. */
 export const MAX_RENEWALS = 10_000
 
 export function renew(state: State, effects: Effects, { leases, waiting = false }: Renew, key: number): Outcome {
@@ -20,7 +20,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
   const ttls: number[] = []
   for (const id of leases) {
     const lease = findLease(state, id)
-    // A foreign lease is as good as gone: its existence is nobody else's business.
+    // A lease of another key is reported as gone: its existence is not revealed.
     if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) {
       ttls.push(GONE)
       continue
@@ -34,7 +34,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
       rekey(state, lease, key)
       for (const name of lease.rare?.entries ?? []) reconsider(state, name)
     }
-    // Whoever keeps it alive has taken it, though it did not say which process it is.
+    // The process that renews the lease has taken it, though it did not claim it by incarnation.
     if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) lease.confirmed = true
@@ -53,7 +53,7 @@ function recover(state: State, effects: Effects, lease: LeaseState): void {
   countSuspect(state, effects, lease, -1)
 }
 
-/** What hangs on it, by name: its grants and its entries, or just the lease. */
+/** Emits an event for each grant and entry; if there are none, one for the lease. */
 export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: LeaseState): void {
   for (const given of lease.grants) emit(state, effects, type, lease, { resource: given.resource.name, token: given.token })
   const entries = lease.rare?.entries

@@ -5,7 +5,7 @@
 import type { Outcome } from '../outcome.ts'
 
 export const ANSWERS = 65_536
-/** An answer counts as one more for each so many characters: all answers together stay below 64 MiB of text. */
+/** The number of characters of an answer that count as one more answer: all answers together stay below 64 MiB of text. */
 const HEAVY = 1_024
 
 /** An item of a linked list. */
