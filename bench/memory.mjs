@@ -42,7 +42,7 @@ async function renewals(replica, ids, { together, forSeconds = 2 }) {
 
 export async function memory(report) {
   const open = () =>
-    Replica.open(new MemoryStore({ own: { name: 'bench' } }), { owned: true, events: 1_000, snapshotEntries: 1e9, snapshotBytes: 1e15 })
+    Replica.open(new MemoryStore({ own: { name: 'bench' } }), { owned: true, events: 1_000, snapshotRecords: 1e9, snapshotBytes: 1e15 })
   const both = async (replica, ids) => {
     await renewals(replica, ids, { together: false, forSeconds: 0.5 })
     return [await renewals(replica, ids, { together: true }), await renewals(replica, ids, { together: false })]

@@ -2,7 +2,7 @@
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
-import { UNCLAIMED } from '../src/kernel/state.ts'
+import { UNCLAIMED } from '../src/kernel/state/leases.ts'
 import type { ObservedBelief } from './beliefs.ts'
 import { type LessorAccess, pauseOn, type Site } from './participants.ts'
 import { operationName } from './referee.ts'

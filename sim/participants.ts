@@ -20,7 +20,7 @@ export interface Site {
   readonly ages: boolean
   /** Readers are told of new entries; else they poll. */
   readonly push: boolean
-  readonly snapshotEntries: number
+  readonly snapshotRecords: number
   /** The numbers that each holder's lives were given so far: a life that was replaced may not know it yet. */
   readonly incarnations: Map<string, number[]>
 }
@@ -78,7 +78,7 @@ export class Host implements LessorAccess {
           clock,
           owned: this.owned,
           timeout: 3_000,
-          snapshotEntries: site.snapshotEntries,
+          snapshotRecords: site.snapshotRecords,
           events: 5_000,
           ...(this.#survivor !== undefined && { survivor: this.#survivor }),
         })

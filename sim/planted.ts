@@ -170,7 +170,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a renewal does not end what had aged',
-    file: 'src/kernel/effects.js',
+    file: 'src/kernel/rule/effects.js',
     find: 'lease.aged = 0;',
     put: '',
     expected: ['S4', 'S1'],
@@ -197,7 +197,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a replica applies the object that its caller has changed since',
-    file: 'src/replica/replica.js',
+    file: 'src/replica/proposals.js',
     find: 'const own = copyOf(command);',
     put: 'const own = command;',
     expected: ['S22', 'S9', 'S10', 'S11', 'S24'],
@@ -229,7 +229,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a watch that resumes skips a revision (etcd 17529)',
-    file: 'src/kernel/event.js',
+    file: 'src/replica/recent-events.js',
     find: '.revision > revision)',
     put: '.revision > revision + 1)',
     expected: ['S13'],
@@ -372,7 +372,7 @@ export const BUGS: readonly Planted[] = [
   // The replica and its time
   {
     name: 'a lapse is proposed too soon',
-    file: 'src/replica/timekeeper.js',
+    file: 'src/replica/countdowns.js',
     find: 'timerOf(countdown.lease, countdown.slot)?.duration ?? 0',
     put: '(timerOf(countdown.lease, countdown.slot)?.duration ?? 0) * 0.5',
     expected: ['S4', 'S1'],
@@ -380,8 +380,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a lease really lapses at twice its ttl (Consul, Eureka)',
     file: 'src/replica/timekeeper.js',
-    find: 'now >= countdown.zero + this.#duration(countdown)',
-    put: 'now >= countdown.zero + this.#duration(countdown) * 2',
+    find: 'now >= countdown.zero + this.#countdowns.duration(countdown)',
+    put: 'now >= countdown.zero + this.#countdowns.duration(countdown) * 2',
     expected: ['S5'],
     profiles: ['calm'],
   },
@@ -395,7 +395,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'an owner does not mark what it found',
-    file: 'src/replica/timekeeper.js',
+    file: 'src/replica/age-marks.js',
     find: "this.#propose({ kind: 'aged-together'",
     put: "if (false) this.#propose({ kind: 'aged-together'",
     expected: ['S5'],
@@ -428,8 +428,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a stalled server wakes and lapses everything (etcd 15247)',
     file: 'src/replica/timekeeper.js',
-    find: 'more = await this.#stalledWhile(reading);',
-    put: 'more = 0;',
+    find: 'stalled = await this.#time.stalledWhile(reading);',
+    put: 'stalled = 0;',
     expected: ['S19'],
     profiles: ['owned'],
   },
@@ -437,11 +437,11 @@ export const BUGS: readonly Planted[] = [
     name: 'a stall is credited to timers that were restarted after it',
     file: 'src/replica/timekeeper.js',
     find: 'void this.#judge();',
-    put: `if (stood) {
-            this.#stalls -= late;
+    put: `if (stalled > 0) {
+            this.#time.stats.stalled -= stalled;
             const drain = this.#drain;
             this.#drain = () => drain().then(() => {
-                this.#stalls += late;
+                this.#time.stats.stalled += stalled;
                 this.#drain = drain;
             });
         }
@@ -451,9 +451,9 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'the wall clock decides',
-    file: 'src/replica/timekeeper.js',
-    find: 'return this.#clock.now() - this.#origin - this.#stalls;',
-    put: 'return this.#clock.wall() - this.#origin - this.#stalls;',
+    file: 'src/replica/stall-clock.js',
+    find: 'return this.#clock.now() - this.#origin - this.stats.stalled;',
+    put: 'return this.#clock.wall() - this.#origin - this.stats.stalled;',
     expected: ['S4', 'S1', 'S5'],
     profiles: ['calm', 'embedded'],
   },
@@ -467,8 +467,8 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a refusal comes from a state that may be old',
-    file: 'src/replica/replica.js',
-    find: 'await orAborted(this.#atTheEnd(), signal);\n        const refused',
+    file: 'src/replica/proposals.js',
+    find: 'await unlessAborted(this.#readToEnd(), signal);\n        const refused',
     put: 'const refused',
     expected: ['S10'],
     profiles: ['embedded', 'servers'],

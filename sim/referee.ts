@@ -8,8 +8,9 @@ import type { Command, Operation, Proposal, Scope } from '../src/kernel/command.
 import { ELSEWHERE, type Event } from '../src/kernel/event.ts'
 import { badName } from '../src/kernel/name.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
-import { rule } from '../src/kernel/policy.ts'
-import { createState, FROZEN, findLease, type Lease, type State, UNCLAIMED, WAITING } from '../src/kernel/state.ts'
+import { rule } from '../src/kernel/rule/policy.ts'
+import { findLease, UNCLAIMED } from '../src/kernel/state/leases.ts'
+import { createState, FROZEN, type LeaseState, type State, WAITING } from '../src/kernel/state.ts'
 import type { Position } from '../src/store.ts'
 import { BeliefChecker, type ObservedBelief } from './beliefs.ts'
 import { Waiters } from './waiters.ts'
@@ -294,7 +295,7 @@ export class Referee {
       if (!this.ended.has(child)) this.#world.violate('S8', `lease ${child} outlives its parent ${lease}, which ${type}`)
   }
 
-  #entitled(lease: Lease, resource: string): boolean {
+  #entitled(lease: LeaseState, resource: string): boolean {
     // What was given to a name alone is nobody's until someone renews it.
     if (lease.key === 0 || lease.key === UNCLAIMED) return true
     const scopes = this.#scopes.get(lease.key) ?? []
@@ -624,7 +625,7 @@ export class Referee {
 
   /** Nobody has renewed for so long that nothing may be left. */
   nothingIsLeft(since: string): void {
-    const left: Lease[] = [...this.#state.leases.values()]
+    const left: LeaseState[] = [...this.#state.leases.values()]
     if (left.length === 0) return
     const lease = left[0]!
     this.#world.violate(

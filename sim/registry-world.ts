@@ -63,7 +63,7 @@ class Hall {
     while (life === this.machine.life) {
       try {
         this.#store = new WiredStore(log, wire, this.machine, { own, ages: true, push: true })
-        const replica = await Replica.open(this.#store, { clock: this.machine.clock(), owned, snapshotEntries: 2_000 })
+        const replica = await Replica.open(this.#store, { clock: this.machine.clock(), owned, snapshotRecords: 2_000 })
         if (life === this.machine.life) this.replica = replica
         return
       } catch {

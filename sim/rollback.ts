@@ -128,7 +128,7 @@ class Rollback {
       const store = new WiredStore(this.#log, this.#wire, machine, { own: { name: 'server' }, ages: true, push: true })
       this.#store = store
       try {
-        const replica = await Replica.open(store, { clock, owned: true, timeout: 3_000, snapshotEntries: 80, events: 5_000 })
+        const replica = await Replica.open(store, { clock, owned: true, timeout: 3_000, snapshotRecords: 80, events: 5_000 })
         if (machine.life !== life) return
         this.host.replica = replica
         this.network.servers.set(this.host, await SimulatedServer.on(replica, replica, clock, OPERATOR))

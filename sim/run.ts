@@ -153,7 +153,7 @@ class Scene {
       ages: this.#dice.chance(0.5),
       push: this.#dice.chance(0.6),
       // Whoever comes and goes would spend its lives reading.
-      snapshotEntries: this.#dice.pick(profile === 'restless' || profile === 'moving' ? [25, 60, 150] : [40, 150, 500]),
+      snapshotRecords: this.#dice.pick(profile === 'restless' || profile === 'moving' ? [25, 60, 150] : [40, 150, 500]),
       incarnations: new Map(),
     }
     wire.begins = (machine, moment) => this.#mayDie(machine, moment)

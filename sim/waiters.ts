@@ -2,8 +2,9 @@
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
-import { rule } from '../src/kernel/policy.ts'
-import { FROZEN, findLease, type Lease, type Resource, type State } from '../src/kernel/state.ts'
+import { rule } from '../src/kernel/rule/policy.ts'
+import { findLease } from '../src/kernel/state/leases.ts'
+import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
 
 /** Before everyone who merely waits. */
 const FIRST = -1e15
@@ -131,7 +132,7 @@ export class Waiters {
 }
 
 /** The first in line for whom there is enough, were all of it free: nobody waits behind the others. By the rules of version 1 everyone did. */
-function firstServable(state: State, { name, queue }: Resource): Lease | undefined {
+function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
   if (state.rules < 2) return queue[0]
   return queue.find(({ rare }) => {
     const { wants, any } = rare!
@@ -147,18 +148,18 @@ function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
 }
 
 /** Looks at every waiter that stands between the asker and what the asker keeps. */
-function closesCycle(state: State, command: Acquire, self: Lease | undefined): boolean {
+function closesCycle(state: State, command: Acquire, self: LeaseState | undefined): boolean {
   const kept = new Set(command.holding)
   const rank = rankOf(state, command)
-  const seen = new Set<Lease>()
-  const pending: { readonly wants: Acquire['wants']; readonly before: (other: Lease) => boolean }[] = [
+  const seen = new Set<LeaseState>()
+  const pending: { readonly wants: Acquire['wants']; readonly before: (other: LeaseState) => boolean }[] = [
     { wants: command.wants, before: other => other !== self && other.rare!.rank <= rank },
   ]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     for (const want of next.wants) {
       const resource = state.resources.get(want.resource)
       if (want.shared === true || resource === undefined) continue
-      const waiters: Lease[] = []
+      const waiters: LeaseState[] = []
       const [only, ...more] = resource.grants
       const units = want.units ?? 1
       if (only !== undefined && more.length === 0 && !only.shared && only.lease.status !== FROZEN)

@@ -9,19 +9,11 @@ import { setMaxListeners } from 'node:events'
 import { type Clock, pause, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
+import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import {
-  type Completion,
-  complete,
-  copyOf,
-  type Lessor,
-  type ProposeOptions,
-  type Query,
-  type ReadOptions,
-  type View,
-  type WatchOptions,
-} from '../lessor.ts'
+import { complete } from '../lessor/complete.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
 
 export interface RelocatingLessorOptions {

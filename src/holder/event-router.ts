@@ -1,7 +1,7 @@
 /** Follows the events of the log and passes each to the lease of this process that it concerns: grants, recalls, transfers and ends. */
 import { LeaseError } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
-import { ELSEWHERE } from '../lessor.ts'
+import { ELSEWHERE } from '../kernel/event.ts'
 import { type AcquireRequest, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
 import { EventFeed, type FeedWatch } from './event-feed.ts'

@@ -15,16 +15,8 @@ import { LeaseError } from '../errors.ts'
 import type { Command, PolicyRules, Want } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { Lease } from '../lease.ts'
-import {
-  type GrantView,
-  holdersOf,
-  type Lessor,
-  type Query,
-  type ReadOptions,
-  type View,
-  type WaiterView,
-  type WatchOptions,
-} from '../lessor.ts'
+import { holdersOf } from '../lessor/holders-of.ts'
+import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from '../lessor.ts'
 import { checkExcess, checkOptionNames } from '../options.ts'
 import {
   type AcquireOptions,

@@ -3,8 +3,9 @@ import { type Clock, pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
+import { copyOf } from '../kernel/copy.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
-import { copyOf, type Lessor } from '../lessor.ts'
+import type { Lessor } from '../lessor.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
 
 export const SHORTEST_RETRY = 20

@@ -3,7 +3,7 @@ import { pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import { MAX_STOPPED } from '../lessor.ts'
+import { MAX_STOPPED } from '../kernel/command.ts'
 import { LONGEST_RETRY, type Operations, refused, SHORTEST_RETRY } from './operations.ts'
 
 const LONGEST_RELEASE = 5_000

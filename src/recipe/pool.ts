@@ -13,8 +13,8 @@ import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { isRefusal, LeaseError } from '../errors.ts'
 import { type AcquireOptions, waitOf } from '../holder/acquire-options.ts'
 import type { LeaseClient } from '../holder/lease-client.ts'
+import { MAX_RESOURCES } from '../kernel/command.ts'
 import type { Lease } from '../lease.ts'
-import { MAX_RESOURCES } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
 
 /** Pause before the pool is followed again after an error. */

@@ -11,12 +11,11 @@ import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
-import { normalPrefix, under } from '../kernel/name.ts'
+import { commonPrefixes, normalPrefix, under } from '../kernel/name.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { common } from '../kernel/prefixes.ts'
 import { isOf, permits } from '../kernel/rule/authority.ts'
 import { deadlockMessage } from '../kernel/rule/deadlock.ts'
-import { UNCLAIMED } from '../kernel/state.ts'
+import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
 
@@ -220,7 +219,7 @@ export class AccessControl implements AsyncDisposable {
     if (kind !== 'leases') this.reach(caller, 'read', query.prefix)
     const readable = this.#prefixes(caller, 'read')
     if (readable === undefined) return query
-    const within = query.within === undefined ? readable : common(query.within, readable)
+    const within = query.within === undefined ? readable : commonPrefixes(query.within, readable)
     if (kind !== 'leases') return { ...query, within }
     // Whoever asks only for what is within some prefixes does not mean what is theirs besides.
     const { own: besides, ...rest } = query

@@ -5,7 +5,7 @@
  */
 import type { Command } from '../kernel/command.ts'
 import { GONE, type Outcome } from '../kernel/outcome.ts'
-import { UNCLAIMED } from '../kernel/state.ts'
+import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { Lessor } from '../lessor.ts'
 import type { Caller } from './access-control.ts'
 

@@ -10,17 +10,9 @@ import type { Acquire, Command, Operation } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { badText, NAME_BYTES } from '../kernel/name.ts'
 import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
-import {
-  type Completion,
-  complete,
-  holdersOf,
-  type Lessor,
-  type ProposeOptions,
-  type Query,
-  type ReadOptions,
-  type View,
-  type WatchOptions,
-} from '../lessor.ts'
+import { complete } from '../lessor/complete.ts'
+import { holdersOf } from '../lessor/holders-of.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type Audited, type Concern } from './audit.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'

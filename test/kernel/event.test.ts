@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { applyBatch } from '../../src/kernel/codec/batch.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import { createState, FROZEN, type Lease, RULES, type State, SUSPECT } from '../../src/kernel/state.ts'
+import { createState, FROZEN, type LeaseState, RULES, type State, SUSPECT } from '../../src/kernel/state.ts'
 import { Stream } from '../support/kernel/stream.ts'
 import { World } from '../support/kernel/world.ts'
 
@@ -68,7 +68,7 @@ class Mirror {
 }
 
 function truth(state: State): readonly string[] {
-  const how = ({ status }: Lease) => (status === FROZEN ? ' frozen' : status === SUSPECT ? ' suspect' : '')
+  const how = ({ status }: LeaseState) => (status === FROZEN ? ' frozen' : status === SUSPECT ? ' suspect' : '')
   const all: string[] = []
   for (const { name, grants, queue } of state.resources.values()) {
     for (const { lease, token } of grants) all.push(`${name} ${lease.id} #${token}${how(lease)}`)

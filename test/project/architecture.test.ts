@@ -27,12 +27,16 @@ const rooms: readonly Room[] = [
     packages: 'drivers too',
   },
 
-  { room: 'lessor.ts', may: ['kernel/', 'type:store.ts', 'errors.ts'] },
-  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'lessor.ts', may: ['type:kernel/', 'type:store.ts', 'type:errors.ts'] },
+  { room: 'lessor/', may: ['type:kernel/', 'type:lessor.ts'] },
+  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   {
     room: 'holder/',
-    may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: [
+      ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lease.ts'],
+      ...['options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    ],
   },
   { room: 'lease.ts', may: ['type:holder/held-lease.ts', 'options.ts', 'errors.ts'] },
   { room: 'leases.ts', may: ['holder/', 'recipe/'] },
@@ -47,7 +51,7 @@ const rooms: readonly Room[] = [
   {
     room: 'recipe/',
     may: [
-      ...['type:kernel/', 'registry/', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+      ...['type:kernel/', 'kernel/command.ts', 'registry/', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
       ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts'],
     ],
   },
@@ -55,7 +59,7 @@ const rooms: readonly Room[] = [
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   {
     room: 'server/',
-    may: ['dashboard/', 'registry/', 'kernel/', 'lessor.ts', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: ['dashboard/', 'registry/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
   { room: 'dashboard/', may: ['wire/http/client.ts'] },
 
@@ -63,7 +67,10 @@ const rooms: readonly Room[] = [
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
   { room: 'otel.ts', may: ['type:holder/'] },
-  { room: 'connect/relocating-lessor.ts', may: ['type:kernel/', 'type:store.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
+  {
+    room: 'connect/relocating-lessor.ts',
+    may: ['type:kernel/', 'kernel/copy.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'clock.ts'],
+  },
   {
     room: 'connect/heartbeat-thread.ts',
     may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'connect/heartbeat-worker.ts'],

@@ -92,19 +92,19 @@ describe('docs/guarantees.md', () => {
   })
 
   test.each([
-    ['65,536 in all', 'src/kernel/answers.ts', /\bANSWERS = 65_536\b/],
+    ['65,536 in all', 'src/kernel/state/answers.ts', /\bANSWERS = 65_536\b/],
     ['8,192 records', 'src/kernel/codec/batch.ts', /\bWINDOW = 8_192\b/],
     ['100,000 in each replica', 'src/replica/replica.ts', /\bevents = 100_000\b/],
     ['8 for each resource, 16,384 resources', 'src/kernel/rule/end.ts', /HISTORY_NAMES = 16_384\nconst HISTORY_LENGTH = 8\n/],
     ['fenced resources | 100,000', 'src/kernel/rule/fence.ts', /MAX_FENCES = 100_000\b/],
     ['100,000; 20,000 first named with one key', 'src/kernel/rule/fence.ts', /FENCES_PER_KEY = 20_000\b/],
-    ['1,000,000 and 10,000 unless', 'src/kernel/policy.ts', /WAITERS = 10_000\nexport const LEASES = 1_000_000\n/],
-    ['100 ms to 24 h; a policy may allow up to a year', 'src/kernel/policy.ts', /TTL_MIN = 100\nexport const TTL_MAX = 86_400_000\n/],
+    ['1,000,000 and 10,000 unless', 'src/kernel/rule/policy.ts', /WAITERS = 10_000\nexport const LEASES = 1_000_000\n/],
+    ['100 ms to 24 h; a policy may allow up to a year', 'src/kernel/rule/policy.ts', /TTL_MIN = 100\nexport const TTL_MAX = 86_400_000\n/],
     ['renewals in one command | 256 · 10,000', 'src/kernel/command.ts', /MAX_RESOURCES = 256\b/],
     ['renewals in one command | 256 · 10,000', 'src/kernel/rule/renew.ts', /MAX_RENEWALS = 10_000\b/],
     ['512 · 16,384 bytes', 'src/kernel/name.ts', /NAME_BYTES = 512\n[^\n]*\nexport const VALUE_BYTES = 16_384\n/],
     ['first term | 30 s', 'src/kernel/state.ts', /FIRST_TERM = 30_000\b/],
-    ['more than 100 ms late', 'src/replica/timekeeper.ts', /STALL = 100\b/],
+    ['more than 100 ms late', 'src/replica/stall-clock.ts', /STALL = 100\b/],
     ['chains beyond 256 waiters', 'src/kernel/rule/deadlock.ts', /LONGEST = 256\b/],
     ['`timeout` (30 s, replica) or 10 s', 'src/replica/replica.ts', /timeout = 30_000\b/],
     ['`timeout` (30 s, replica) or 10 s', 'src/holder/operations.ts', /TIMEOUT = 10_000\b/],
@@ -132,9 +132,9 @@ test('docs/command-line.md has a row for every command and names every option of
 })
 
 test.each([
-  ['1,000 · 2 min · 2,000 · 750', 'src/kernel/policy.ts', /flapHalfLife: 120_000,\n {2}flapSuppress: 2_000,\n {2}flapReuse: 750,/],
-  ['1,000 · 2 min · 2,000 · 750', 'src/kernel/policy.ts', /flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 \}/],
-  ['85 % · 5 · 5 min', 'src/kernel/policy.ts', /preserveLeast: 5,\n {2}preserveMost: 300_000,/],
+  ['1,000 · 2 min · 2,000 · 750', 'src/kernel/rule/policy.ts', /flapHalfLife: 120_000,\n {2}flapSuppress: 2_000,\n {2}flapReuse: 750,/],
+  ['1,000 · 2 min · 2,000 · 750', 'src/kernel/rule/policy.ts', /flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 \}/],
+  ['85 % · 5 · 5 min', 'src/kernel/rule/policy.ts', /preserveLeast: 5,\n {2}preserveMost: 300_000,/],
   ['lapses in one sweep of 5 s', 'src/kernel/rule/service.ts', /\bSWEEP = 5_000\b/],
   ['max(2, ', 'src/kernel/rule/service.ts', /\bFEW = 2\b/],
   ['16 · `flapReuse`', 'src/kernel/rule/flap.ts', /\bLONGEST = 16\b/],

@@ -168,7 +168,7 @@ test('a backup is taken while writes go on and snapshots fall due, and a reader 
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-backup-'))
   try {
     const path = join(folder, 'leases.db')
-    const replica = await Replica.open(new FileStore({ path, own: { name: 'test' } }), { owned: true, snapshotEntries: 50 })
+    const replica = await Replica.open(new FileStore({ path, own: { name: 'test' } }), { owned: true, snapshotRecords: 50 })
     await using leases = new Leases(replica, { holder: 'a' })
     const kept = await Promise.all(Array.from({ length: 400 }, (_, i) => leases.acquire(`r/${i}`)))
     let going = true

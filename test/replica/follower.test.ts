@@ -235,7 +235,7 @@ describe('an owner taken for dead', () => {
 describe('snapshots', () => {
   test('a large state is not copied over and over: as much is written between two as one takes', async () => {
     const rig = new Rig()
-    await using replica = await rig.open({ snapshotBytes: 1_000, snapshotEntries: 20 })
+    await using replica = await rig.open({ snapshotBytes: 1_000, snapshotRecords: 20 })
     const ids: number[] = []
     for (let i = 0; i < 20; i++) {
       const all = await Promise.all(Array.from({ length: 100 }, (_, j) => replica.propose(acquire('ann', `a/${i}/${j}`))))
@@ -254,7 +254,7 @@ describe('snapshots', () => {
 
   test('are taken in slices while commands go on, and lead to the same state', async () => {
     const rig = new Rig()
-    await using replica = await rig.open({ snapshotEntries: 40 })
+    await using replica = await rig.open({ snapshotRecords: 40 })
     await Promise.all(Array.from({ length: 5_000 }, (_, i) => replica.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 }))))
     for (let i = 0; i < 400; i++) {
       await replica.propose({
@@ -273,9 +273,9 @@ describe('snapshots', () => {
   test('are made by one of many: the others find it there', async () => {
     const rig = new Rig()
     const replicas = [
-      await rig.open({ snapshotEntries: 40 }),
-      await rig.open({ snapshotEntries: 40 }),
-      await rig.open({ snapshotEntries: 40 }),
+      await rig.open({ snapshotRecords: 40 }),
+      await rig.open({ snapshotRecords: 40 }),
+      await rig.open({ snapshotRecords: 40 }),
     ]
     for (let i = 0; i < 400; i++) {
       granted(await replicas[i % 3]!.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 })))
@@ -291,7 +291,7 @@ describe('snapshots', () => {
     for (const size of [1, 7, 1_000, 1_000_000]) {
       const rig = new Rig()
       const line = new Line()
-      await using replica = await rig.open({ line, snapshotEntries: 10 })
+      await using replica = await rig.open({ line, snapshotRecords: 10 })
       const { store } = line
       const keep = store!.snapshot.bind(store)
       store!.snapshot = (at, bytes) => keep(at, piecesOf(size, bytes))
@@ -313,7 +313,7 @@ describe('snapshots', () => {
     line.ways.read.push(...Array(4).fill(5_000)) // it hears nothing for a while
     const lost = granted(await behind.propose(acquire('ann', 'b', { ttl: 60_000 })))
     rig.log.loseTail(1) // before anyone else has seen it
-    await using busy = await rig.open({ snapshotEntries: 20 })
+    await using busy = await rig.open({ snapshotRecords: 20 })
     for (let i = 0; i < 100; i++) {
       granted(await busy.propose(acquire('bob', `b/${i}`)))
       await turn()
@@ -322,7 +322,7 @@ describe('snapshots', () => {
     const answer = fate(behind.propose(acquire('ann', 'late')))
     await rig.clock.advance(30_000)
     expect(answer.error?.code).toBe('DIVERGED')
-    expect(behind.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/without entry/) })
+    expect(behind.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/without record/) })
     expect(behind.survivor.token).toBeGreaterThan(lost.tokens[0]!)
     // Those who never saw it go on: it is for the one who did to say so.
     expect(busy.signal.aborted).toBe(false)
@@ -333,7 +333,7 @@ describe('snapshots', () => {
     const rig = new Rig()
     const line = new Line()
     await using behind = await rig.open({ line })
-    await using busy = await rig.open({ snapshotEntries: 20 })
+    await using busy = await rig.open({ snapshotRecords: 20 })
     granted(await behind.propose(acquire('ann', 'a', { ttl: 60_000 })))
     await rig.clock.settle()
     const told: string[] = []
@@ -368,7 +368,7 @@ describe('replicas that differ', () => {
       const random = chance(seed)
       const lines = [new Line(), new Line(), new Line()]
       const replicas: Replica[] = []
-      for (const line of lines) replicas.push(await rig.open({ line, snapshotEntries: 50 }))
+      for (const line of lines) replicas.push(await rig.open({ line, snapshotRecords: 50 }))
       const asked: Promise<unknown>[] = []
       const known: number[] = []
       for (let i = 0; i < 1_500; i++) {
@@ -436,9 +436,9 @@ describe('entries that cannot be understood', () => {
         await rig.inject(bytes)
       },
       'DIVERGED',
-      /entry 2 is damaged/,
+      /record 2 is damaged/,
     ],
-    ['nothing at all', rig => rig.inject(new Uint8Array(0)), 'DIVERGED', /entry 2 is damaged/],
+    ['nothing at all', rig => rig.inject(new Uint8Array(0)), 'DIVERGED', /record 2 is damaged/],
   ]
   for (const [what, inject, code, message] of cases) {
     test(`${what}: a coded error for whoever reads it, at once and on opening`, async () => {

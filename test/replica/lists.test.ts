@@ -1,10 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Command, Scope } from '../../src/kernel/command.ts'
-import { RecentEvents } from '../../src/kernel/event.ts'
-import { among, common } from '../../src/kernel/prefixes.ts'
 import type { LeaseView, Lessor, Query, View } from '../../src/lessor.ts'
 import { ListReader } from '../../src/replica/lists.ts'
+import { RecentEvents } from '../../src/replica/recent-events.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { anonymousCaller } from '../../src/server/access-control.ts'
 import { GuardedLessor, MAX_LISTED } from '../../src/server/guarded-lessor.ts'
@@ -133,26 +132,6 @@ describe('a list', () => {
       }),
       { numRuns: 300 },
     )
-  })
-})
-
-describe('prefixes', () => {
-  test('several of them are asked at once as one would be, few or many', () => {
-    const names = ['', 'a', 'a/b', 'ab', 'b/c/d', 'b/c', 'x/y']
-    const filler = Array.from({ length: 20 }, (_, i) => `filler/${i}`)
-    for (const prefixes of [[], ['a'], ['a/'], ['b/c'], ['a/b', 'b'], ['']]) {
-      const few = names.filter(among(prefixes))
-      expect(names.filter(among([...prefixes, ...filler]))).toEqual(few)
-    }
-    expect(names.filter(among(['a/', 'b/c']))).toEqual(['a', 'a/b', 'b/c/d', 'b/c'])
-  })
-
-  test('what two sets have in common is under both, and none of it twice', () => {
-    expect(common([''], ['a/', 'a/b', 'c'])).toEqual(['a', 'c'])
-    expect(common(['a/b', 'x'], ['a', 'y'])).toEqual(['a/b'])
-    expect(common(['a'], ['a/b', 'a/c', 'ab'])).toEqual(['a/b', 'a/c'])
-    expect(common(['a'], [])).toEqual([])
-    expect(common([''], [''])).toEqual([''])
   })
 })
 

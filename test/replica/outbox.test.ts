@@ -330,7 +330,7 @@ describe('entries that come too late', () => {
     const rig = new Rig()
     const line = new Line()
     await using a = await rig.open({ line, timeout: 1e9 })
-    await using b = await rig.open({ snapshotEntries: 2_000 })
+    await using b = await rig.open({ snapshotRecords: 2_000 })
     line.faults.push('lost', 'dropped')
     line.ways.append.push(0, 0, 60_000) // the first copy arrives at once and its answer is lost; the second takes its time
     line.ways.read.push(1e9) // and what was read never comes
@@ -353,7 +353,7 @@ test('an entry that stands in the log, but within what a snapshot made its propo
   const rig = new Rig()
   const line = new Line()
   await using a = await rig.open({ line })
-  await using b = await rig.open({ snapshotEntries: 1_200 })
+  await using b = await rig.open({ snapshotRecords: 1_200 })
   const lease = granted(await b.propose(acquire('bob', 'b', { ttl: 60_000 })))
   await rig.clock.settle()
   const pour = async (count: number) => {
@@ -517,8 +517,8 @@ test('a snapshot that was overtaken while it was read is not loaded: watchers mi
     }
     return { ...snapshot, bytes: slowly() }
   }
-  await using writer = await rig.open({ snapshotEntries: 10 })
-  await using replica = await Replica.open(store, { clock: rig.clock, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  await using writer = await rig.open({ snapshotRecords: 10 })
+  await using replica = await Replica.open(store, { clock: rig.clock, snapshotRecords: 1e9, snapshotBytes: 1e9 })
   const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: 60_000 })))
   await rig.clock.settle()
   const seen: string[] = []

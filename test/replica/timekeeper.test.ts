@@ -5,7 +5,8 @@ import { apply } from '../../src/kernel/apply.ts'
 import { decodeBatch } from '../../src/kernel/codec/batch.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
-import { createState, findLease, type Lease, type Slot } from '../../src/kernel/state.ts'
+import { findLease } from '../../src/kernel/state/leases.ts'
+import { createState, type LeaseState, type Slot } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { Timekeeper } from '../../src/replica/timekeeper.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -263,9 +264,9 @@ for (const work of [90, 120, 150, 400])
 test('what was proposed before a snapshot was loaded leaves nothing that proposes for ever', async () => {
   const rig = new Rig()
   const line = new Line()
-  await using writer = await rig.open({ snapshotEntries: 10 })
+  await using writer = await rig.open({ snapshotRecords: 10 })
   const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
-  await using replica = await rig.open({ line, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  await using replica = await rig.open({ line, snapshotRecords: 1e9, snapshotBytes: 1e9 })
   await rig.clock.advance(900)
   line.ways.append.push(4_000, 0)
   await rig.clock.advance(400) // what it found is marked after a step of 1.25 s: that is on its way now
@@ -292,8 +293,8 @@ test('what was proposed before a snapshot was loaded leaves nothing that propose
 test('a replica that skipped ahead by a snapshot goes on counting: what was left behind lapses in time', async () => {
   const rig = new Rig()
   const [line, gone] = [new Line(), new Line()]
-  const writer = await rig.open({ line: gone, snapshotEntries: 10 })
-  await using replica = await rig.open({ line, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  const writer = await rig.open({ line: gone, snapshotRecords: 10 })
+  await using replica = await rig.open({ line, snapshotRecords: 1e9, snapshotBytes: 1e9 })
   const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
   line.ways.read.push(3_000)
   for (let i = 0; i < 60; i++) {
@@ -380,7 +381,7 @@ describe('a replica that comes later', () => {
   test('knows the age of a snapshot of a shared log, and is not early by it', async () => {
     const rig = new Rig()
     const line = new Line()
-    const first = await rig.open({ line, snapshotEntries: 5 })
+    const first = await rig.open({ line, snapshotRecords: 5 })
     const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
     await rig.clock.advance(2_000)
     expect(await renew(first, lease)).toEqual([TTL])
@@ -401,7 +402,7 @@ describe('a replica that comes later', () => {
     test(`does not take the age of an owner's entries for the age of its leases: they may have been renewed in memory (${next})`, async () => {
       const rig = new Rig()
       const line = new Line()
-      const owner = await rig.open({ owned: true, line, snapshotEntries: 8 })
+      const owner = await rig.open({ owned: true, line, snapshotRecords: 8 })
       const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: TTL })))
       expect(await renew(owner, lease)).toEqual([TTL]) // logged: it confirms the grant
       for (let i = 0; i < 8; i++) granted(await owner.propose(acquire('bob', `b/${i}`)))
@@ -437,7 +438,7 @@ describe('short lives make nothing immortal', () => {
     test(`${what}, ${leave}: what is abandoned is gone within ${within} ms, what is renewed never is`, async () => {
       const rig = new Rig({ ages })
       let line = new Line()
-      let replica = await rig.open({ owned, line, snapshotEntries: 7 })
+      let replica = await rig.open({ owned, line, snapshotRecords: 7 })
       const left = granted(await replica.propose(acquire('left', 'a', { ttl: TTL })))
       const kept = granted(await replica.propose(acquire('kept', 'b', { ttl: TTL })))
       await renew(replica, left.lease, kept.lease)
@@ -457,7 +458,7 @@ describe('short lives make nothing immortal', () => {
         if (leave === 'killed') rig.kill(line)
         else await replica[Symbol.asyncDispose]()
         line = new Line()
-        replica = await rig.open({ owned, line, snapshotEntries: 7 })
+        replica = await rig.open({ owned, line, snapshotRecords: 7 })
       }
       expect(gone).toBeGreaterThanOrEqual(TTL)
       await replica[Symbol.asyncDispose]()
@@ -599,7 +600,7 @@ describe('renewals kept in memory', () => {
       drain: async () => {},
       turn: () => 0,
     })
-    const effects = { events: [], timer: (lease: Lease | undefined, slot: Slot) => keeper.timer(lease, slot) }
+    const effects = { events: [], timer: (lease: LeaseState | undefined, slot: Slot) => keeper.timer(lease, slot) }
     keeper.load(state, 0)
     const write = (command: Command) => {
       keeper.entering(0)
@@ -625,10 +626,10 @@ describe('renewals kept in memory', () => {
   })
 
   test('whoever was renewed just before an owner was killed has its ttl from then on', async () => {
-    for (const snapshotEntries of [3, 10_000]) {
+    for (const snapshotRecords of [3, 10_000]) {
       const rig = new Rig()
       const line = new Line()
-      const first = await rig.open({ owned: true, line, snapshotEntries })
+      const first = await rig.open({ owned: true, line, snapshotRecords })
       const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
       for (let i = 0; i < 30; i++) {
         await rig.clock.advance(3_000)
@@ -637,7 +638,7 @@ describe('renewals kept in memory', () => {
       const sent = rig.clock.now()
       rig.kill(line)
       await rig.clock.advance(2_000)
-      await using second = await rig.open({ owned: true, snapshotEntries })
+      await using second = await rig.open({ owned: true, snapshotRecords })
       await rig.clock.advance(sent + TTL - 1 - rig.clock.now())
       expect(await leases(second)).toEqual(['ann'])
       await rig.clock.advance(2 * TTL)
@@ -656,7 +657,7 @@ test('whatever happens to its replicas, no acknowledged renewal is cut short', a
     const rig = new Rig({ ages: seed % 2 === 0 })
     let owned = seed % 3 > 0
     let line = new Line()
-    const open = () => rig.open({ owned, line, snapshotEntries: 5 + random(20) })
+    const open = () => rig.open({ owned, line, snapshotRecords: 5 + random(20) })
     let replica = await open()
     const ttl = 1_000 + random(4_000)
     /** When the last acknowledged renewal was sent. */

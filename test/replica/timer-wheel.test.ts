@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Bucket, Wheel, type WheelAlarm } from '../../src/replica/timer-wheel.ts'
+import { type Bucket, TimerWheel, type WheelAlarm } from '../../src/replica/timer-wheel.ts'
 
 class Item implements WheelAlarm {
   bucket: Bucket | undefined = undefined
@@ -25,7 +25,7 @@ describe('a wheel', () => {
   test('gives what a list would give: nothing early, nothing later than its grain, everything once', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 200 }), fc.constantFrom(1, 10, 64), (steps, grain) => {
-        const wheel = new Wheel<Item>(grain)
+        const wheel = new TimerWheel<Item>(grain)
         const items = Array.from({ length: 20 }, () => new Item())
         const naive = new Map<Item, number>()
         let now = 1_000
@@ -72,7 +72,7 @@ describe('a wheel', () => {
   })
 
   test('never gives an alarm before its time, and comes up at most a grain after it', () => {
-    const wheel = new Wheel<Item>(10)
+    const wheel = new TimerWheel<Item>(10)
     for (let i = 0; i < 1_000; i++) {
       const alarm = new Item()
       const due = 5_000 + i * 3.7
@@ -88,7 +88,7 @@ describe('a wheel', () => {
   })
 
   test('moving a deadline back leaves the alarm where it lies: a renewal costs nothing', () => {
-    const wheel = new Wheel<Item>(10)
+    const wheel = new TimerWheel<Item>(10)
     const alarm = new Item()
     wheel.set(alarm, 1_000)
     const { bucket } = alarm

@@ -27,7 +27,7 @@ describe(`with seed ${SEED}`, () => {
     const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), {
       clock,
       events: 1_000,
-      snapshotEntries: 1_000_000,
+      snapshotRecords: 1_000_000,
     })
     const desk = await GuardedLessor.open({ lessor, clock })
     const limits = { ...DEFAULT_LIMITS, command: 1 << 16 }

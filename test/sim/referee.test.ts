@@ -11,7 +11,9 @@ import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapsh
 import type { Acquire, Command, Operation, PolicyRules, Proposal } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
 import type { Outcome, Refused } from '../../src/kernel/outcome.ts'
-import { BREAK, findLease, QUIET, RULES, type Slot, type State, TERM, timerId, timerOf } from '../../src/kernel/state.ts'
+import { findLease } from '../../src/kernel/state/leases.ts'
+import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
+import { BREAK, QUIET, RULES, type Slot, type State, TERM } from '../../src/kernel/state.ts'
 
 type Tamper = (state: State, events: Event[], outcome: Outcome, command: Command) => Outcome | undefined
 

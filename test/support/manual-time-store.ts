@@ -79,7 +79,7 @@ export function replicasOn(store: () => Store): LessorFixture {
   const clock = new ManualClock()
   const calls = new Calls()
   return {
-    lessor: () => Replica.open(new TimelessStore(store(), calls), { clock, events: EVENTS, snapshotEntries: 30 }),
+    lessor: () => Replica.open(new TimelessStore(store(), calls), { clock, events: EVENTS, snapshotRecords: 30 }),
     advance: async ms => {
       for (let left = ms; left > 0; left -= STEP) {
         await clock.advance(Math.min(STEP, left))

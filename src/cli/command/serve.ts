@@ -190,7 +190,7 @@ async function run({ settings, out }: CommandInput, options: Options, blame: Bla
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
-      trouble: () => (lessor.here instanceof Replica ? lessor.here.trouble : undefined),
+      trouble: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
       http: httpListener({ hosts: options.host ?? [] }),
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {

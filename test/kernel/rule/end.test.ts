@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Command } from '../../../src/kernel/command.ts'
-import { BREAK, CAP, HOLD, SLOTS, timerOf } from '../../../src/kernel/state.ts'
+import { timerOf } from '../../../src/kernel/state/timers.ts'
+import { BREAK, CAP, HOLD, SLOTS } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 /** Every way to end a holder that may still believe. */

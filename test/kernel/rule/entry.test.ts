@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { CAP, timerOf } from '../../../src/kernel/state.ts'
+import { timerOf } from '../../../src/kernel/state/timers.ts'
+import { CAP } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 const entry = (key: string, value = '') => ({ key, value })

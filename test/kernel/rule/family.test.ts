@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { BREAK, CAP, HOLD, LIVE, timerId, timerOf } from '../../../src/kernel/state.ts'
+import { timerId, timerOf } from '../../../src/kernel/state/timers.ts'
+import { BREAK, CAP, HOLD, LIVE } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 describe('parents and children', () => {

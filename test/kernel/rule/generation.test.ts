@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { agedOf, QUIET, RULES, SLOTS } from '../../../src/kernel/state.ts'
+import { agedOf } from '../../../src/kernel/state/timers.ts'
+import { QUIET, RULES, SLOTS } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 const generation = { kind: 'generation', lease: 100, token: 200, revision: 300, quiet: 5_000 } as const

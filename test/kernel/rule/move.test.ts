@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { isInternal } from '../../../src/kernel/apply.ts'
-import { timerId } from '../../../src/kernel/state.ts'
+import { timerId } from '../../../src/kernel/state/timers.ts'
 import { World } from '../../support/kernel/world.ts'
 
 describe('a log whose leases have left', () => {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
+import { agedOf, timerId, timerOf } from '../../../src/kernel/state/timers.ts'
 import type { Slot } from '../../../src/kernel/state.ts'
-import { agedOf, BREAK, CAP, FROZEN, HOLD, LIVE, SLOTS, SUSPECT, TERM, timerId, timerOf } from '../../../src/kernel/state.ts'
+import { BREAK, CAP, FROZEN, HOLD, LIVE, SLOTS, SUSPECT, TERM } from '../../../src/kernel/state.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 
 const HOUR = 3_600_000

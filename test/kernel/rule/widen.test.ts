@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
-import { CAP, timerOf } from '../../../src/kernel/state.ts'
+import { timerOf } from '../../../src/kernel/state/timers.ts'
+import { CAP } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 const any = (world: World, holder: string, names: readonly string[], count = 1, more = {}) =>

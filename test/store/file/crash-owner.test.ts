@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
-import type { Effects } from '../../../src/kernel/effects.ts'
+import type { Effects } from '../../../src/kernel/rule/effects.ts'
 import { createState, type State } from '../../../src/kernel/state.ts'
-import { unframed } from '../../../src/replica/frame.ts'
+import { readFrames } from '../../../src/replica/frame.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { Child, folder } from '../../support/crash/child.ts'
@@ -33,7 +33,7 @@ class Replay {
     expect(this.#position).toEqual(head)
     if (snapshot === undefined) return
     const loader = new StateLoader()
-    for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+    for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
     const state = loader.finish()
     await follow(store, state, snapshot.position)
     expect(stateHash(state)).toBe(stateHash(this.state))
@@ -111,7 +111,7 @@ test(`an owner killed ${CYCLES} times under load loses nothing that it acknowled
         if (++heard === enough) resolve()
       }
     })
-    await child.ask('open', { path: place.path, owned: true, snapshotEntries: 250 })
+    await child.ask('open', { path: place.path, owned: true, snapshotRecords: 250 })
     child.ask('pour', { life, lines: 16, most: enough + 60 }).catch(() => {})
     await killed
     await child.kill()

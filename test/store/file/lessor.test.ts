@@ -18,7 +18,7 @@ async function fixture({ owned }: { readonly owned: boolean }): Promise<LessorFi
   const calls = new Calls()
   const store = () => new TimelessStore(new FileStore({ path: join(folder, 'log.db'), ...(owned && { own: { name: 'test' } }) }), calls)
   return {
-    lessor: () => Replica.open(store(), { clock, owned, events: EVENTS, snapshotEntries: 30 }),
+    lessor: () => Replica.open(store(), { clock, owned, events: EVENTS, snapshotRecords: 30 }),
     advance: async ms => {
       for (let left = ms; left > 0; left -= STEP) {
         await clock.advance(Math.min(STEP, left))

@@ -44,7 +44,7 @@ export interface ChaosOptions {
   readonly replicas?: number
   readonly holders?: number
   readonly ttl?: number
-  readonly snapshotEntries?: number
+  readonly snapshotRecords?: number
   /** Where the replicas' cables lead, when that is not the engine itself (a pooler). */
   readonly ports?: readonly number[]
   /** CHAOS_SEED in the environment goes before. It chooses victims; what the machine does with it is nobody's to repeat. */
@@ -97,7 +97,7 @@ export class Chaos implements AsyncDisposable {
   #dice: number
 
   private constructor(options: ChaosOptions, folder: string, cables: readonly (readonly Cable[])[]) {
-    const { engine, store, ttl = 700, holders = 3, snapshotEntries = 400, child, ports = engine.ports } = options
+    const { engine, store, ttl = 700, holders = 3, snapshotRecords = 400, child, ports = engine.ports } = options
     this.engine = engine
     this.ttl = ttl
     this.seed = Number(process.env.CHAOS_SEED ?? options.seed ?? Math.floor(Math.random() * 1e9))
@@ -110,7 +110,7 @@ export class Chaos implements AsyncDisposable {
       const url = through(direct, ports, own)
       const settings = {
         ...{ module: child.module, name: child.name, options: child.options?.(url) ?? { url } },
-        ...{ ttl, holders, resources: RESOURCES, snapshotEntries, timeout: 3_000 },
+        ...{ ttl, holders, resources: RESOURCES, snapshotRecords, timeout: 3_000 },
       }
       return new ReplicaProcess(`r${i}`, own, settings, folder)
     })
@@ -182,8 +182,8 @@ export class Chaos implements AsyncDisposable {
     this.#kept = true
     const write = (name: string, lines: readonly unknown[]) =>
       writeFile(join(this.#folder, name), lines.map(line => `${JSON.stringify(line)}\n`).join(''))
-    const { cycles, ttl, holders, snapshotEntries } = this.#options
-    await write('verdict.json', [{ seed: this.seed, engine: this.engine.kind, cycles, ttl, holders, snapshotEntries, ...verdict }])
+    const { cycles, ttl, holders, snapshotRecords } = this.#options
+    await write('verdict.json', [{ seed: this.seed, engine: this.engine.kind, cycles, ttl, holders, snapshotRecords, ...verdict }])
     await write('log.json', this.observer.log)
     await write('harm.json', this.#harm)
     await Promise.all(this.engine.members.map(({ log }, i) => copyFile(log, join(this.#folder, `engine-${i}.log`)).catch(() => {})))

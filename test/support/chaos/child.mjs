@@ -7,7 +7,7 @@ import { systemClock } from '../../../dist/clock.js'
 import { Leases } from '../../../dist/leases.js'
 import { Replica } from '../../../dist/replica/replica.js'
 
-const { module, name, options, me, history, ttl, holders, resources, snapshotEntries, timeout } = JSON.parse(process.argv[2])
+const { module, name, options, me, history, ttl, holders, resources, snapshotRecords, timeout } = JSON.parse(process.argv[2])
 const file = openSync(history, 'a')
 const { [name]: Store } = await import(new URL(`../../../dist/${module}`, import.meta.url))
 
@@ -44,7 +44,7 @@ function recorded(lessor) {
 async function opened() {
   for (;;) {
     try {
-      return await Replica.open(new Store(options), { snapshotEntries, timeout })
+      return await Replica.open(new Store(options), { snapshotRecords, timeout })
     } catch (error) {
       note('error', { what: 'open', code: error.code ?? 'BROKEN', message: String(error.stack ?? error) })
       if (error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN') throw error

@@ -5,7 +5,7 @@ import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Event } from '../../../src/kernel/event.ts'
 import { createState } from '../../../src/kernel/state.ts'
-import { unframed } from '../../../src/replica/frame.ts'
+import { readFrames } from '../../../src/replica/frame.ts'
 import { type LogRecord, type Position, START, type Store } from '../../../src/store.ts'
 import type { Logged } from './history.ts'
 
@@ -84,7 +84,7 @@ export class Observer implements AsyncDisposable {
     const snapshot = await store.newest()
     if (snapshot === undefined) throw new Error('entries are gone from the log and there is no snapshot of them')
     const loader = new StateLoader()
-    for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+    for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
     this.#state = loader.finish()
     this.#position = snapshot.position
     this.gap = true

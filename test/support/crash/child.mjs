@@ -6,9 +6,9 @@ import { FileStore } from '../../../dist/store/file/file.js'
 let replica
 
 const calls = {
-  async open({ path, owned = false, snapshotEntries = 10_000 }) {
+  async open({ path, owned = false, snapshotRecords = 10_000 }) {
     const store = new FileStore({ path, ...(owned && { own: { name: `process ${process.pid}` } }) })
-    replica = await Replica.open(store, { owned, snapshotEntries })
+    replica = await Replica.open(store, { owned, snapshotRecords })
   },
 
   async propose(command) {

@@ -1,9 +1,9 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 
-import { rule } from '../../../src/kernel/policy.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
-import { FROZEN, HOLD, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
+import { rule } from '../../../src/kernel/rule/policy.ts'
+import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
 
 export function check(state: State): void {
   const broken = violations(state)
@@ -95,7 +95,7 @@ function* resources(state: State): Generator<string> {
 
 function* queues(state: State): Generator<string> {
   const waiting = [...state.leases.values()].filter(lease => lease.status === WAITING)
-  const expected = new Map<string, Lease[]>()
+  const expected = new Map<string, LeaseState[]>()
   for (const lease of waiting)
     for (const want of lease.rare!.wants) expected.set(want.resource, [...(expected.get(want.resource) ?? []), lease])
   for (const [name, list] of expected) {
@@ -184,7 +184,7 @@ function* registry(state: State): Generator<string> {
 }
 
 /** Whether one who waits could be served with what there is, and by this resource, if nobody held anything. */
-function servable(state: State, { rare }: Lease, name: string): boolean {
+function servable(state: State, { rare }: LeaseState, name: string): boolean {
   const { wants, any } = rare!
   const there = wants.filter(({ resource, units, shared }) => {
     const capacity = rule(state, resource, 'capacity')

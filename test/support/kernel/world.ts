@@ -5,10 +5,12 @@ import { apply } from '../../../src/kernel/apply.ts'
 import { type Applied, applyBatch, type Batch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Acquire, Command, Operation, PolicyRules, Scope, Want } from '../../../src/kernel/command.ts'
-import type { Effects } from '../../../src/kernel/effects.ts'
 import type { Event } from '../../../src/kernel/event.ts'
 import type { Granted, Outcome, Queued, RefusalCode, Refused } from '../../../src/kernel/outcome.ts'
-import { createState, findLease, type Lease, RULES, type Slot, type State, timerId, timerOf } from '../../../src/kernel/state.ts'
+import type { Effects } from '../../../src/kernel/rule/effects.ts'
+import { findLease } from '../../../src/kernel/state/leases.ts'
+import { timerId, timerOf } from '../../../src/kernel/state/timers.ts'
+import { createState, type LeaseState, RULES, type Slot, type State } from '../../../src/kernel/state.ts'
 import { check } from './invariant.ts'
 
 /** Wants as tests write them: `'a'`, `'a:3'` for three units, `'a~'` for shared. */
@@ -134,7 +136,7 @@ export class World {
     return (outcome as { id: number }).id
   }
 
-  lease(id: number): Lease | undefined {
+  lease(id: number): LeaseState | undefined {
     return findLease(this.state, id)
   }
 

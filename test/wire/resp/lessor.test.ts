@@ -18,7 +18,7 @@ async function fixture(): Promise<LessorFixture> {
   const log = new MemoryLog({ clock })
   const servers: { readonly server: Server; readonly lessor: Replica }[] = []
   const open = async () => {
-    const lessor = await Replica.open(new MemoryStore({ log, clock }), { clock, events: EVENTS, snapshotEntries: 30 })
+    const lessor = await Replica.open(new MemoryStore({ log, clock }), { clock, events: EVENTS, snapshotRecords: 30 })
     servers.push({ lessor, server: await serve({ lessor, listen: '127.0.0.1:0', operator: OPERATOR, clock }) })
   }
   const close = async () => {

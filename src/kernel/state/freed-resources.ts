@@ -1,8 +1,8 @@
-/** What a command has freed, and nobody has looked at yet. */
-import type { Resource } from './state.ts'
+/** The resources that the present command has freed, and whose queues have not been served yet. */
+import type { Resource } from '../state.ts'
 
-/** Each once, in the order they came. A set would do, and be most of the garbage of a release: one that empties and fills is made anew. */
-export class Freed {
+/** A queue without duplicates. A Set would do, but it would be most of the garbage of a release: a Set that empties and fills reallocates. */
+export class FreedResources {
   readonly #list: (Resource | undefined)[] = []
   #next = 0
   #end = 0
@@ -13,7 +13,7 @@ export class Freed {
     this.#list[this.#end++] = resource
   }
 
-  /** The next one, which may be added again; undefined when there is none. */
+  /** Takes the next resource, which may be added again; undefined when there is none. */
   take(): Resource | undefined {
     if (this.#next === this.#end) {
       this.#next = this.#end = 0

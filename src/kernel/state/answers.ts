@@ -1,21 +1,21 @@
 /**
- * The answers of recent operations, for whoever has to ask again: so many in all. Where there is no room, the key that keeps the most makes
- * some, of the session that was silent longest: so nobody's memory is filled by another's questions.
+ * The answers of recent operations, for clients that repeat a request. Their number is bounded. The key with the most answers makes room for new ones, from
+ * the session that was silent longest, so one key's requests never displace the answers of another that keeps fewer.
  */
-import type { Outcome } from './outcome.ts'
+import type { Outcome } from '../outcome.ts'
 
 export const ANSWERS = 65_536
-/** So many characters of an answer count as one more: all of them together stay below 64 MiB of text. */
+/** The number of characters of an answer that count as one more answer: all answers together stay below 64 MiB of text. */
 const HEAVY = 1_024
 
-/** Something that stands in one line. */
-interface Standing<T> {
+/** An item of a linked list. */
+interface Linked<T> {
   before: T | undefined
   after: T | undefined
 }
 
-/** In the order of arrival; anyone may leave. (The first of a Map that is always emptied from the front is found only behind all that went.) */
-class Line<T extends Standing<T>> {
+/** A doubly linked list in order of arrival, with removal anywhere. (Finding the first item of a Map walks over all items deleted from its front.) */
+class LinkedList<T extends Linked<T>> {
   first: T | undefined
   #last: T | undefined
 
@@ -37,17 +37,17 @@ class Line<T extends Standing<T>> {
 
 export interface Answer {
   readonly outcome: Outcome
-  /** What was asked, as the operation said; 0 when it did not. */
+  /** The digest of the command, if the operation carried one; otherwise 0. */
   readonly asked: number
 }
 
-interface Kept extends Answer, Standing<Kept> {
+interface KeptAnswer extends Answer, Linked<KeptAnswer> {
   readonly seq: number
-  /** For how many it counts. */
+  /** How many answers it counts as. */
   weight: number
 }
 
-/** An answer that names many resources, or tells much, takes the room of several. */
+/** An answer that names many resources, or carries long texts, counts as several. */
 function weightOf(outcome: Outcome): number {
   let characters = 0
   if (outcome.kind === 'granted') for (const name of outcome.resources) characters += name.length
@@ -60,16 +60,16 @@ function weightOf(outcome: Outcome): number {
   return 1 + Math.floor(characters / HEAVY)
 }
 
-export class Session implements Standing<Session> {
+export class AnswerSession implements Linked<AnswerSession> {
   readonly name: string
-  /** Up to here nothing is known any more. */
+  /** Answers up to this operation are no longer known. */
   seq: number
-  before: Session | undefined
-  after: Session | undefined
-  /** Of all its answers. */
+  before: AnswerSession | undefined
+  after: AnswerSession | undefined
+  /** The sum of the weights of its answers. */
   weight = 0
-  readonly #answers = new Map<number, Kept>()
-  readonly #line = new Line<Kept>()
+  readonly #answers = new Map<number, KeptAnswer>()
+  readonly #line = new LinkedList<KeptAnswer>()
 
   constructor(name: string, seq = 0) {
     this.name = name
@@ -84,7 +84,7 @@ export class Session implements Standing<Session> {
     return this.#answers.get(seq)
   }
 
-  /** The oldest that is kept. */
+  /** The oldest operation whose answer is kept. */
   get oldest(): number | undefined {
     return this.#line.first?.seq
   }
@@ -96,7 +96,7 @@ export class Session implements Standing<Session> {
     this.weight += weight
   }
 
-  /** What it counted for. */
+  /** Returns the weight of the dropped answer. */
   dropOldest(): number {
     const { seq, weight } = this.#line.first!
     this.#line.remove(this.#line.first!)
@@ -113,21 +113,21 @@ export class Session implements Standing<Session> {
     }
   }
 
-  *[Symbol.iterator](): Generator<Kept, void, void> {
+  *[Symbol.iterator](): Generator<KeptAnswer, void, void> {
     for (let kept = this.#line.first; kept !== undefined; kept = kept.after) yield kept
   }
 }
 
-/** What one key has been answered. */
-class Keeper implements Standing<Keeper> {
+/** The answers of one key. */
+class AnswersOfKey implements Linked<AnswersOfKey> {
   readonly key: number
   /** The sum of the weights of its answers. */
   count = 0
-  before: Keeper | undefined
-  after: Keeper | undefined
-  readonly sessions = new Map<string, Session>()
-  /** The one that was silent longest comes first. */
-  readonly line = new Line<Session>()
+  before: AnswersOfKey | undefined
+  after: AnswersOfKey | undefined
+  readonly sessions = new Map<string, AnswerSession>()
+  /** The session that was silent longest comes first. */
+  readonly line = new LinkedList<AnswerSession>()
 
   constructor(key: number) {
     this.key = key
@@ -138,26 +138,26 @@ export class Answers {
   #size = 0
   /** The sum of all weights. */
   #weight = 0
-  /** Those whose count changed last come last, which is the order in which they are saved. */
-  readonly #keepers = new Map<number, Keeper>()
-  /** By how many they keep, in the same order. A count grows by a few, and the highest falls no faster than it grew: little work. */
-  readonly #ranks = new Map<number, Line<Keeper>>()
+  /** The most recently changed key comes last; snapshots keep this order. */
+  readonly #keepers = new Map<number, AnswersOfKey>()
+  /** Keys by their count, in the same order. A count grows by a few, and the highest falls no faster than it grew, so finding it is cheap. */
+  readonly #ranks = new Map<number, LinkedList<AnswersOfKey>>()
   #most = 0
 
-  /** How many answers are kept in all. */
+  /** The number of kept answers. */
   get size(): number {
     return this.#size
   }
 
-  session(key: number, name: string): Session | undefined {
+  session(key: number, name: string): AnswerSession | undefined {
     return this.#keepers.get(key)?.sessions.get(name)
   }
 
-  /** Those up to `acked` the client has, so they need not be kept. Rules before version 2 count every answer as one. */
+  /** Keeps an answer. The client has received all answers up to `acked`, so they are dropped. Before rules version 2 every answer counts as one. */
   keep(key: number, name: string, seq: number, acked: number, answer: Answer, rules: number): void {
-    const keeper = this.#keepers.get(key) ?? new Keeper(key)
+    const keeper = this.#keepers.get(key) ?? new AnswersOfKey(key)
     const known = keeper.sessions.get(name)
-    const session = known ?? new Session(name)
+    const session = known ?? new AnswerSession(name)
     const weight = rules >= 2 ? weightOf(answer.outcome) : 1
     let more = weight
     this.#size++
@@ -174,9 +174,9 @@ export class Answers {
     while (this.#weight > ANSWERS) this.#makeRoom()
   }
 
-  /** As it was saved: keys and sessions in the order in which they are handed out here. */
-  load(key: number, session: Session, rules: number): void {
-    const keeper = this.#keepers.get(key) ?? new Keeper(key)
+  /** Adds a session from a snapshot. Keys and sessions come in the order of the iterator below. */
+  load(key: number, session: AnswerSession, rules: number): void {
+    const keeper = this.#keepers.get(key) ?? new AnswersOfKey(key)
     keeper.sessions.set(session.name, session)
     keeper.line.add(session)
     if (rules >= 2) session.weigh()
@@ -184,7 +184,7 @@ export class Answers {
     this.#count(keeper, session.weight)
   }
 
-  /** The rules have been raised to those by which large answers count for more. */
+  /** Recounts all answers when the rules are raised to version 2, where large answers count as several. */
   weigh(): void {
     for (const keeper of [...this.#keepers.values()]) {
       const before = keeper.count
@@ -197,15 +197,15 @@ export class Answers {
     }
   }
 
-  *[Symbol.iterator](): Generator<readonly [key: number, sessions: readonly Session[]], void, void> {
+  *[Symbol.iterator](): Generator<readonly [key: number, sessions: readonly AnswerSession[]], void, void> {
     for (const { key, line } of this.#keepers.values()) {
-      const sessions: Session[] = []
+      const sessions: AnswerSession[] = []
       for (let session = line.first; session !== undefined; session = session.after) sessions.push(session)
       yield [key, sessions]
     }
   }
 
-  #count(keeper: Keeper, more: number): void {
+  #count(keeper: AnswersOfKey, more: number): void {
     const { key, count } = keeper
     this.#keepers.delete(key)
     const rank = this.#ranks.get(count)
@@ -215,7 +215,7 @@ export class Answers {
     this.#weight += more
     if (keeper.count > 0) {
       this.#keepers.set(key, keeper)
-      const same = this.#ranks.get(keeper.count) ?? new Line()
+      const same = this.#ranks.get(keeper.count) ?? new LinkedList()
       same.add(keeper)
       this.#ranks.set(keeper.count, same)
     }
@@ -223,7 +223,7 @@ export class Answers {
     while (this.#most > 0 && !this.#ranks.has(this.#most)) this.#most--
   }
 
-  /** The oldest answer of the longest silent session goes. What the session was asked up to there is STALE from now on, and not done again. */
+  /** Drops the oldest answer of the session that was silent longest. A repetition of that operation is STALE from now on, and not done again. */
   #makeRoom(): void {
     const keeper = this.#ranks.get(this.#most)!.first!
     const session = keeper.line.first!

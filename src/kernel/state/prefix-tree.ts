@@ -1,4 +1,4 @@
-/** Values by names of segments, so that what is under a prefix is found without looking at anything else. */
+/** A tree of names by their segments: finds the values under a prefix without looking at others. */
 class Node<T> {
   value: T | undefined
   below: Map<string, Node<T>> | undefined
@@ -39,7 +39,7 @@ export class PrefixTree<T> {
     }
   }
 
-  /** In no order that means anything. A prefix is taken by whole segments, with or without its last slash; the empty one is over everything. */
+  /** The values under a prefix, in no particular order. Matches whole segments; the prefix may end with a slash, and the empty one matches everything. */
   *under(prefix: string): Generator<T, void, void> {
     let node: Node<T> | undefined = this.#root
     for (const segment of prefix === '' ? [] : (prefix.endsWith('/') ? prefix.slice(0, -1) : prefix).split('/')) {

@@ -1,22 +1,23 @@
-/** What applying a command did, beside its outcome: events for those who watch, timers for those who count. */
-import type { Event, EventType } from './event.ts'
-import { type Grant, type Lease, LIVE, QUIET, rareOf, SLOTS, type Slot, type State, TERM, type Timer } from './state.ts'
+/** The effects of a command beside its outcome: events for watchers, and changed timers for the timekeeper. */
+import type { Event, EventType } from '../event.ts'
+import { rareOf } from '../state/leases.ts'
+import { type Grant, type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../state.ts'
 
 export interface Effects {
   readonly events: Event[]
-  /** A timer of this lease was started, restarted or cancelled; undefined: the log's own. */
-  timer(lease: Lease | undefined, slot: Slot): void
+  /** A timer of this lease was started, restarted, marked or cancelled; undefined: a timer of the log. */
+  timer(lease: LeaseState | undefined, slot: Slot): void
 }
 
 type EventFacts = Partial<Pick<Event, 'resource' | 'token' | 'key' | 'value' | 'cause' | 'by'>>
 
-export function emit(state: State, effects: Effects, type: EventType, lease: Lease | undefined, facts: EventFacts): void {
+export function emit(state: State, effects: Effects, type: EventType, lease: LeaseState | undefined, facts: EventFacts): void {
   const { resource, token, key, value, cause, by } = facts
   tell(state, effects, type, lease, resource, token, key, value, cause, by)
 }
 
-/** One event for each thing it holds; one without a resource when it holds none. */
-export function emitForGrants(state: State, effects: Effects, type: EventType, lease: Lease, cause?: string, by?: string): void {
+/** Emits one event for each grant; one without a resource if the lease has no grants. */
+export function emitForGrants(state: State, effects: Effects, type: EventType, lease: LeaseState, cause?: string, by?: string): void {
   if (lease.grants.length === 0) emit(state, effects, type, lease, { cause, by })
   for (const grant of lease.grants) emitForGrant(state, effects, type, lease, grant, cause, by)
 }
@@ -25,7 +26,7 @@ export function emitForGrant(
   state: State,
   effects: Effects,
   type: EventType,
-  lease: Lease,
+  lease: LeaseState,
   { resource, token }: Grant,
   cause?: string,
   by?: string,
@@ -33,12 +34,12 @@ export function emitForGrant(
   tell(state, effects, type, lease, resource.name, token, undefined, undefined, cause, by)
 }
 
-/** One object for one event, all of them of one shape: nothing is made oftener. */
+/** All events have one shape. Nothing is allocated more often. */
 function tell(
   state: State,
   { events }: Effects,
   type: EventType,
-  lease: Lease | undefined,
+  lease: LeaseState | undefined,
   resource: string | undefined,
   token: number | undefined,
   key: string | undefined,
@@ -46,32 +47,32 @@ function tell(
   cause: string | undefined,
   by: string | undefined,
 ): void {
-  // The revision that the command is about to make.
+  // The revision that this command is about to create.
   const revision = state.revision + 1
   const holder = lease?.holder.name
   events.push({ revision, type, lease: lease?.id ?? 0, holder, resource, token, key, value, cause, by, at: state.wall })
 }
 
 /** The caller has touched the lease. */
-export function restartTerm(state: State, effects: Effects, lease: Lease, duration: number): void {
+export function restartTerm(state: State, effects: Effects, lease: LeaseState, duration: number): void {
   lease.term = duration
   lease.epoch++
   lease.run = state.run.number
   lease.aged = 0
-  // Who holds nothing believes in nothing that could be granted twice. (Rules of version 1 counted it.)
+  // A holder without grants relies on nothing that could be granted twice. (Rules version 1 counted such leases too.)
   const counts = lease.status === LIVE && (lease.grants.length > 0 || state.rules < 2)
   if (counts && duration > state.longest) state.longest = duration
   effects.timer(lease, TERM)
 }
 
-export function startTimer(state: State, effects: Effects, lease: Lease, slot: Slot, duration: number): void {
+export function startTimer(state: State, effects: Effects, lease: LeaseState, slot: Slot, duration: number): void {
   const rare = rareOf(lease)
   rare.timers ??= new Array<Timer | undefined>(SLOTS).fill(undefined)
   rare.timers[slot] = { duration, epoch: ++rare.started, run: state.run.number, aged: 0 }
   effects.timer(lease, slot)
 }
 
-export function cancelTimer(effects: Effects, lease: Lease, slot: Slot): void {
+export function cancelTimer(effects: Effects, lease: LeaseState, slot: Slot): void {
   const timers = lease.rare?.timers
   if (timers?.[slot] === undefined) return
   timers[slot] = undefined

@@ -1,17 +1,17 @@
-/** What a prefix says about the names under it. Each rule is taken from the longest prefix that has it. */
-import type { PolicyRules, Scope, Verb } from './command.ts'
-import { badPrefix } from './name.ts'
-import type { State } from './state.ts'
+/** Policies: rules for the names under a prefix. Each rule is taken from the longest prefix that sets it. */
+import type { PolicyRules, Scope, Verb } from '../command.ts'
+import { badPrefix } from '../name.ts'
+import type { State } from '../state.ts'
 
 export const TTL_MIN = 100
 export const TTL_MAX = 86_400_000
-/** No policy may allow more: a year. */
+/** No policy may allow more than a year. */
 export const TTL_LIMIT = 31_536_000_000
 export const WAITERS = 10_000
 export const LEASES = 1_000_000
 export const LEASES_PER_KEY = 200_000
 const UNITS_LIMIT = 1_000_000_000
-/** Prefixes with rules of their own: every snapshot carries them. */
+/** The most prefixes with a policy: every snapshot carries them. */
 export const MAX_POLICIES = 50_000
 
 const DEFAULTS = {
@@ -38,10 +38,10 @@ const DEFAULTS = {
   sweepShare: 100,
 } as const satisfies Required<PolicyRules>
 
-/** What holds for `services/` unless a policy says otherwise. docs/registry.md says why these. */
+/** The defaults under `services/`. docs/registry.md gives the reasons. */
 const SERVICE_DEFAULTS: PolicyRules = { flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 }
 
-/** The prefix that says it, from the name itself up to the empty one; undefined where the default holds. */
+/** The prefix that sets a rule for a name: the longest one, up to the empty prefix. Undefined: the default applies. */
 export function ruledBy(state: State, name: string, rule: keyof PolicyRules): string | undefined {
   if (state.policies.size === 0) return undefined
   for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) {
@@ -87,7 +87,7 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low
 export function badRules(rules: PolicyRules): string | undefined {
   for (const name of Object.keys(rules)) if (name !== 'queue' && !Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
   if (rules.queue !== undefined && rules.queue !== 'fifo' && rules.queue !== 'fit') return "queue is 'fifo' or 'fit'"
-  // In our order, not the asker's: of several mistakes everyone names the same, and a log does not keep the asker's order.
+  // Checked in a fixed order, not in that of the request: all replicas must name the same mistake, and a log does not keep the order of the request.
   for (const [name, [low, high]] of Object.entries(BOUNDS)) {
     const value = rules[name as keyof typeof BOUNDS]
     if (value !== undefined && (!Number.isSafeInteger(value) || value < low || value > high))
@@ -109,7 +109,7 @@ export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): stri
   return undefined
 }
 
-/** What is wrong with a ttl by the policies for a name, or undefined. */
+/** What is wrong with a ttl under the policies for a name, or undefined. */
 export function ttlOutside(state: State, ttl: number, name: string): string | undefined {
   const low = rule(state, name, 'ttlMin')
   const high = rule(state, name, 'ttlMax')
@@ -117,7 +117,7 @@ export function ttlOutside(state: State, ttl: number, name: string): string | un
   return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
 }
 
-/** What bounds a lease's life and what it is forgiven, with what the policies for one more name say. */
+/** The grace period and the longest life of a lease, after adding a name with the policies for it. */
 export function bounded(state: State, name: string, { grace, maxLife }: Bounds): Bounds {
   const cap = rule(state, name, 'maxLife')
   return {
