@@ -4,7 +4,7 @@ import { LeaseError } from '../../errors.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Command, PolicyRules, Revoke } from '../../kernel/command.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
-import { hashOf, newSecret } from '../key-secret.ts'
+import { hashSecret, newSecret } from '../key-secret.ts'
 import { acquire } from './acquire.ts'
 import { duration, invalid, opText, type RespCommand, text, whole, words } from './command.ts'
 import { prefixAt, read } from './read-commands.ts'
@@ -216,15 +216,15 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     // Each question is judged for itself.
     example: [''],
     run: session => {
-      const { conversation, args } = session
+      const { batch, args } = session
       try {
-        const count = conversation.take(args.bytes(1))
-        if (typeof count === 'number') return session.answer(to => to.integer(count))
+        const count = batch.take(args.bytes(1))
+        if (typeof count === 'number') return session.reply(to => to.integer(count))
         const heard = count.catch(() => {
-          session.leave()
+          session.closeAfterReplies()
           return undefined
         })
-        session.occupy(heard, (to, all) => (all === undefined ? to.error('ERR', `Protocol error: ${UNREADABLE}`) : to.integer(all)))
+        session.replyBlocking(heard, (to, all) => (all === undefined ? to.error('ERR', `Protocol error: ${UNREADABLE}`) : to.integer(all)))
       } catch {
         // Nothing that follows could be trusted to mean what its sender meant.
         throw new ProtocolError(UNREADABLE)
@@ -235,7 +235,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
 
 function renew(session: RespSession): void {
   const { args } = session
-  const { renewals } = session.door.context.limits
+  const { renewals } = session.host.context.limits
   if (args.count - 1 > renewals)
     throw new LeaseError('LIMIT', `at most ${renewals} renewals in one command`, { facts: { limit: renewals } })
   const leases: number[] = []
@@ -311,10 +311,10 @@ function policy(session: RespSession): void {
 
 function key(session: RespSession): void {
   const { args } = session
-  const { desk, clock } = session.door.context
+  const { guarded, clock } = session.host.context
   const word = args.word(1)
   if (word === 'LIST' && args.count === 2)
-    return session.later(desk.read(session.caller, { kind: 'keys' }), (to, { value }) =>
+    return session.replyLater(guarded.read(session.caller, { kind: 'keys' }), (to, { value }) =>
       writeValue(
         to,
         value.map(({ id, name, allow }) => ({
@@ -330,7 +330,7 @@ function key(session: RespSession): void {
   if (args.count - 4 > MAX_SCOPES) throw invalid(`a key has at most ${MAX_SCOPES} scopes`)
   const allow = Array.from({ length: args.count - 4 }, (_, i) => scopesIn(text(session, i + 4, 'a scope'))).flat()
   const secret = newSecret(clock)
-  session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashOf(secret), allow }, (to, outcome) => {
+  session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashSecret(secret), allow }, (to, outcome) => {
     if (outcome.kind === 'done') writeValue(to, { id: outcome.id ?? 0, secret })
     else writeDone(to, outcome)
   })
