@@ -3,7 +3,7 @@
  * arrive, or whose answers never do.
  */
 import type { Replica } from '../src/replica/replica.ts'
-import type { HttpAnswer, HttpRequest } from '../src/server/http/route.ts'
+import type { HttpRequest, HttpResponse } from '../src/server/http/route.ts'
 import type { Dial } from '../src/wire/resp/dial.ts'
 import type { ByteLink, ByteLinkEnd } from '../src/wire/resp/link.ts'
 import type { SimulatedServer } from './server.ts'
@@ -196,7 +196,7 @@ class Asked implements HttpRequest {
   readonly method: string
   readonly target: string
   readonly connection: object
-  readonly local = '127.0.0.1'
+  readonly localAddress = '127.0.0.1'
   readonly #network: Network
   readonly #client: Machine
   readonly #host: Host
@@ -242,13 +242,13 @@ class Asked implements HttpRequest {
         const server = this.#network.at(this.#host)
         if (server === undefined) return this.#lost()
         this.#closing = server.closing
-        void server.http.answer(this).then(answer => this.#answer(answer))
+        void server.http.handle(this).then(answer => this.#answer(answer))
       }
       world.later(0, arrive, machine)
     })
   }
 
-  #answer({ status, headers = {}, body: said = '' }: HttpAnswer): void {
+  #answer({ status, headers = {}, body: said = '' }: HttpResponse): void {
     const { world, wire } = this.#network
     if (this.#over) return
     if (this.#network.loses(this.#host.machine, this.#client)) return this.#lost()

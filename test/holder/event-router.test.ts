@@ -3,7 +3,7 @@ import { connect } from '../../src/connect/connect.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { Leases } from '../../src/leases.ts'
 import type { WatchOptions } from '../../src/lessor.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { place } from '../support/resp-place.ts'
@@ -167,9 +167,9 @@ test('a wake from suspend is noticed within a quarter of a second', async () => 
 test('with a key that may acquire and not watch, a waiter hears of its grant and a holder of its end at once', async () => {
   await using here = await place()
   const allow = (['acquire', 'renew', 'release', 'read'] as const).map(verb => ({ verb, prefix: 'jobs' }))
-  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashOf('ci'), allow })
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashSecret('ci'), allow })
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   const url = `leasehold://127.0.0.1:${here.port}`
   await using root = await connect(url, { apiKey: 'root' })
   await using ci = await connect(url, { apiKey: 'ci' })
@@ -180,7 +180,7 @@ test('with a key that may acquire and not watch, a waiter hears of its grant and
   const lease = await asked // its next renewal would be in twenty minutes
   await using other = await ci.acquire('jobs/b', { ttl: '1h' })
   await using elsewhere = await ci.acquire('jobs/c/1', { ttl: '1h' })
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   const lost = new Promise(resolve => lease.signal.addEventListener('abort', resolve))
   await root.revoke({ lease: lease.id })
   await lost

@@ -4,7 +4,7 @@ import { connect } from '../../src/connect/connect.ts'
 import type { LeaseError } from '../../src/errors.ts'
 import type { Done } from '../../src/kernel/outcome.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
 
@@ -102,9 +102,9 @@ test('over HTTP and RESP, TIMEOUT names who is in the way', async () => {
 test('a waiter whose key is revoked is told UNAUTHENTICATED', async () => {
   await using here = await place({ http: httpListener({}) })
   const key = (name: string, secret: string, verb: 'admin' | 'acquire') =>
-    here.lessor.propose({ kind: 'key', name, hash: hashOf(secret), allow: [{ verb, prefix: '' }] })
+    here.lessor.propose({ kind: 'key', name, hash: hashSecret(secret), allow: [{ verb, prefix: '' }] })
   await key('root', 'root-secret', 'admin')
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using root = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'root-secret', holder: 'root' })
   for (const [scheme, verb] of [
     ['leasehold', 'admin'],

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Lease } from '../../src/lease.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
@@ -390,8 +390,8 @@ test('who takes a member over from one that withdraws it finds its capacity, whi
 test('a member of its own is offered with a key that may not read', async () => {
   await using here = await place()
   const allow = [{ verb: 'register', prefix: 'pool/p' }] as const
-  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashOf('owner'), allow })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashSecret('owner'), allow })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using owner = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'owner' })
   await using offer = await owner.pool('p').offer('a')
   expect(offer.held).toBe(true)

@@ -250,7 +250,7 @@ describe('at a server', () => {
       ((await lessor.propose({ kind: 'key', name, hash: hash.repeat(64), allow })) as { id: number }).id
     const caller = { key: await key('a', 'a'), name: 'a' }
     const other = { key: await key('b', 'b'), name: 'b' }
-    await desk.gate.learn()
+    await desk.access.reloadKeys()
     const acquire = (...names: string[]): Command => ({
       kind: 'acquire',
       holder: 'h',

@@ -4,7 +4,7 @@ import { scopesIn } from '../../src/cli/command/key.ts'
 import { VERBS, type Verb } from '../../src/kernel/command.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import type { RespCommand } from '../../src/server/resp/command.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
 import { serve } from '../../src/server/serve.ts'
@@ -26,7 +26,7 @@ async function guarded() {
     foreign: all.map(verb => ({ verb, prefix: 'elsewhere' })),
     ...Object.fromEntries(all.map(verb => [`only ${verb}`, [{ verb, prefix: 'jobs' }]])),
   }
-  for (const [name, allow] of Object.entries(keys)) await propose({ kind: 'key', name, hash: hashOf(name), allow })
+  for (const [name, allow] of Object.entries(keys)) await propose({ kind: 'key', name, hash: hashSecret(name), allow })
   const { value } = await here.lessor.read({ kind: 'keys' })
   const root = value.find(({ name }) => name === 'root')!.id
   const held = await propose(
@@ -40,7 +40,7 @@ async function guarded() {
     { key: root },
   )
   if (held.kind !== 'granted') throw new Error(held.kind)
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   return { here, lease: held.lease, token: held.tokens[0]! }
 }
 
@@ -134,7 +134,7 @@ describe('with the right key', () => {
     await queuer.ask('HELLO', 3, 'AUTH', 'default', 'only acquire')
     const waits = waiter.ask('LEASE.ACQUIRE', 'jobs/nightly', 'TTL', 5_000, 'WAIT', 60_000)
     await queuer.ask('LEASE.ACQUIRE', 'jobs/nightly', 'TTL', 5_000, 'QUEUE')
-    await expect.poll(() => here.server.desk.waiting).toBe(2)
+    await expect.poll(() => here.server.guarded.waiting).toBe(2)
     const { value } = await here.lessor.read({ kind: 'keys' })
     for (const revoked of ['only watch', 'only acquire'])
       await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === revoked)!.id })
@@ -145,7 +145,7 @@ describe('with the right key', () => {
     const withdrawn = (await queuer.next()) as unknown as { items: [string, number, Map<string, string>] }
     expect([withdrawn.items[0], withdrawn.items[2].get('code')]).toEqual(['lease.withdrawn', 'UNAUTHENTICATED'])
     expect((await here.lessor.read({ kind: 'resource', resource: 'jobs/nightly' })).value.queue).toEqual([])
-    expect(here.server.desk.watches + here.server.desk.waiting).toBe(0)
+    expect(here.server.guarded.watches + here.server.guarded.waiting).toBe(0)
     expect(((await watcher.ask('LEASE.LIST')) as Error).message).toMatch(/^UNAUTHENTICATED /)
   })
 })
@@ -157,8 +157,8 @@ describe('figures of everything', () => {
   test('INFO tells them to who may read everything, and to others what a client needs', async () => {
     const world = await guarded()
     await using here = world.here
-    await here.lessor.propose({ kind: 'key', name: 'monitor', hash: hashOf('monitor'), allow: [{ verb: 'read', prefix: '' }] })
-    await expect.poll(() => here.server.desk.gate.identify('monitor').name).toBe('monitor')
+    await here.lessor.propose({ kind: 'key', name: 'monitor', hash: hashSecret('monitor'), allow: [{ verb: 'read', prefix: '' }] })
+    await expect.poll(() => here.server.guarded.access.identify('monitor').name).toBe('monitor')
     for (const key of ['foreign', 'only read']) {
       using raw = new Raw(here.port)
       await raw.ask('AUTH', key)
@@ -193,7 +193,7 @@ describe('figures of everything', () => {
 test('a server on another address than loopback refuses everyone when its last key is revoked, and says why', async () => {
   await using lessor = await Replica.open(new MemoryStore())
   const create = async (name: string) => {
-    const made = await lessor.propose({ kind: 'key', name, hash: hashOf(name), allow: [{ verb: 'admin', prefix: '' }] })
+    const made = await lessor.propose({ kind: 'key', name, hash: hashSecret(name), allow: [{ verb: 'admin', prefix: '' }] })
     return (made as { id: number }).id
   }
   const id = await create('root')
@@ -202,7 +202,7 @@ test('a server on another address than loopback refuses everyone when its last k
   using stayed = new Raw(port)
   expect(await stayed.ask('AUTH', 'root')).toBe('OK')
   await lessor.propose({ kind: 'unkey', id })
-  await expect.poll(() => server.desk.gate.hasKeys).toBe(false)
+  await expect.poll(() => server.guarded.access.hasKeys).toBe(false)
   using raw = new Raw(port)
   for (const words of [['LEASE.LIST'], ['HELLO', '3'], ['LEASE.ACQUIRE', 'a', 'TTL', '1000'], ['LEASE.KEY', 'LIST']])
     expect(((await raw.ask(...words)) as Error).message, words[0]).toMatch(/^UNAUTHENTICATED .*last key is gone/)
@@ -212,7 +212,7 @@ test('a server on another address than loopback refuses everyone when its last k
   expect((await ask(port, undefined, 'POST', '/v1/keys', { name: 'mine', allow: [{ verb: 'admin', prefix: '' }] })).status).toBe(401)
   expect((await ask(port, undefined, 'GET', '/v1/resources', undefined, { Authorization: 'Bearer op' })).status).toBe(200)
   await create('next')
-  await expect.poll(() => server.desk.gate.hasKeys).toBe(true)
+  await expect.poll(() => server.guarded.access.hasKeys).toBe(true)
   expect(await raw.ask('AUTH', 'next')).toBe('OK')
   expect(await raw.ask('LEASE.LIST')).toEqual([])
 })

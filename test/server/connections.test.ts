@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../src/clock.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { writeClientMessage } from '../../src/wire/messages.ts'
@@ -124,8 +124,8 @@ describeEngine('redis', 'a stopping server on an engine', () => {
 /** With keys: `ci` may do everything. */
 async function locked(limits: Partial<typeof DEFAULT_LIMITS>, clock = systemClock): Promise<Place> {
   const here = await place({ clock, http: httpListener(), limits: { ...DEFAULT_LIMITS, ...limits } })
-  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashOf('ci'), allow: [{ verb: 'admin', prefix: '' }] })
-  await here.server.desk.gate.learn()
+  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashSecret('ci'), allow: [{ verb: 'admin', prefix: '' }] })
+  await here.server.guarded.access.reloadKeys()
   return here
 }
 
@@ -188,12 +188,12 @@ describe('where there are keys', () => {
   test('a key that is revoked makes a stranger of its connections', { timeout: SLOW }, async () => {
     const clock = new ManualClock()
     await using here = await locked({ strangerTime: 5_000 }, clock)
-    const key = await here.lessor.propose({ kind: 'key', name: 'x', hash: hashOf('x'), allow: [] })
-    await here.server.desk.gate.learn()
+    const key = await here.lessor.propose({ kind: 'key', name: 'x', hash: hashSecret('x'), allow: [] })
+    await here.server.guarded.access.reloadKeys()
     using known = new Raw(here.port)
     expect(await known.ask('AUTH', 'x')).toBe('OK')
     await here.lessor.propose({ kind: 'unkey', id: (key as { id?: number }).id! })
-    await here.server.desk.gate.learn()
+    await here.server.guarded.access.reloadKeys()
     for (let i = 0; i < 10; i++) await clock.advance(1_000)
     expect(String(((await known.next()) as Error).message)).toMatch(/^UNAUTHENTICATED/)
     expect(await known.next()).toBe('closed')

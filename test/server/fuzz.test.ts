@@ -29,11 +29,11 @@ describe(`with seed ${SEED}`, () => {
       events: 1_000,
       snapshotRecords: 1_000_000,
     })
-    const desk = await GuardedLessor.open({ lessor, clock })
+    const guarded = await GuardedLessor.open({ lessor, clock })
     const limits = { ...DEFAULT_LIMITS, command: 1 << 16 }
     const stop = new AbortController()
     const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const door = new RespListener({ desk, clock, limits, log, figures: () => ({}), closing: stop.signal, connections: () => 1 })
+    const door = new RespListener({ guarded, clock, limits, log, figures: () => ({}), closing: stop.signal, connections: () => 1 })
     const open = () => {
       const answers = new ReplyParser()
       let count = 0
@@ -73,14 +73,14 @@ describe(`with seed ${SEED}`, () => {
     await clock.settle()
     expect(answers).toBeGreaterThan(20_000)
     expect(door.sessions.size).toBe(0)
-    expect(desk.watches).toBe(0)
-    expect(desk.waiting).toBe(0)
+    expect(guarded.watches).toBe(0)
+    expect(guarded.waiting).toBe(0)
     const { session, answers: last } = open()
     session.data(command('PING'))
     await turn()
     expect(last()).toBe(1)
     session.closed()
-    await desk[Symbol.asyncDispose]()
+    await guarded[Symbol.asyncDispose]()
     await lessor[Symbol.asyncDispose]()
     await turn()
     process.off('unhandledRejection', onRejection)
@@ -103,6 +103,6 @@ describe(`with seed ${SEED}`, () => {
       if (i % 20 === 0) expect(await witness.ask('PING')).toBe('PONG')
     }
     await expect.poll(() => here.server.connections, { timeout: 5_000 }).toBe(1)
-    expect(here.server.desk.watches).toBe(0)
+    expect(here.server.guarded.watches).toBe(0)
   })
 })

@@ -11,12 +11,12 @@ import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { parseBody } from '../../src/server/http/body.ts'
-import { Failure } from '../../src/server/http/failure.ts'
-import { Handler } from '../../src/server/http/handler.ts'
+import { HttpFailure } from '../../src/server/http/failure.ts'
+import { HttpHandler } from '../../src/server/http/handler.ts'
 import { parseJson } from '../../src/server/http/parse.ts'
-import type { HttpAnswer, HttpRequest, Route } from '../../src/server/http/route.ts'
-import { TABLE } from '../../src/server/http/router.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import type { HttpRequest, HttpResponse, Route } from '../../src/server/http/route.ts'
+import { ROUTES } from '../../src/server/http/routes.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import type { ListenerContext } from '../../src/server/listener.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
@@ -33,15 +33,15 @@ const POOR = 'poor-key'
 const RICH = 'rich-key'
 
 let context: ListenerContext
-let handler: Handler
+let handler: HttpHandler
 let lessor: Replica
 
 beforeAll(async () => {
   lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock: systemClock }), clock: systemClock }), { clock: systemClock })
-  const desk = await GuardedLessor.open({ lessor, clock: systemClock })
-  await lessor.propose({ kind: 'key', name: 'rich', hash: hashOf(RICH), allow: [{ verb: 'admin', prefix: '' }] })
-  await lessor.propose({ kind: 'key', name: 'poor', hash: hashOf(POOR), allow: [{ verb: 'acquire', prefix: 'nothing' }] })
-  await desk.gate.learn()
+  const guarded = await GuardedLessor.open({ lessor, clock: systemClock })
+  await lessor.propose({ kind: 'key', name: 'rich', hash: hashSecret(RICH), allow: [{ verb: 'admin', prefix: '' }] })
+  await lessor.propose({ kind: 'key', name: 'poor', hash: hashSecret(POOR), allow: [{ verb: 'acquire', prefix: 'nothing' }] })
+  await guarded.access.reloadKeys()
   const each = Array.from({ length: THERE }, (_, i) => i)
   const entries = (i: number) => [{ key: `services/s/i${i}`, value: JSON.stringify({ addresses: ['http://10.0.0.7:8080'] }) }]
   for (const i of each) {
@@ -50,12 +50,12 @@ beforeAll(async () => {
   }
   const log = { debug() {}, info() {}, warn() {}, error() {} }
   const closing = new AbortController().signal
-  context = { desk, clock: systemClock, limits, log, figures: () => ({}), closing, connections: () => 1 }
-  handler = new Handler(context)
+  context = { guarded, clock: systemClock, limits, log, figures: () => ({}), closing, connections: () => 1 }
+  handler = new HttpHandler(context)
 }, 60_000)
 
 afterAll(async () => {
-  await context.desk[Symbol.asyncDispose]()
+  await context.guarded[Symbol.asyncDispose]()
   await lessor[Symbol.asyncDispose]()
 })
 
@@ -132,7 +132,7 @@ function ask(route: Route, body: string | undefined, key: string): HttpRequest {
     target: route.path.replace('{id}', '1').replace(/\{\w+\}/, 's/i1'),
     header: name => headers[name],
     hasBody: body !== undefined,
-    body: most => (Buffer.byteLength(body!) > most ? Promise.reject(new Failure('TOO_LARGE', 'too large')) : Promise.resolve(body!)),
+    body: most => (Buffer.byteLength(body!) > most ? Promise.reject(new HttpFailure('TOO_LARGE', 'too large')) : Promise.resolve(body!)),
     gone: () => new AbortController().signal,
     connection: {},
   }
@@ -191,7 +191,7 @@ function hostile(room: number): readonly (readonly [string, string])[] {
 
 /** One body for each field of the route's schema, with every hostile value in it; and each value alone. */
 function* bodies(route: Route): Generator<readonly [string, string]> {
-  const room = (route.most?.(context) ?? limits.body) - 256
+  const room = (route.maxBodyBytes?.(context) ?? limits.body) - 256
   const { properties = {}, required = [] } = route.body as { properties?: Record<string, object>; required?: string[] }
   const values = hostile(room)
   for (const [name, value] of values) yield [name, value]
@@ -210,12 +210,12 @@ const FEW = ['numbers', 'nests', 'names', 'fields', 'escapes']
 describe('no turn grows with the bad parts of', () => {
   test('a body, on any route', { timeout: 600_000 }, async () => {
     const judge = new Judge()
-    for (const route of TABLE) {
+    for (const route of ROUTES) {
       if (route.body === undefined) continue
       for (const [name, body] of bodies(route))
-        for (const key of route.most === undefined ? [RICH] : [POOR, RICH])
+        for (const key of route.maxBodyBytes === undefined ? [RICH] : [POOR, RICH])
           await judge.measure(`${route.method} ${route.path} ${name} (${key})`, async () => {
-            await drained((await handler.answer(ask(route, body, key))).body)
+            await drained((await handler.handle(ask(route, body, key))).body)
           })
     }
     judge.verdict()
@@ -231,7 +231,7 @@ describe('no turn grows with the bad parts of', () => {
       '/'.repeat(12_000),
       `${'%41'.repeat(4_000)}`,
     ]
-    for (const route of TABLE) {
+    for (const route of ROUTES) {
       if (route.path === '/v1/watch' || route.path === '/v1/backup') continue
       const names = Object.keys((route.query as { properties?: object } | undefined)?.properties ?? {})
       for (const word of words)
@@ -239,7 +239,7 @@ describe('no turn grows with the bad parts of', () => {
           const asked = { ...ask(route, undefined, RICH) }
           const target = `${asked.target}?${name}=${word}`
           await judge.measure(`${route.method} ${route.path}?${name}=${word.slice(0, 4)}…`, async () => {
-            await drained((await handler.answer({ ...asked, target })).body)
+            await drained((await handler.handle({ ...asked, target })).body)
           })
         }
     }
@@ -296,7 +296,7 @@ describe('no turn grows with the bad parts of', () => {
   })
 })
 
-async function drained(body: HttpAnswer['body']): Promise<void> {
+async function drained(body: HttpResponse['body']): Promise<void> {
   if (typeof body === 'object' && !(body instanceof Uint8Array)) for await (const _ of body);
 }
 
@@ -349,9 +349,9 @@ async function said(key: string, bytes: Buffer): Promise<void> {
   for (let quiet = 0; quiet < 3; quiet++) {
     const before = kept
     await turn()
-    if (kept !== before || session.owes) quiet = -1
+    if (kept !== before || session.hasPendingReplies) quiet = -1
   }
-  session.cut()
+  session.destroy()
 }
 
 test('a body that is parsed in several turns is the same, or refused for the same reason', async () => {

@@ -11,7 +11,6 @@ import { chromium } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
-import { wireOf } from '../../src/server/port.ts'
 import { addressOf, serve } from '../../src/server/serve.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../../src/wire/resp/client.ts'
@@ -36,42 +35,6 @@ async function whole(port: number, bytes: string | Uint8Array): Promise<string> 
 const closed = (socket: Socket) => new Promise<void>(resolve => (socket.destroyed ? resolve() : socket.once('close', () => resolve())))
 
 describe('the first bytes', () => {
-  test('tell HTTP from RESP, as soon as they can', () => {
-    for (const text of [
-      'GET / HTTP/1.1\r\n',
-      'POST /v1/leases',
-      'OPTIONS * HTTP/1.1\r\n',
-      'DELETE /v1/leases/5',
-      'GET http://a/ HTTP/1.1',
-      'GET /',
-      'A /',
-      'patch /x',
-      'ping /',
-      'LEASE.LIST /',
-      '~odd-1 /x',
-      `${'A'.repeat(2_000)} /x`,
-      'CONNECT localhost:80 HTTP/1.1\r\n',
-    ])
-      expect(wireOf(Buffer.from(text)), text).toBe('http')
-    for (const text of [
-      '*1\r\n',
-      '*1 /x HTTP/1.1\r\n',
-      'PING\r\n',
-      'ping\r\n',
-      'ECHO a\r\n',
-      'ECHO hello\r\n',
-      'LEASE.ACQUIRE http-lock TTL 1000\r\n',
-      '\r\n',
-      '\0',
-      '\x16\x03\x01',
-      '$',
-      'x'.repeat(5_000),
-    ])
-      expect(wireOf(Buffer.from(text, 'latin1')), text).toBe('resp')
-    for (const text of ['', 'G', 'GET', 'GET ', 'PING', 'OPTIONS ', 'AUTH h', 'ECHO a'])
-      expect(wireOf(Buffer.from(text)), text).toBe(undefined)
-  })
-
   test('one port serves both, byte by byte too', async () => {
     await using here = await place({ http: () => createHttpServer((_, response) => response.end('hello\n')) })
     const answer = await fetch(`http://127.0.0.1:${here.port}/`, { headers: { connection: 'close' } })
@@ -288,14 +251,14 @@ describe('bounds', () => {
     for (let i = 0; i < 30; i++) await pour()
     globalThis.gc?.()
     expect(process.memoryUsage().rss - before).toBeLessThan(100 << 20)
-    expect(here.server.desk.watches).toBe(30)
+    expect(here.server.guarded.watches).toBe(30)
     const [late] = watchers
     late!.socket.resume()
     let resynced = false
     for (let i = 0; i < 40_000 && !resynced; i++) resynced = JSON.stringify(await late!.next()).includes('resync')
     expect(resynced).toBe(true)
     for (const watcher of watchers) watcher[Symbol.dispose]()
-    await expect.poll(() => here.server.desk.watches).toBe(0)
+    await expect.poll(() => here.server.guarded.watches).toBe(0)
   })
 })
 
@@ -482,7 +445,7 @@ describe('a graceful stop', () => {
     await watcher.ask('LEASE.WATCH', '')
     using idle = new Raw(here.port)
     await idle.ask('PING')
-    await expect.poll(() => here.server.desk.waiting).toBe(1)
+    await expect.poll(() => here.server.guarded.waiting).toBe(1)
     using busy = new Raw(here.port)
     busy.send(Buffer.concat(Array.from({ length: 500 }, (_, i) => command('LEASE.ACQUIRE', `b/${i}`, 'TTL', 60_000))))
     const first = await busy.next()

@@ -32,7 +32,7 @@ describeEngine('postgres', 'a server whose store goes away', () => {
     const replica = await replicaOn(store, postgres.url, { owned: false })
     await using lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('nothing moves')) })
     const { lines, log } = logged()
-    await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpListener(), trouble: () => replica.storeError })
+    await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpListener(), failedAppend: () => replica.storeError })
     const [address] = server.addresses as [string]
     expect(await up(address)).toBe(1)
     await postgres.stop()
@@ -58,7 +58,7 @@ test('a store that reads and fails to sync what it writes is not up until an app
     clock,
     listen: '127.0.0.1:0',
     http: httpListener(),
-    trouble: () => replica.storeError,
+    failedAppend: () => replica.storeError,
   })
   const [address] = server.addresses as [string]
   const failing = vi

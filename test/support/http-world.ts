@@ -3,9 +3,9 @@ import { Agent, request } from 'node:http'
 import type { Scope } from '../../src/kernel/command.ts'
 import type { Lessor } from '../../src/lessor.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import type { Audited } from '../../src/server/guarded-lessor.ts'
+import type { AuditRecord } from '../../src/server/guarded-lessor.ts'
 import { type HttpOptions, httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { type ServeOptions, type Server, serve } from '../../src/server/serve.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -24,7 +24,7 @@ export interface World extends AsyncDisposable {
   readonly server: Server
   readonly port: number
   readonly url: string
-  readonly audited: Audited[]
+  readonly audited: AuditRecord[]
   ask(method: string, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<Reply>
   /** A key with these scopes; its secret. */
   key(name: string, allow: readonly Scope[]): Promise<string>
@@ -39,7 +39,7 @@ export async function world(
     clock,
     ...(events !== undefined && { events }),
   })
-  const audited: Audited[] = []
+  const audited: AuditRecord[] = []
   const server = await serve({
     lessor,
     clock,
@@ -61,7 +61,7 @@ export async function world(
     ask: (method, path, body, headers = {}) => ask(port, agent, method, path, body, headers),
     async key(name, allow) {
       const secret = `secret of ${name}`.replaceAll(' ', '-')
-      await server.desk.propose({ key: 0, name: 'test', operator: true }, { kind: 'key', name, hash: hashOf(secret), allow })
+      await server.guarded.propose({ key: 0, name: 'test', operator: true }, { kind: 'key', name, hash: hashSecret(secret), allow })
       return secret
     },
     async [Symbol.asyncDispose]() {

@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { LeaseError } from '../../errors.ts'
 import { type Scope, VERBS, type Verb } from '../../kernel/command.ts'
-import { hashOf, newSecret } from '../../server/key-secret.ts'
+import { hashSecret, newSecret } from '../../server/key-secret.ts'
 import { usage } from '../exit.ts'
 import { common, invoke } from '../invocation.ts'
 import { change } from './operate.ts'
@@ -28,7 +28,7 @@ export function key(program: Command): void {
         const { out, clock, read } = here
         const { value: before } = await read({ kind: 'keys' })
         const secret = newSecret(clock)
-        const { id, revision } = await change(here, { kind: 'key', name, hash: hashOf(secret), allow: scopes })
+        const { id, revision } = await change(here, { kind: 'key', name, hash: hashSecret(secret), allow: scopes })
         if (out.json) await out.data({ id, name, secret, allow: scopes, revision })
         else await out.text(secret)
         out.note(`key ${id} (${name}). Its secret is shown only now; callers put it into LEASEHOLD_API_KEY.`, { id })

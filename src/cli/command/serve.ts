@@ -17,7 +17,7 @@ import { readPrivately } from '../../private-file.ts'
 import { Replica } from '../../replica/replica.ts'
 import { newSecret } from '../../server/key-secret.ts'
 import type { RegistryOptions } from '../../server/registry/listeners.ts'
-import type { Log, ServeOptions, Server } from '../../server/serve.ts'
+import type { ServeOptions, Server, ServerLog } from '../../server/serve.ts'
 import { FileStore } from '../../store/file/file.ts'
 import type { Store } from '../../store.ts'
 import { EXIT, misconfigured, usage } from '../exit.ts'
@@ -267,7 +267,7 @@ function above(address: string): string {
  * A store that does not let itself be closed, a probe or a look-up of a name under way: nothing that is waited for at the end keeps the process for
  * longer. Its leases stand in the log, as after a crash.
  */
-function endInTime(log: Log): void {
+function endInTime(log: ServerLog): void {
   const late = () => {
     log.error({ within: STOP_WITHIN }, 'something that was under way did not end in time: the server ends without it')
     process.exit(EXIT.unavailable)

@@ -11,7 +11,7 @@ import type { Lessor } from '../../lessor.ts'
 import type { KnownInstance } from '../../registry/directory.ts'
 import { type CheckResult, type HealthCheck, keyOf, UNCHECKED } from '../../registry/entry.ts'
 import { type Instance, wantedBy } from '../../registry/match.ts'
-import type { Log } from '../listener.ts'
+import type { ServerLog } from '../listener.ts'
 import type { Catalog } from './catalog.ts'
 import { probe } from './probe.ts'
 import type { ProbeRules } from './probe-rule.ts'
@@ -21,7 +21,7 @@ export interface HealthChecksOptions {
   readonly lessor: Lessor
   readonly catalog: Catalog
   readonly clock: Clock
-  readonly log: Log
+  readonly log: ServerLog
   readonly rules: ProbeRules
   readonly own: (address: string, port: number) => boolean
   /** Programs for services, from the server's own configuration alone: a path and its arguments. */

@@ -11,7 +11,7 @@ import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Lessor } from '../../lessor.ts'
 import { keyOf } from '../../registry/entry.ts'
-import type { Log } from '../listener.ts'
+import type { ServerLog } from '../listener.ts'
 import type { Catalog } from './catalog.ts'
 import { DnsBudget } from './dns-budget.ts'
 import { DnsIndex } from './dns-index.ts'
@@ -22,7 +22,7 @@ export interface DnsOptions {
   readonly catalog: Catalog
   readonly lessor: Lessor
   readonly clock: Clock
-  readonly log: Log
+  readonly log: ServerLog
   readonly host: string
   /** 0: a free one. */
   readonly port: number

@@ -2,7 +2,7 @@
 import { networkInterfaces } from 'node:os'
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Log } from '../listener.ts'
+import type { ServerLog } from '../listener.ts'
 import { addressOf, isLoopback, type Server } from '../serve.ts'
 import { Catalog } from './catalog.ts'
 import { HealthChecks } from './checks.ts'
@@ -33,10 +33,10 @@ export interface RegistryListeners extends AsyncDisposable {
 export async function openRegistryListeners(
   server: Server,
   options: RegistryOptions,
-  { clock, log }: { readonly clock: Clock; readonly log: Log },
+  { clock, log }: { readonly clock: Clock; readonly log: ServerLog },
 ): Promise<RegistryListeners> {
-  const { desk } = server
-  const { lessor } = desk
+  const { guarded } = server
+  const { lessor } = guarded
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
   const rules = new ProbeRules(options.checkAllow ?? [])
   const commands = commandsOf(options)
@@ -61,14 +61,14 @@ export async function openRegistryListeners(
     }
     if (options.udp !== undefined) {
       const { host, port } = addressOf(options.udp)
-      if (!isLoopback(host) && !desk.gate.hasKeys)
+      if (!isLoopback(host) && !guarded.access.hasKeys)
         throw new LeaseError(
           'INVALID',
           `datagrams to ${host} can come from other machines and there are no keys: create one first, or use 127.0.0.1`,
           { facts: { host, missing: 'keys' } },
         )
-      if (!isLoopback(host)) desk.gate.expose()
-      const udp = await UdpHeartbeats.open({ desk, clock, log, host, port })
+      if (!isLoopback(host)) guarded.access.expose()
+      const udp = await UdpHeartbeats.open({ guarded, clock, log, host, port })
       doors.push(udp)
       opened.push(`heartbeats on ${shown(host)}:${udp.port} (UDP)`)
     }

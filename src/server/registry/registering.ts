@@ -12,7 +12,7 @@ import type { GuardedLessor } from '../guarded-lessor.ts'
 const NOBODYS = Number.MAX_SAFE_INTEGER
 
 export interface Registrant {
-  readonly desk: GuardedLessor
+  readonly guarded: GuardedLessor
   readonly caller: Caller
 }
 
@@ -33,50 +33,50 @@ export interface KeptRegistration {
 
 /** Lists it, or changes what it says of itself and renews it. Throws what the lessor refused. */
 export async function register(
-  { desk, caller }: Registrant,
+  { guarded, caller }: Registrant,
   registration: Registration,
   given: Partial<InstanceState>,
   { ttl, grace, op }: { readonly ttl: number; readonly grace: number; readonly op?: string },
 ): Promise<KeptRegistration & { readonly created: boolean }> {
   const holder = `${registration.service}/${registration.instance}`
   // Before anything is said about who is there.
-  desk.gate.demand(caller, 'register', keyOf(registration))
+  guarded.access.require(caller, 'register', keyOf(registration))
   const state = stateOf(given)
   const entries = [entryOf(registration), ...(state.status === 'passing' && state.load === 0 ? [] : [stateEntryOf(registration, state)])]
   const command = { kind: 'acquire', holder, ttl, grace, wants: [], entries } as const
   const under = op === undefined ? {} : { op: operationNamed(op, command) }
-  const there = await entryAt(desk, keyOf(registration))
+  const there = await entryAt(guarded, keyOf(registration))
   if (there?.holder === holder && there.generation === registration.generation) {
-    const { value: lease } = await desk.lessor.read({ kind: 'lease', lease: there.lease })
+    const { value: lease } = await guarded.lessor.read({ kind: 'lease', lease: there.lease })
     if (lease?.ttl === ttl && lease.status !== 'frozen') {
       // Under an op it may have been asked before, and have registered it then: that is heard. Else it is renewed, which no op remembers.
-      const before = op === undefined ? undefined : accepted(await desk.propose(caller, { kind: 'renew', leases: [there.lease] }, under))
+      const before = op === undefined ? undefined : accepted(await guarded.propose(caller, { kind: 'renew', leases: [there.lease] }, under))
       const created = before?.kind === 'granted' && before.lease === there.lease
       const entry = entryOf(registration)
-      const changed = [...(entry.value === there.value ? [] : [entry]), ...(await stateChange(desk, registration, there.lease, given))]
-      const kept = await keep({ desk, caller }, there.lease, changed)
+      const changed = [...(entry.value === there.value ? [] : [entry]), ...(await stateChange(guarded, registration, there.lease, given))]
+      const kept = await keep({ guarded, caller }, there.lease, changed)
       if (kept?.over !== undefined) throw kept.over
       if (kept !== undefined) return { lease: kept.lease, ttl: kept.ttl, revision: kept.revision, created }
     }
   }
-  const outcome = accepted(await desk.propose(caller, command, under))
+  const outcome = accepted(await guarded.propose(caller, command, under))
   if (outcome.kind !== 'granted') throw new LeaseError('UNAVAILABLE', `this was answered with ${outcome.kind}: nothing was done`)
   return { lease: outcome.lease, ttl: outcome.ttl, revision: outcome.revision, created: true }
 }
 
 /** Renews it, however often it is asked to; writes only what changed. Throws `GONE` when it is listed no more: register again. */
-export async function heartbeat({ desk, caller }: Registrant, beat: HeartbeatRequest): Promise<KeptRegistration> {
+export async function heartbeat({ guarded, caller }: Registrant, beat: HeartbeatRequest): Promise<KeptRegistration> {
   const { service, instance, status, load } = beat
-  if (!desk.gate.may(caller, 'renew', keyOf(beat))) desk.gate.demand(caller, 'register', keyOf(beat))
-  const there = await entryAt(desk, keyOf(beat))
+  if (!guarded.access.may(caller, 'renew', keyOf(beat))) guarded.access.require(caller, 'register', keyOf(beat))
+  const there = await entryAt(guarded, keyOf(beat))
   if (there === undefined) throw gone(beat)
   mustBeNewest(there, beat)
   const names = { service, instance, generation: there.generation }
-  const changed = await stateChange(desk, names, there.lease, {
+  const changed = await stateChange(guarded, names, there.lease, {
     ...(status !== undefined && { status }),
     ...(load !== undefined && { load }),
   })
-  const kept = await keep({ desk, caller }, there.lease, changed)
+  const kept = await keep({ guarded, caller }, there.lease, changed)
   if (kept === undefined) throw gone(beat)
   const { over, ...rest } = kept
   return over === undefined ? rest : { ...rest, limited: true }
@@ -84,23 +84,23 @@ export async function heartbeat({ desk, caller }: Registrant, beat: HeartbeatReq
 
 /** Leaves. A lease that carries others too only loses this one. Throws `GONE` when it was not listed; under an `op` that it did before, nothing. */
 export async function deregister(
-  { desk, caller }: Registrant,
+  { guarded, caller }: Registrant,
   names: Omit<HeartbeatRequest, 'status' | 'load'>,
   op?: Operation,
 ): Promise<number> {
-  desk.gate.demand(caller, 'register', keyOf(names))
+  guarded.access.require(caller, 'register', keyOf(names))
   const under = op === undefined ? {} : { op }
-  const there = await entryAt(desk, keyOf(names))
+  const there = await entryAt(guarded, keyOf(names))
   if (op !== undefined && (there === undefined || isNewer(there, names))) {
     // Perhaps it was asked before and left then: of no lease at all, only what was answered is heard.
-    const before = await desk.propose(caller, { kind: 'release', lease: NOBODYS }, under)
+    const before = await guarded.propose(caller, { kind: 'release', lease: NOBODYS }, under)
     if (before.kind === 'done') return before.revision
     // An answer from before this registration came: there was nobody to leave then.
     if (there !== undefined && before.kind === 'refused' && before.revision < there.revision) throw gone(names)
   }
   if (there === undefined) throw gone(names)
   mustBeNewest(there, names)
-  const { value: lease } = await desk.lessor.read({ kind: 'lease', lease: there.lease })
+  const { value: lease } = await guarded.lessor.read({ kind: 'lease', lease: there.lease })
   const own = keyOf(names)
   const alone =
     lease === undefined || (lease.grants.length === 0 && lease.entries.every(({ key }) => key === own || key.startsWith(`${own}/`)))
@@ -109,28 +109,28 @@ export async function deregister(
     if (outcome.kind === 'refused' && outcome.code === 'GONE') throw gone(names)
     return accepted(outcome).revision
   }
-  if (alone) return left(await desk.propose(caller, { kind: 'release', lease: there.lease }, under))
+  if (alone) return left(await guarded.propose(caller, { kind: 'release', lease: there.lease }, under))
   for (const { key } of lease.entries)
-    if (key.startsWith(`${own}/`)) await desk.propose(caller, { kind: 'delete', key, lease: there.lease })
-  return left(await desk.propose(caller, { kind: 'delete', key: own, lease: there.lease }, under))
+    if (key.startsWith(`${own}/`)) await guarded.propose(caller, { kind: 'delete', key, lease: there.lease })
+  return left(await guarded.propose(caller, { kind: 'delete', key: own, lease: there.lease }, under))
 }
 
 /** The entry of exactly this key. */
-async function entryAt(desk: GuardedLessor, key: string): Promise<EntryView | undefined> {
+async function entryAt(guarded: GuardedLessor, key: string): Promise<EntryView | undefined> {
   // The first under a key is the key's own: what hangs below it, which may be much, is not read.
-  const { value } = await desk.lessor.read({ kind: 'entries', prefix: key, limit: 1 })
+  const { value } = await guarded.lessor.read({ kind: 'entries', prefix: key, limit: 1 })
   return value.find(entry => entry.key === key)
 }
 
 /** What of its state has to be written: most heartbeats change nothing. */
 async function stateChange(
-  desk: GuardedLessor,
+  guarded: GuardedLessor,
   names: Pick<Registration, 'service' | 'instance' | 'generation'>,
   lease: number,
   given: Partial<InstanceState>,
 ): Promise<readonly Attachment[]> {
   if (given.status === undefined && given.load === undefined) return []
-  const entry = await entryAt(desk, keyOf(names, 'state'))
+  const entry = await entryAt(guarded, keyOf(names, 'state'))
   const before = entry?.lease === lease ? readState(entry.value) : stateOf({})
   const after = stateOf(given, before)
   return after.status === before.status && after.load === before.load ? [] : [stateEntryOf(names as Registration, after)]
@@ -138,12 +138,12 @@ async function stateChange(
 
 /** Undefined when the lease is gone; `over` when it was renewed, and what changed was refused since too much was asked within a second. */
 async function keep(
-  { desk, caller }: Registrant,
+  { guarded, caller }: Registrant,
   lease: number,
   changed: readonly Attachment[],
 ): Promise<(KeptRegistration & { readonly over?: LeaseError }) | undefined> {
   // Async, and all awaited together: when the lessor fails, each of them does, and nobody's failure goes unheard.
-  const ask = async (command: Command) => desk.propose(caller, command)
+  const ask = async (command: Command) => guarded.propose(caller, command)
   let over: LeaseError | undefined
   const unlessOver = (error: unknown) => {
     if (!(error instanceof LeaseError && error.code === 'LIMIT')) throw error

@@ -32,12 +32,12 @@ import {
 } from '../../registry/entry.ts'
 import { anonymousCaller, type Caller } from '../access-control.ts'
 import type { GuardedLessor } from '../guarded-lessor.ts'
-import type { Log } from '../listener.ts'
+import type { ServerLog } from '../listener.ts'
 
 export interface UdpOptions {
-  readonly desk: GuardedLessor
+  readonly guarded: GuardedLessor
   readonly clock: Clock
-  readonly log: Log
+  readonly log: ServerLog
   readonly host: string
   readonly port: number
 }
@@ -133,9 +133,9 @@ export class UdpHeartbeats implements AsyncDisposable {
   }
 
   #callerOf({ lease, key, seq, mac, text }: Beat): Caller | undefined {
-    const { gate } = this.#options.desk
-    if (!gate.closed) return anonymousCaller()
-    const caller = gate.signer(key, text, mac)
+    const { access } = this.#options.guarded
+    if (!access.keyRequired) return anonymousCaller()
+    const caller = access.signer(key, text, mac)
     const whose = `${key} ${lease}`
     const heard = this.#heard.get(whose) ?? { seq: 0, counted: 0, unwritten: 0, doubts: 0 }
     if (caller === undefined || seq <= heard.seq) return undefined
@@ -170,7 +170,7 @@ export class UdpHeartbeats implements AsyncDisposable {
         if (sure) for (const { registration, before } of registrations) told.push(this.#tell(caller, beat, registration, before))
       }
       for (const { caller, leases } of byKey.values()) {
-        const outcome = await this.#options.desk.propose(caller, { kind: 'renew', leases })
+        const outcome = await this.#options.guarded.propose(caller, { kind: 'renew', leases })
         if (outcome.kind === 'renewed') this.stats.renewed += outcome.ttls.filter(ttl => ttl > 0).length
       }
     } catch (error) {
@@ -184,8 +184,8 @@ export class UdpHeartbeats implements AsyncDisposable {
     const carried = await this.#carriedBy(beat.lease)
     if (carried === undefined) return undefined
     const { registrations, own, written } = carried
-    const { gate, lessor } = this.#options.desk
-    if (!gate.closed) return { beat, caller, registrations, sure: true }
+    const { access, lessor } = this.#options.guarded
+    if (!access.keyRequired) return { beat, caller, registrations, sure: true }
     const { seq, lease } = beat
     if (seq <= (written ?? 0)) return undefined // heard before a restart, or by another server
     const heard = this.#heard.get(`${caller.key} ${lease}`)
@@ -198,7 +198,7 @@ export class UdpHeartbeats implements AsyncDisposable {
     heard.unwritten = write ? 0 : heard.unwritten + 1
     if (!sure) heard.doubts--
     if (!write) return { beat, caller, registrations, sure }
-    // Not by way of the desk: like a renewal, it is never refused by rate.
+    // Not by way of the guarded: like a renewal, it is never refused by rate.
     const mark = { kind: 'put', lease, key: `${own}/${MARK}`, value: String(seq), generation: lease } as const
     const outcome = await lessor.propose(mark, { key: caller.key })
     return outcome.kind === 'refused' && outcome.code !== 'LIMIT' ? undefined : { beat, caller, registrations, sure }
@@ -211,7 +211,7 @@ export class UdpHeartbeats implements AsyncDisposable {
 
   /** What hangs on a lease that carries registrations and nothing else; a lock is not renewed by what nobody acknowledges. */
   async #carriedBy(id: number): Promise<Carried | undefined> {
-    const { value: lease } = await this.#options.desk.lessor.read({ kind: 'lease', lease: id })
+    const { value: lease } = await this.#options.guarded.lessor.read({ kind: 'lease', lease: id })
     if (lease === undefined || lease.grants.length > 0 || lease.wants.length > 0) return undefined
     const marks = lease.entries.filter(({ key }) => MARKS.test(key))
     const parts = lease.entries.filter(({ key }) => !MARKS.test(key)).map(({ key }) => partsOf(key))
@@ -237,7 +237,7 @@ export class UdpHeartbeats implements AsyncDisposable {
     try {
       const after = stateOf(state, before)
       if (after.status === before.status && after.load === before.load) return
-      await this.#options.desk.propose(caller, { kind: 'put', lease, ...stateEntryOf(registration, after) })
+      await this.#options.guarded.propose(caller, { kind: 'put', lease, ...stateEntryOf(registration, after) })
     } catch (error) {
       this.#failed(error)
     }

@@ -27,9 +27,9 @@ export function acquire(session: RespSession): void {
   const { wait, queue, named } = given
   // Without the connection's own holder name: a client may ask again over another connection.
   const op = named === undefined ? undefined : operationNamed(named, { ...command, holder: given.holder ?? '' })
-  const { desk } = session.door.context
+  const { guarded } = session.host.context
   if (wait > 0)
-    return session.occupy(desk.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
+    return session.replyBlocking(guarded.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
   if (!queue) return session.propose(command, writeGrant, op && { op })
   // The grant must be pushed after the answer that names the lease, so writing the answer starts the wait for it. By then another caller may
   // have authenticated on the connection.
@@ -47,7 +47,7 @@ interface Options {
 }
 
 function options(session: RespSession, from: number): Options {
-  const { caller, door } = session
+  const { caller, host } = session
   let holder: string | undefined
   let named: string | undefined
   let wait = 0
@@ -103,7 +103,7 @@ function options(session: RespSession, from: number): Options {
   if (wait > 0 && queue) throw invalid('WAIT and QUEUE exclude each other: one answers when it is granted, the other at once')
   if (labels.length > 0) rest.labels = labels
   if (entries.length > 0) rest.entries = entries
-  if (queue || wait > 0) door.context.desk.gate.admit(caller)
+  if (queue || wait > 0) host.context.guarded.access.admit(caller)
   return { holder, want, rest, named, wait, queue }
 }
 
@@ -120,7 +120,7 @@ function answer(session: RespSession, place: Place, to: RespWriter, outcome: Out
 
 function follow(session: RespSession, { caller, signal }: Place, queued: Queued): void {
   const { lease } = queued
-  session.door.context.desk.follow(caller, queued, signal).then(
+  session.host.context.guarded.follow(caller, queued, signal).then(
     ({ tokens, resources, ttl, revision }) =>
       session.push(to => {
         to.push(3)

@@ -3,7 +3,7 @@ import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
-import { hashOf, newSecret } from '../key-secret.ts'
+import { hashSecret, newSecret } from '../key-secret.ts'
 import { acquire } from './acquire.ts'
 import { invalid, type RespCommand, text, whole } from './command.ts'
 import { kernelCommand, proposeWithOptions } from './kernel-command.ts'
@@ -151,15 +151,15 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     // Each message needs its own verb.
     example: [''],
     run: session => {
-      const { conversation, args } = session
+      const { batch, args } = session
       try {
-        const count = conversation.take(args.bytes(1))
-        if (typeof count === 'number') return session.answer(to => to.integer(count))
+        const count = batch.take(args.bytes(1))
+        if (typeof count === 'number') return session.reply(to => to.integer(count))
         const heard = count.catch(() => {
-          session.leave()
+          session.closeAfterReplies()
           return undefined
         })
-        session.occupy(heard, (to, all) => (all === undefined ? to.error('ERR', `Protocol error: ${UNREADABLE}`) : to.integer(all)))
+        session.replyBlocking(heard, (to, all) => (all === undefined ? to.error('ERR', `Protocol error: ${UNREADABLE}`) : to.integer(all)))
       } catch {
         // After one unreadable batch, later bytes may not mean what the client meant.
         throw new ProtocolError(UNREADABLE)
@@ -170,7 +170,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
 
 function renew(session: RespSession): void {
   const { args } = session
-  const { renewals } = session.door.context.limits
+  const { renewals } = session.host.context.limits
   if (args.count - 1 > renewals)
     throw new LeaseError('LIMIT', `at most ${renewals} renewals in one command`, { facts: { limit: renewals } })
   const leases: number[] = []
@@ -214,10 +214,10 @@ function policy(session: RespSession): void {
 
 function key(session: RespSession): void {
   const { args } = session
-  const { desk, clock } = session.door.context
+  const { guarded, clock } = session.host.context
   const word = args.word(1)
   if (word === 'LIST' && args.count === 2)
-    return session.later(desk.read(session.caller, { kind: 'keys' }), (to, { value }) =>
+    return session.replyLater(guarded.read(session.caller, { kind: 'keys' }), (to, { value }) =>
       writeValue(
         to,
         value.map(({ id, name, allow }) => ({
@@ -233,7 +233,7 @@ function key(session: RespSession): void {
   if (args.count - 4 > MAX_SCOPES) throw invalid(`a key has at most ${MAX_SCOPES} scopes`)
   const allow = Array.from({ length: args.count - 4 }, (_, i) => scopesIn(text(session, i + 4, 'a scope'))).flat()
   const secret = newSecret(clock)
-  session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashOf(secret), allow }, (to, outcome) => {
+  session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashSecret(secret), allow }, (to, outcome) => {
     if (outcome.kind === 'done') writeValue(to, { id: outcome.id ?? 0, secret })
     else writeDone(to, outcome)
   })

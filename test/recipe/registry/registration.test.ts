@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import type { RegistrationEvent } from '../../../src/recipe/registry/registry.ts'
-import { hashOf } from '../../../src/server/key-secret.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 import { everywhere } from '../../support/recipe-places.ts'
 import { address, listed, scenes } from '../../support/registry-scenes.ts'
@@ -365,8 +365,13 @@ describe('with a key', () => {
     const here = await place()
     const allow = { root: 'admin', reader: 'read', stranger: 'acquire' } as const
     for (const [name, verb] of Object.entries(allow))
-      await here.lessor.propose({ kind: 'key', name, hash: hashOf(name), allow: [{ verb, prefix: verb === 'admin' ? '' : 'services' }] })
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+      await here.lessor.propose({
+        kind: 'key',
+        name,
+        hash: hashSecret(name),
+        allow: [{ verb, prefix: verb === 'admin' ? '' : 'services' }],
+      })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     return { here, open: (apiKey: string) => connect(`leasehold://127.0.0.1:${here.port}`, { apiKey }) }
   }
 

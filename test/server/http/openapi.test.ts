@@ -2,13 +2,14 @@
 import { Compile } from 'typebox/compile'
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
-import { Router, TABLE } from '../../../src/server/http/router.ts'
+import { Router } from '../../../src/server/http/router.ts'
+import { ROUTES } from '../../../src/server/http/routes.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
 
 // biome-ignore lint/suspicious/noExplicitAny: the document is data
 type Json = any
 
-const router = new Router(TABLE)
+const router = new Router(ROUTES)
 
 /** Objects that are not said to be open have no fields but those described. */
 function closed(schema: Json): Json {
@@ -80,7 +81,7 @@ test('every route answers as the document says, field by field, and everything t
   const { json: plain } = await api.ask(201, 'POST', '/v1/leases', acquire({ resources: [], parent: ann.lease }))
   await api.ask(409, 'POST', '/v1/leases', acquire({ holder: 'bob' }))
   const waiting = api.ask(201, 'POST', '/v1/leases', acquire({ holder: 'bob', wait: '5m', priority: 3, mode: 'shared' }))
-  while (here.server.desk.waiting === 0) await turn()
+  while (here.server.guarded.waiting === 0) await turn()
   await api.ask(200, 'GET', `/v1/leases/${ann.lease}`)
   await api.ask(200, 'GET', `/v1/leases/${plain.lease}?consistent=true`)
   await api.ask(200, 'GET', '/v1/leases?prefix=api&holder=bob&limit=1')
@@ -110,7 +111,7 @@ test('every route answers as the document says, field by field, and everything t
   await api.ask(200, 'GET', '/v1/history/api/a')
   await api.ask(201, 'POST', '/v1/leases', acquire({ resources: ['api/d'] }))
   const vain = api.ask(408, 'POST', '/v1/leases', acquire({ resources: ['api/d'], holder: 'eve', wait: 500 }))
-  while (here.server.desk.waiting === 0) await turn()
+  while (here.server.guarded.waiting === 0) await turn()
   await here.clock.advance(500)
   await vain
 

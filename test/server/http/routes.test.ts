@@ -3,10 +3,11 @@ import { Compile } from 'typebox/compile'
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { openApi } from '../../../src/server/http/openapi.ts'
-import { Router, TABLE } from '../../../src/server/http/router.ts'
+import { Router } from '../../../src/server/http/router.ts'
+import { ROUTES } from '../../../src/server/http/routes.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
 
-const router = new Router(TABLE)
+const router = new Router(ROUTES)
 
 /** Asks, and holds every good answer against the schema that its route promises. */
 async function ask(here: World, method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply> {
@@ -15,9 +16,9 @@ async function ask(here: World, method: string, path: string, body?: unknown, he
   if (reply.status >= 400) {
     expect(reply.json.error).toMatchObject({ code: expect.stringMatching(/^[A-Z_]+$/), message: expect.stringMatching(/.{10}/) })
     expect(reply.headers['content-type']).toBe('application/json')
-  } else if (match !== undefined && 'route' in match && match.route.answer !== undefined) {
+  } else if (match !== undefined && 'route' in match && match.route.response !== undefined) {
     expect(reply.status).toBe(match.route.status ?? 200)
-    expect(Compile(match.route.answer).Errors(reply.json)).toEqual([])
+    expect(Compile(match.route.response).Errors(reply.json)).toEqual([])
   }
   expect(reply.headers['x-content-type-options']).toBe('nosniff')
   expect(Object.keys(reply.headers).filter(name => name.startsWith('access-control'))).toEqual([])
@@ -70,11 +71,11 @@ test('those who wait are granted in turn, or told that they waited in vain', asy
   const { json: first } = await acquire(here, 'ann', ['a'], { ttl: '10m' })
   await ask(here, 'POST', `/v1/leases/${first.lease}/renew`)
   const vain = acquire(here, 'eve', ['a'], { wait: 500 })
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   await here.clock.advance(600)
   expect(await vain).toMatchObject({ status: 408, json: { error: { code: 'TIMEOUT' } } })
   const granted = acquire(here, 'bob', ['a'], { wait: '5m' })
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   expect((await ask(here, 'GET', '/v1/resources/a')).json.queue).toMatchObject([{ holder: 'bob', position: 0 }])
   await ask(here, 'DELETE', `/v1/leases/${first.lease}`)
   expect(await granted).toMatchObject({ status: 201, json: { holder: 'bob', waited: true } })
@@ -87,12 +88,12 @@ test('a place in the queue goes with the connection that waits for it', async ()
   const waiting = request({ port: here.port, method: 'POST', path: '/v1/leases', headers: { 'content-type': 'application/json' } })
   waiting.on('error', () => {})
   waiting.end(body)
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   waiting.destroy()
   // Half a connection closed is all that can be seen of it; what is sent twice cannot be sent to nobody.
   await until(async () => {
     await here.clock.advance(100)
-    return here.server.desk.waiting === 0
+    return here.server.guarded.waiting === 0
   })
   await until(async () => (await ask(here, 'GET', '/v1/resources/a')).json.queue.length === 0)
 })
@@ -266,10 +267,10 @@ test('metrics count what happened, by words of ours alone', async () => {
 test('everything that can be asked is described', async () => {
   await using here = await world()
   const { json } = await here.ask('GET', '/openapi.json')
-  expect(json).toEqual(JSON.parse(JSON.stringify(openApi(TABLE))))
+  expect(json).toEqual(JSON.parse(JSON.stringify(openApi(ROUTES))))
   expect(json.openapi).toBe('3.1.0')
   const ids = new Set<string>()
-  for (const { method, path, body, query } of TABLE) {
+  for (const { method, path, body, query } of ROUTES) {
     const found = json.paths[path][method.toLowerCase()]
     ids.add(found.operationId)
     // Envoy adds fields to its questions as it grows: the one schema that is not ours is open.
@@ -278,7 +279,7 @@ test('everything that can be asked is described', async () => {
     for (const name of Object.keys(query?.properties ?? {}))
       expect(found.parameters.map((given: { name: string }) => given.name)).toContain(name)
   }
-  expect(ids.size).toBe(TABLE.length)
+  expect(ids.size).toBe(ROUTES.length)
 })
 
 /** Something on another thread of things has happened; bounded by the test's own time. */

@@ -5,7 +5,7 @@ import { turn } from '../../../src/clock.ts'
 import { VERBS, type Verb } from '../../../src/kernel/command.ts'
 import { VALUE_BYTES } from '../../../src/kernel/name.ts'
 import { OriginCheck } from '../../../src/server/http/origin-check.ts'
-import { TABLE } from '../../../src/server/http/router.ts'
+import { ROUTES } from '../../../src/server/http/routes.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { auditTo, clean, serverLog } from '../../../src/server/log.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
@@ -29,7 +29,7 @@ const BODIES: Readonly<Record<string, object>> = {
 
 function walk(here: World, headers: Record<string, string> = {}): Promise<readonly (readonly [string, Reply])[]> {
   return Promise.all(
-    TABLE.map(async ({ method, path, body }) => {
+    ROUTES.map(async ({ method, path, body }) => {
       const name = `${method} ${path}`
       const said = body === undefined ? undefined : (BODIES[name] ?? {})
       return [name, await here.ask(method, path.replace('{id}', '1').replace(/\{\w+\}/, 'mine/a'), said, headers)] as const
@@ -276,7 +276,7 @@ describe('who is asked', () => {
       'text/plain; application/json',
       '',
     ])
-      for (const { method, path } of TABLE.filter(route => route.method !== 'GET')) {
+      for (const { method, path } of ROUTES.filter(route => route.method !== 'GET')) {
         const target = path.replace('{id}', '1').replace(/\{\w+\}/, 'a')
         expect([path, type, (await here.ask(method, target, body, { 'content-type': type })).status]).toEqual([path, type, 415])
       }

@@ -295,11 +295,11 @@ test('a heartbeat that fails with its lessor fails once, and leaves no other fai
   const hear = (error: unknown) => unheard.push(error)
   process.on('unhandledRejection', hear)
   try {
-    const desk = Object.create(here.server.desk, {
+    const guarded = Object.create(here.server.guarded, {
       propose: { value: async () => Promise.reject(new LeaseError('UNAVAILABLE', 'the store is gone')) },
     })
     const beat = { service: 'planner', instance: 'a', load: 3 }
-    await expect(heartbeat({ desk, caller: anonymousCaller() }, beat)).rejects.toThrow('the store is gone')
+    await expect(heartbeat({ guarded, caller: anonymousCaller() }, beat)).rejects.toThrow('the store is gone')
     await settled()
     expect(unheard).toEqual([])
   } finally {

@@ -176,12 +176,12 @@ test('readers that do not read cost little, are told that they missed something,
   await pour(3_500)
   // 3,500 events of 8 kB for 10 readers: 280 MB, were any of it kept for them; the log itself has 28 MB more.
   expect(process.memoryUsage().rss - before).toBeLessThan(120 << 20)
-  expect(here.server.desk.watches).toBe(10)
+  expect(here.server.guarded.watches).toBe(10)
   const [patient, ...stalled] = readers as [Stream, ...Stream[]]
   patient.reply.resume()
   await patient.until(({ blocks }) => blocks.at(-1)?.event === 'resync')
   await here.clock.advance(1_001)
-  while (here.server.desk.watches > 1) await turn()
+  while (here.server.guarded.watches > 1) await turn()
   expect(patient.ended).toBe(false)
   for (const stream of [patient, ...stalled]) stream[Symbol.dispose]()
 }, 60_000)
@@ -190,7 +190,7 @@ test('who asks only for the head of a watch gets that, and leaves no watch behin
   await using here = await world()
   expect(await here.ask('HEAD', '/v1/watch')).toMatchObject({ status: 200, text: '' })
   expect((await here.ask('GET', '/healthz')).status).toBe(200)
-  while (here.server.desk.watches > 0) await turn()
+  while (here.server.guarded.watches > 0) await turn()
 })
 
 test('watches are limited by connection and end when the server stops', async () => {
@@ -252,7 +252,7 @@ test('a watch and a backup end with their signal or their lessor, also where fet
   const lessor = await HttpLessor.open(here.url, deaf)
   const stop = new AbortController()
   const watching = lessor.watch('', { signal: stop.signal }).next()
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   stop.abort()
   expect(await watching).toEqual({ done: true, value: undefined })
   const backup = lessor.backup({ signal: AbortSignal.abort(new Error('enough')) })
@@ -267,8 +267,8 @@ test('a watch and a backup end with their signal or their lessor, also where fet
     })(),
   ).rejects.toThrow('enough')
   const other = expect(lessor.watch('', { signal: new AbortController().signal }).next()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   await lessor[Symbol.asyncDispose]()
   await other
-  await expect.poll(() => here.server.desk.watches).toBe(0)
+  await expect.poll(() => here.server.guarded.watches).toBe(0)
 })

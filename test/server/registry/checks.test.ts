@@ -170,8 +170,8 @@ describe('an instance that asks for a check', () => {
     await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
     await pass(here, 1_000)
     const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
-    const desk = here.server.desk
-    const caller = desk.gate.identify(secret)
+    const desk = here.server.guarded
+    const caller = desk.access.identify(secret)
     const { value } = await desk.read(caller, { kind: 'entries', prefix: 'leasehold/checks/servers' })
     expect(value).toHaveLength(1)
     await expect(desk.read(caller, { kind: 'entries', prefix: 'leasehold/checks' })).rejects.toMatchObject({ code: 'FORBIDDEN' })

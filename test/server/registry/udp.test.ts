@@ -9,7 +9,7 @@ const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
 async function opened(here: World): Promise<UdpHeartbeats> {
   const { server, clock } = here
-  return UdpHeartbeats.open({ desk: server.desk, clock, log: SILENT, host: '127.0.0.1', port: 0 })
+  return UdpHeartbeats.open({ guarded: server.guarded, clock, log: SILENT, host: '127.0.0.1', port: 0 })
 }
 
 const signed = (secret: string, text: string) =>

@@ -4,7 +4,7 @@ import { promisify } from 'node:util'
 import { Redis } from 'ioredis'
 import { createClient, RESP_TYPES } from 'redis'
 import { expect, test } from 'vitest'
-import { hashOf } from '../../../src/server/key-secret.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
 import { describeWith, programs } from '../../support/engine.ts'
 import { type Place, place } from '../../support/resp-place.ts'
 
@@ -18,8 +18,8 @@ async function cli(here: Place, ...words: string[]): Promise<string> {
 /** Where the key is `root`. */
 async function locked(): Promise<Place> {
   const here = await place()
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   return here
 }
 
@@ -49,7 +49,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
     await using here = await place()
     const first = JSON.parse(await cli(here, '-3', '--json', 'LEASE.ACQUIRE', 'a', 'TTL', '60000')) as { lease: number; token: number }
     const waiting = cli(here, '-3', '--json', 'LEASE.ACQUIRE', 'a', 'TTL', '5000', 'WAIT', '60000')
-    await expect.poll(() => here.server.desk.waiting).toBe(1)
+    await expect.poll(() => here.server.guarded.waiting).toBe(1)
     expect(await cli(here, 'LEASE.RELEASE', String(first.lease))).toBe('OK')
     const second = JSON.parse(await waiting) as { token: number; waited: number }
     expect(second.token).toBeGreaterThan(first.token)
@@ -114,7 +114,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
       for (let i = 0; i < 10; i++) expect(await client.ping()).toBe('PONG')
       expect(await client.sendCommand(['LEASE.RELEASE', String(first.get('lease'))])).toBe('OK')
       for (let i = 0; i < 10; i++) expect(await client.ping()).toBe('PONG')
-      expect(here.server.desk.waiting).toBe(0)
+      expect(here.server.guarded.waiting).toBe(0)
     } finally {
       client.destroy()
     }

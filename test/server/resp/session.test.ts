@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Writer } from '../../../src/kernel/codec/bytes.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { hashOf } from '../../../src/server/key-secret.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { RespListener } from '../../../src/server/resp/resp-listener.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -107,8 +107,8 @@ const message = async (answer: Promise<unknown>) => ((await answer) as Error).me
 describe('before it has shown a key, where one is needed, a connection', () => {
   async function locked() {
     const here = await place()
-    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     return here
   }
 
@@ -128,11 +128,11 @@ describe('before it has shown a key, where one is needed, a connection', () => {
 
   test('cannot have answers kept for it that it does not read, nor what it asks meanwhile', async () => {
     await using here = await locked()
-    const { desk } = here.server
+    const { guarded } = here.server
     const closing = new AbortController().signal
     const log = { debug() {}, info() {}, warn() {}, error() {} }
     const door = new RespListener({
-      desk,
+      guarded,
       clock: systemClock,
       limits: DEFAULT_LIMITS,
       log,
@@ -160,7 +160,7 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     }
     expect(kept).toBeGreaterThan(1_000)
     expect(kept).toBeLessThan(64 << 10)
-    expect(door.unfinished).toBeLessThan(20 << 10)
+    expect(door.unfinishedBytes).toBeLessThan(20 << 10)
   })
 
   test('asks for as much as ever once it has, in the same breath; and no longer when its key is gone or it is reset', async () => {
@@ -179,7 +179,7 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     expect(await message(raw.next())).toMatch(/before AUTH/)
     using other = new Raw(here.port)
     expect(await other.ask('AUTH', 'root')).toBe('OK')
-    await here.lessor.propose({ kind: 'key', name: 'other', hash: hashOf('other'), allow: [{ verb: 'admin', prefix: '' }] })
+    await here.lessor.propose({ kind: 'key', name: 'other', hash: hashSecret('other'), allow: [{ verb: 'admin', prefix: '' }] })
     const { value } = await here.lessor.read({ kind: 'keys' })
     await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === 'root')!.id })
     expect(await message(other.ask('LEASE.LIST'))).toMatch(/^UNAUTHENTICATED /)
@@ -271,8 +271,8 @@ describe('what is said is about what was asked, whatever was asked since', () =>
   test('a watch is that of whoever asked for it', async () => {
     await using here = await place()
     for (const prefix of ['jobs', 'other'])
-      await here.lessor.propose({ kind: 'key', name: prefix, hash: hashOf(prefix), allow: [{ verb: 'watch', prefix }] })
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+      await here.lessor.propose({ kind: 'key', name: prefix, hash: hashSecret(prefix), allow: [{ verb: 'watch', prefix }] })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     using raw = new Raw(here.port)
     expect(await raw.ask('AUTH', 'jobs')).toBe('OK')
     raw.send(Buffer.concat([command('LEASE.WATCH', 'jobs'), command('AUTH', 'other')]))
@@ -292,22 +292,22 @@ describe('RESET', () => {
     await raw.ask('HELLO', 3)
     await raw.ask('LEASE.WATCH', '')
     await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'QUEUE')
-    expect(here.server.desk.waiting).toBe(1)
+    expect(here.server.guarded.waiting).toBe(1)
     while (raw.replies.length > 0) raw.replies.shift()
     // One that is asked for in the same breath is given up, too.
     raw.send(Buffer.concat([command('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'QUEUE'), command('RESET')]))
     let answer = await raw.next()
     while (answer !== 'RESET') answer = await raw.next()
-    await expect.poll(() => here.server.desk.waiting).toBe(0)
+    await expect.poll(() => here.server.guarded.waiting).toBe(0)
     await expect.poll(async () => (await here.lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
-    expect(here.server.desk.watches).toBe(0)
+    expect(here.server.guarded.watches).toBe(0)
     expect(await holder.ask('LEASE.RELEASE', held)).toBe('OK')
     expect(await holder.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000)).toContain('lease')
     expect(await raw.ask('PING')).toBe('PONG')
     expect(raw.replies).toEqual([])
     // And what is asked for anew is told of.
     expect(await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'QUEUE')).toContain('position')
-    expect(here.server.desk.waiting).toBe(1)
+    expect(here.server.guarded.waiting).toBe(1)
   })
 
   test('ends what our own client would be told', async () => {
@@ -319,9 +319,9 @@ describe('RESET', () => {
     raw.send(command('LEASE.BATCH', writer.view()))
     expect(await raw.next()).toBe(1)
     expect(await raw.next()).toMatchObject({ items: ['lease.batch', expect.anything()] })
-    await expect.poll(() => here.server.desk.watches).toBe(1)
+    await expect.poll(() => here.server.guarded.watches).toBe(1)
     expect(await raw.ask('RESET')).toBe('RESET')
-    await expect.poll(() => here.server.desk.watches).toBe(0)
+    await expect.poll(() => here.server.guarded.watches).toBe(0)
     await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
     expect(await raw.ask('PING')).toBe('PONG')
     expect(raw.replies).toEqual([])
@@ -392,8 +392,8 @@ describe('a mistake is called one', () => {
   test('a watch that was refused can be asked for again', async () => {
     const clock = new ManualClock()
     await using here = await place({ clock, limits: { ...DEFAULT_LIMITS, rate: 1 } })
-    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     await clock.advance(5_000)
     using raw = new Raw(here.port)
     await raw.ask('AUTH', 'root')

@@ -187,15 +187,15 @@ test('a watch ends with its signal, and with its lessor, also when garbage was c
   const [one, two] = [stop.signal, new AbortController().signal].map(async signal => {
     for await (const _ of lessor.watch('', { signal }));
   })
-  await expect.poll(() => here.server.desk.watches).toBe(2)
+  await expect.poll(() => here.server.guarded.watches).toBe(2)
   for (let i = 0; i < 3; i++) {
     collect()
     await turn()
   }
   stop.abort()
   await one
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   await lessor[Symbol.asyncDispose]()
   await expect(two).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-  await expect.poll(() => here.server.desk.watches).toBe(0)
+  await expect.poll(() => here.server.guarded.watches).toBe(0)
 })

@@ -167,7 +167,7 @@ test('an answer that waits for the one before it is given its own time', async (
     here,
     `POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n`,
   )
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   for (let i = 0; i < 21; i++) await here.clock.advance(1_000)
   expect(await talk.until(({ text }) => text.includes('"ok"'))).toMatch(/^HTTP\/1\.1 408 .*TIMEOUT.*HTTP\/1\.1 200 /s)
   talk.socket.destroy()
@@ -179,11 +179,11 @@ test('who closes its half of the connection is answered all the same, at once an
   expect(await first.until(({ closed }) => closed)).toMatch(/HTTP\/1\.1 201 /)
   const { lease } = JSON.parse(first.text.slice(first.text.lastIndexOf('\r\n\r\n')))
   const vain = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'bob', wait: '10s' })
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   for (let i = 0; i < 12; i++) await here.clock.advance(1_000)
   expect(await vain.until(({ closed }) => closed)).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)*HTTP\/1\.1 408 .*"TIMEOUT"/s)
   const granted = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'bob', wait: '10s' })
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   await here.ask('DELETE', `/v1/leases/${lease}`)
   expect(await granted.until(({ closed }) => closed)).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)*HTTP\/1\.1 201 .*"waited":true/s)
   for (const path of ['/v1/leases', '/v1/backup', '/readyz'])
@@ -191,10 +191,10 @@ test('who closes its half of the connection is answered all the same, at once an
   // Nothing can be said in advance to a client of HTTP/1.0: it is told that its place is gone.
   const old = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'eve', wait: '10s' }, '1.0')
   expect(await old.until(({ closed }) => closed)).toMatch(/^HTTP\/1\.1 503 /)
-  expect(here.server.desk.waiting).toBe(0)
+  expect(here.server.guarded.waiting).toBe(0)
   // A watch has no end of its own.
   expect(await askHalf(here, 'GET', '/v1/watch').until(({ closed }) => closed)).toMatch(/^HTTP\/1\.1 200 .*event-stream/s)
-  expect(here.server.desk.watches).toBe(0)
+  expect(here.server.guarded.watches).toBe(0)
 })
 
 test('a place in a pipeline goes with the connection, whichever answer was due', async () => {
@@ -203,9 +203,9 @@ test('a place in a pipeline goes with the connection, whichever answer was due',
   const body = JSON.stringify({ resources: ['a'], holder: 'bob', wait: '5m' })
   const one = `POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
   const talk = ask(here, one + one)
-  await until(() => here.server.desk.waiting === 2)
+  await until(() => here.server.guarded.waiting === 2)
   talk.socket.resetAndDestroy()
-  await until(() => here.server.desk.waiting === 0)
+  await until(() => here.server.guarded.waiting === 0)
 })
 
 test('what can be meant in two ways, or cannot be done, is refused by its status', async () => {

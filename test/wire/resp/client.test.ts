@@ -6,7 +6,7 @@ import { systemClock } from '../../../src/clock.ts'
 import { connect, open } from '../../../src/connect/connect.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import type { Completion, Lessor } from '../../../src/lessor.ts'
-import { hashOf } from '../../../src/server/key-secret.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { place } from '../../support/resp-place.ts'
@@ -37,8 +37,8 @@ const acquire = (resource: string) => ({ kind: 'acquire', holder: 'me', ttl: 5_0
 
 test('leasehold:// opens leases on a server, with a key from the address', async () => {
   await using here = await place()
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('s3cret/+'), allow: [{ verb: 'admin', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('s3cret/+'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using leases = await connect(`leasehold://${encodeURIComponent('s3cret/+')}@127.0.0.1:${here.port}`)
   await using lease = await leases.acquire('a', { ttl: 5_000 })
   expect(lease.token).toBeGreaterThan(0)
@@ -157,7 +157,7 @@ test('a server that says nothing any more is left for the next one, before a thi
       for (const told of asked) told.fail(new LeaseError('UNKNOWN', 'nobody knows')) // a server that stops waits for its answers
     },
   }
-  stalled.server.desk.submit = (_caller, _command, _asked, told) => void asked.push(told)
+  stalled.server.guarded.submit = (_caller, _command, _asked, told) => void asked.push(told)
   const began = systemClock.now()
   const renewed = await lessor.propose({ kind: 'renew', leases: [5] })
   expect(renewed.kind).toBe('renewed')
@@ -182,8 +182,8 @@ test('a backup comes whole over the wire, to whom administers everything', async
   const stop = new AbortController()
   stop.abort(new Error('enough'))
   await expect(lessor.backup!({ signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toThrow('enough')
-  await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashOf('reader'), allow: [{ verb: 'read', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashSecret('reader'), allow: [{ verb: 'read', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using reader = await RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${here.port}`), key: 'reader' })
   await expect(whole(reader)).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })

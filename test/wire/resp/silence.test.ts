@@ -20,12 +20,12 @@ async function oneServer(seed = 1) {
   const dice = new ManualClock({ seed: seed + 1 })
   const network = new Network(clock, () => dice.random(), { delay: 1 })
   const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
-  const desk = await GuardedLessor.open({ lessor: replica, clock })
+  const guarded = await GuardedLessor.open({ lessor: replica, clock })
   const log = { debug() {}, info() {}, warn() {}, error() {} }
   const closing = new AbortController().signal
   network.doors.set(
     'one',
-    new RespListener({ desk, clock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 0 }),
+    new RespListener({ guarded, clock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 0 }),
   )
   /** Advances time until the promise has settled. */
   const until = async <T>(promise: Promise<T>, most = 60_000): Promise<T> => {
@@ -47,7 +47,7 @@ async function oneServer(seed = 1) {
     until,
     async [Symbol.asyncDispose]() {
       await until(lessor[Symbol.asyncDispose]())
-      await desk[Symbol.asyncDispose]()
+      await guarded[Symbol.asyncDispose]()
       await replica[Symbol.asyncDispose]()
     },
   }

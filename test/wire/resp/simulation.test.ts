@@ -26,7 +26,7 @@ class World {
   readonly log: MemoryLog
   readonly network: Network
   readonly replicas: Replica[] = []
-  readonly #desks: GuardedLessor[] = []
+  readonly #guarded: GuardedLessor[] = []
   readonly #dice: ManualClock
 
   constructor(seed: number) {
@@ -45,11 +45,11 @@ class World {
     const log = { debug() {}, info() {}, warn() {}, error() {} }
     for (const name of SERVERS) {
       const lessor = await Replica.open(new MemoryStore({ log: this.log, clock }), { clock })
-      const desk = await GuardedLessor.open({ lessor, clock })
+      const guarded = await GuardedLessor.open({ lessor, clock })
       this.replicas.push(lessor)
-      this.#desks.push(desk)
+      this.#guarded.push(guarded)
       const context = {
-        desk,
+        guarded,
         clock,
         limits: DEFAULT_LIMITS,
         log,
@@ -99,7 +99,7 @@ class World {
   }
 
   async stop(): Promise<void> {
-    for (const desk of this.#desks) await desk[Symbol.asyncDispose]()
+    for (const guarded of this.#guarded) await guarded[Symbol.asyncDispose]()
     for (const replica of this.replicas) await replica[Symbol.asyncDispose]()
   }
 }
