@@ -11,7 +11,7 @@ import { StateLoader, saveState } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event, type EventFilter, RecentEvents } from '../kernel/event.ts'
 import { createState, type Lease, RULES, type Slot, type State } from '../kernel/state.ts'
-import type { LogRecord, NotThere, Position, Snapshot, Store } from '../store.ts'
+import type { LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
 import { framed, unframed } from './frame.ts'
 import { isTransient } from './retry.ts'
@@ -165,9 +165,9 @@ export class Follower {
       return true
     }
     const read = await this.#store.read(this.#position, wait === undefined ? {} : { wait })
-    if (read.kind !== 'entries') return this.notThere(read)
-    this.applyAll(read.entries)
-    return read.entries.length > 0
+    if (read.kind !== 'records') return this.notThere(read)
+    this.applyAll(read.records)
+    return read.records.length > 0
   }
 
   /** To where an entry was acknowledged. A log that ends before it has lost it. */
@@ -177,7 +177,7 @@ export class Follower {
     if (this.#position.index === index && this.#position.nonce !== nonce) throw this.#diverged(`another entry stands at ${index}`)
   }
 
-  async notThere(what: NotThere): Promise<true> {
+  async notThere(what: Rejected): Promise<true> {
     if (what.kind === 'trimmed') {
       await this.#reload()
       return true

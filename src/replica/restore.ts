@@ -195,9 +195,9 @@ class Log {
   /** Applies what follows, up to that entry at most; what became of the last of it, and undefined when there was nothing. */
   async #readOn(last: number): Promise<Applied | undefined> {
     const read = await this.#store.read(this.position)
-    if (read.kind !== 'entries') throw new LeaseError('UNAVAILABLE', `the log cannot be read to its end: ${read.kind}`)
+    if (read.kind !== 'records') throw new LeaseError('UNAVAILABLE', `the log cannot be read to its end: ${read.kind}`)
     let applied: Applied | undefined
-    for (const { position, bytes } of read.entries) if (position.index <= last) applied = this.#apply(position, bytes)
+    for (const { position, bytes } of read.records) if (position.index <= last) applied = this.#apply(position, bytes)
     return applied
   }
 

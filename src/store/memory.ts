@@ -6,7 +6,7 @@
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Snapshot, Store } from '../store.ts'
-import { type Appended, type LogRecord, type NotThere, type Opened, type Position, type Profile, type Read, START } from '../store.ts'
+import { type Appended, type LogRecord, type Opened, type Position, type Profile, type Read, type Rejected, START } from '../store.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
 const MAX_ENTRIES = 1_000
@@ -86,7 +86,7 @@ export class MemoryLog {
   }
 
   read(after: Position, epoch: number): Read {
-    return this.#locate(after, epoch) ?? { kind: 'entries', entries: this.#following(after) }
+    return this.#locate(after, epoch) ?? { kind: 'records', records: this.#following(after) }
   }
 
   /** The new one in force, what came before the last one forgotten: a reader slightly behind need not begin again. */
@@ -99,12 +99,12 @@ export class MemoryLog {
   }
 
   /** Undefined when the log contains `after` and `epoch` is still in force. */
-  #locate(after: Position, epoch: number): NotThere | undefined {
+  #locate(after: Position, epoch: number): Rejected | undefined {
     if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#owner?.name ?? 'an owner that is gone' }
     return this.find(after)
   }
 
-  find({ index, nonce }: Position): NotThere | undefined {
+  find({ index, nonce }: Position): Rejected | undefined {
     const head = this.head.index
     if (index > head) return { kind: 'diverged', reason: `the log ends at ${head}, before ${index}` }
     if (index < this.#floor.index) return { kind: 'trimmed' }
@@ -231,7 +231,7 @@ export class MemoryStore implements Store {
     for (;;) {
       wait?.throwIfAborted()
       const read = this.#log.read(after, this.#inForce())
-      if (!wait || read.kind !== 'entries' || read.entries.length > 0) return read
+      if (!wait || read.kind !== 'records' || read.records.length > 0) return read
       await this.#log.changed(wait)
     }
   }

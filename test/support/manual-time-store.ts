@@ -53,7 +53,7 @@ export class TimelessStore implements Store {
   async read(after: Position, options: { readonly wait?: AbortSignal } = {}): Promise<Read> {
     const reading = this.#store.read(after, options)
     const read = await (options.wait === undefined ? this.#calls.of(reading) : reading)
-    return read.kind === 'entries' ? { ...read, entries: read.entries.map(timeless) } : read
+    return read.kind === 'records' ? { ...read, records: read.records.map(timeless) } : read
   }
 
   snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {

@@ -12,7 +12,7 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Appended, NotThere, Position } from '../../store.ts'
+import type { Appended, Position, Rejected } from '../../store.ts'
 import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
 import { base64 } from './keys.ts'
 import { type EtcdLog, type Found, MAX_BYTES, MAX_RECORDS } from './log.ts'
@@ -108,7 +108,7 @@ export class EtcdAppender {
     return { ...parcel, beside: [] }
   }
 
-  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position, copies: Copies): Promise<Found | NotThere> {
+  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position, copies: Copies): Promise<Found | Rejected> {
     const { keys } = this.#log
     const depth = this.#depth
     const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.entry(position)))
@@ -156,7 +156,7 @@ export class EtcdAppender {
 }
 
 /** The log says that nothing was appended. It cannot know of a copy that it has forgotten since. */
-function unlessUncertain(answer: NotThere, { uncertain }: Copies): NotThere {
+function unlessUncertain(answer: Rejected, { uncertain }: Copies): Rejected {
   if (uncertain) throw lostTrack()
   return answer
 }

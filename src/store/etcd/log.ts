@@ -1,6 +1,6 @@
 /** The log: entries under sequential keys, each put only where the one before it stands and nothing stands yet. */
 import { LeaseError } from '../../errors.ts'
-import type { LogRecord, NotThere, Position } from '../../store.ts'
+import type { LogRecord, Position, Rejected } from '../../store.ts'
 import { START } from '../../store.ts'
 import type { Copies, Gateway } from './gateway.ts'
 import { base64, type EtcdKeys, FORMAT } from './keys.ts'
@@ -65,7 +65,7 @@ export class EtcdLog {
   }
 
   /** What follows `after`, about as much as one answer carries. */
-  async look(after: Position): Promise<Found | NotThere> {
+  async look(after: Position): Promise<Found | Rejected> {
     return this.#looked(after, await this.transact(this.#looking(after)))
   }
 
@@ -87,7 +87,7 @@ export class EtcdLog {
     }
   }
 
-  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<Found | NotThere> {
+  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<Found | Rejected> {
     if (succeeded) return this.found(after, responses[0]!.response_range!, header)
     const [all, there] = responses.map(({ response_range }) => response_range!) as [RangeAnswer, RangeAnswer]
     const [first] = all.kvs ?? []
@@ -105,7 +105,7 @@ export class EtcdLog {
   }
 
   /** What `following` was answered. */
-  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): Found | NotThere {
+  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): Found | Rejected {
     const entries = kvs.map(kv => this.stored(kv))
     const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
     if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)

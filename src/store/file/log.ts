@@ -8,7 +8,7 @@ import { lstatSync, rmSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { type Clock, systemClock } from '../../clock.ts'
 import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate } from '../../private-file.ts'
-import type { Appended, LogRecord, NotThere, Position, Read } from '../../store.ts'
+import type { Appended, LogRecord, Position, Read, Rejected } from '../../store.ts'
 import { FileDatabase } from './database.ts'
 import type { Engine, Row } from './engine.ts'
 import { damaged, fileError, untouched } from './errors.ts'
@@ -107,7 +107,7 @@ export class FileLog {
   read(after: Position): Promise<Read> {
     return this.#database.read((): Read => {
       const state = this.#database.state()
-      return this.#locate(after, state) ?? { kind: 'entries', entries: this.#following(after, state.head.index) }
+      return this.#locate(after, state) ?? { kind: 'records', records: this.#following(after, state.head.index) }
     })
   }
 
@@ -190,7 +190,7 @@ export class FileLog {
   }
 
   /** Undefined when the log contains `after` and we may still use it. */
-  #locate({ index, nonce }: Position, { epoch, owner, head, floor }: LogState): NotThere | undefined {
+  #locate({ index, nonce }: Position, { epoch, owner, head, floor }: LogState): Rejected | undefined {
     if (this.#database.replaced()) return { kind: 'diverged', reason: `${this.#path} was removed or replaced while it was in use` }
     if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#users!.nameOf(owner) ?? 'those who share it now' }
     if (index > head.index) return { kind: 'diverged', reason: `the log ends at ${head.index}, before ${index}` }

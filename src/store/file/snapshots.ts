@@ -1,7 +1,7 @@
 /** Snapshots in the file: written in chunks, in force when the state points to them, taken away when nobody can be reading them. */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { NotThere, Position } from '../../store.ts'
+import type { Position, Rejected } from '../../store.ts'
 import type { FileDatabase } from './database.ts'
 import type { Row } from './engine.ts'
 import { damaged } from './errors.ts'
@@ -25,7 +25,7 @@ export interface FileSnapshotsOptions {
   readonly database: FileDatabase
   readonly clock: Clock
   /** Whether the log contains a position, and we may still use it. */
-  readonly locate: (at: Position, state: LogState) => NotThere | undefined
+  readonly locate: (at: Position, state: LogState) => Rejected | undefined
 }
 
 export class FileSnapshots {

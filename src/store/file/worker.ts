@@ -132,7 +132,7 @@ function lookAgain(): void {
 }
 
 function isSomething(read: Read): boolean {
-  return read.kind !== 'entries' || read.entries.length > 0
+  return read.kind !== 'records' || read.records.length > 0
 }
 
 async function keep(log: FileLog, id: number, at: Position, chunks: number): Promise<'kept' | 'older'> {
@@ -160,6 +160,6 @@ function refuse(id: number, error: unknown): void {
 /** What is handed over instead of copied. */
 function large(value: unknown): ArrayBuffer[] {
   if (value instanceof Uint8Array) return [value.buffer as ArrayBuffer]
-  const { entries, missed = entries } = (value ?? {}) as { entries?: { bytes: Uint8Array }[]; missed?: { bytes: Uint8Array }[] }
+  const { records, missed = records } = (value ?? {}) as { records?: { bytes: Uint8Array }[]; missed?: { bytes: Uint8Array }[] }
   return (missed ?? []).filter(({ bytes }) => bytes.length >= LARGE).map(({ bytes }) => bytes.buffer as ArrayBuffer)
 }

@@ -221,10 +221,10 @@ export class PostgresStore implements Store {
       this.#mustBeOpen()
       const { rung } = this.#bell!
       const known = wait === undefined ? [] : this.#run.following(after)
-      if (known.length > 0) return { kind: 'entries', entries: known }
+      if (known.length > 0) return { kind: 'records', records: known }
       const read = await this.#readNow(after)
-      if (wait === undefined || read.kind !== 'entries') return read
-      if (read.entries.length > 0) {
+      if (wait === undefined || read.kind !== 'records') return read
+      if (read.records.length > 0) {
         if (why === 'asked' && this.#bell!.rung === rung) this.#bell!.doubt()
         return read
       }
@@ -237,7 +237,7 @@ export class PostgresStore implements Store {
     try {
       const [[answer]] = (await this.#ask(`select ${this.#schema}.read($1, $2, $3, $4, $5)`, values)) as [[string]]
       const { kind, entries } = unpacked(answer, after)
-      return kind === 'entries' ? { kind, entries } : this.#notThere(answer)
+      return kind === 'entries' ? { kind: 'records', records: entries } : this.#notThere(answer)
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#notThere('diverged its tables are gone')
       throw error

@@ -1,6 +1,6 @@
 /** One log in one Redis: its keys, how it is asked, and why it cannot be followed any more. */
 import { type ErrorCode, LeaseError } from '../../errors.ts'
-import type { NotThere, Position } from '../../store.ts'
+import type { Position, Rejected } from '../../store.ts'
 import type { RedisConnection } from './connection.ts'
 import type { Argument } from './driver.ts'
 import { divergence, isWrongType, refusal } from './errors.ts'
@@ -36,7 +36,7 @@ export class RedisLog {
     })
   }
 
-  notThere([word, found]: ScriptAnswer, { index }: Position): NotThere {
+  notThere([word, found]: ScriptAnswer, { index }: Position): Rejected {
     return word === 'trimmed' ? { kind: 'trimmed' } : { kind: 'diverged', reason: this.reason([word, found], index) }
   }
 

@@ -14,11 +14,11 @@ import { LeaseError } from '../../errors.ts'
 import {
   type Appended,
   type LogRecord,
-  type NotThere,
   type Opened,
   type Position,
   type Profile,
   type Read,
+  type Rejected,
   type Snapshot,
   START,
   type Store,
@@ -156,7 +156,7 @@ export class RedisStore implements Store {
     const entries = chained(after, facts[0] as Buffer[])
     if (!entries) return this.#notThere(['unchained'], after)
     this.#seen.read = entries.at(-1)?.position ?? after
-    return { kind: 'entries', entries }
+    return { kind: 'records', records: entries }
   }
 
   async #readWaiting(after: Position, wait: AbortSignal): Promise<Read> {
@@ -164,10 +164,10 @@ export class RedisStore implements Store {
     await this.#ownNews()
     while (!wait.aborted) {
       const known = this.#run.following(after)
-      if (known.length > 0) return { kind: 'entries', entries: known }
+      if (known.length > 0) return { kind: 'records', records: known }
       if (!sure) {
         const read = await this.#readNow(after)
-        if (read.kind !== 'entries' || read.entries.length > 0) return read
+        if (read.kind !== 'records' || read.records.length > 0) return read
       }
       const rows = await this.#next(after.index)
       const follows = rows[0]?.index === after.index + 1
@@ -179,7 +179,7 @@ export class RedisStore implements Store {
         : undefined
       if (entries) {
         this.#seen.read = entries.at(-1)!.position
-        return { kind: 'entries', entries }
+        return { kind: 'records', records: entries }
       }
       sure = false // nothing for a while, or nothing that follows where we stand: look what has become of the log
     }
@@ -195,7 +195,7 @@ export class RedisStore implements Store {
     await this.#appending
   }
 
-  #notThere(answer: ScriptAnswer, after: Position): NotThere {
+  #notThere(answer: ScriptAnswer, after: Position): Rejected {
     this.#run.clear()
     return this.#place.notThere(answer, after)
   }

@@ -114,8 +114,8 @@ describe('a damaged file', () => {
         expect((await later.open()).head.index, `bit ${bit}`).toBe(entries + 900)
         for (let at: Position = opened.head; at.index < head.index; ) {
           const read = await later.read(at)
-          if (read.kind !== 'entries') expect.fail(read.kind)
-          at = read.entries.at(-1)!.position
+          if (read.kind !== 'records') expect.fail(read.kind)
+          at = read.records.at(-1)!.position
         }
         await later.close()
       }
@@ -232,7 +232,7 @@ describe('a failing disk', () => {
       await expect(log.append(Uint8Array.of(1), head)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason } })
     }
     failing = undefined
-    expect(await log.read(head)).toEqual({ kind: 'entries', entries: [] })
+    expect(await log.read(head)).toEqual({ kind: 'records', records: [] })
     expect(await log.append(Uint8Array.of(1), head)).toMatchObject({ kind: 'appended', position: { index: 1 } })
     await log.close()
   })
@@ -427,7 +427,7 @@ async function check(
     expect(await contentOf(log), what).toBe(image.content)
     const appended = await log.append(Uint8Array.of(1), head)
     expect(appended, what).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
-    expect(await log.read(head), what).toMatchObject({ entries: [{ position: { index: ENTRIES + 1 } }] })
+    expect(await log.read(head), what).toMatchObject({ records: [{ position: { index: ENTRIES + 1 } }] })
   } catch (error) {
     if (!(error instanceof LeaseError)) throw error
     expect(['UNAVAILABLE', 'UNKNOWN', 'UNSUPPORTED', 'INVALID'], what).toContain(error.code)
@@ -446,8 +446,8 @@ async function contentOf(log: FileLog): Promise<string> {
   const chunks: string[] = []
   for (let number = 0; number < newest.chunks; number++) chunks.push(Buffer.from(await log.chunk(newest.id, number)).toString('hex'))
   const read = await log.read(newest.position)
-  if (read.kind !== 'entries') expect.fail(read.kind)
-  const entries = read.entries.map(({ position, bytes }) => `${position.index} ${position.nonce} ${Buffer.from(bytes).toString('hex')}`)
+  if (read.kind !== 'records') expect.fail(read.kind)
+  const entries = read.records.map(({ position, bytes }) => `${position.index} ${position.nonce} ${Buffer.from(bytes).toString('hex')}`)
   return [`${newest.position.index} ${newest.position.nonce}`, ...chunks, ...entries].join('\n')
 }
 
@@ -485,9 +485,9 @@ async function readAll(store: Store): Promise<LogRecord[]> {
   const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
-    if (read.kind !== 'entries') expect.fail(read.kind)
-    if (read.entries.length === 0) return all
-    all.push(...read.entries)
+    if (read.kind !== 'records') expect.fail(read.kind)
+    if (read.records.length === 0) return all
+    all.push(...read.records)
   }
 }
 

@@ -128,7 +128,7 @@ describe('a store in a file', () => {
     await log.append(Uint8Array.of(1), START)
     const age = async () => {
       const read = await log.read(START)
-      return read.kind === 'entries' ? read.entries[0]?.age : read.kind
+      return read.kind === 'records' ? read.records[0]?.age : read.kind
     }
     await clock.advance(250)
     expect(await age()).toBe(250)
@@ -178,7 +178,7 @@ describe('a store in a file', () => {
       if (answer.kind === 'appended') after = answer.position
     }
     expect(after.index).toBe(1_001)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 

@@ -129,7 +129,7 @@ describePromises('postgres', 'a store in Postgres', () => {
       for await (const bytes of snapshot!.bytes) expect([...bytes]).toEqual([7, 0, 255])
       const waiting = second.read(after, { wait: new AbortController().signal })
       after = positionOf(await first.append(Uint8Array.of(9), after))
-      expect(await waiting).toMatchObject({ entries: [{ position: after }] })
+      expect(await waiting).toMatchObject({ records: [{ position: after }] })
       await using leases = await connect(`${server.url}?name=${encodeURIComponent(`${name} leases`)}`)
       await using _lease = await leases.acquire('a')
     }
@@ -184,8 +184,8 @@ describePromises('postgres', 'a store in Postgres', () => {
     await using elsewhere = new PostgresStore({ url: `${server.url}?name=one&schema=elsewhere` })
     for (const store of [one, two, elsewhere]) expect((await store.open()).head).toEqual(START)
     await one.append(Uint8Array.of(1), START)
-    expect(await one.read(START)).toMatchObject({ entries: [{ bytes: Buffer.of(1) }] })
-    for (const store of [two, elsewhere]) expect(await store.read(START)).toEqual({ kind: 'entries', entries: [] })
+    expect(await one.read(START)).toMatchObject({ records: [{ bytes: Buffer.of(1) }] })
+    for (const store of [two, elsewhere]) expect(await store.read(START)).toEqual({ kind: 'records', records: [] })
   })
 
   test('a name that needs care is refused as a schema, and so are two ways in at once', () => {
@@ -202,7 +202,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     await store.append(buffer, START)
     buffer.fill(9)
     const read = await store.read(START, { wait: new AbortController().signal })
-    expect(read).toMatchObject({ entries: [{ bytes: Uint8Array.of(1, 2, 3) }] })
+    expect(read).toMatchObject({ records: [{ bytes: Uint8Array.of(1, 2, 3) }] })
   })
 
   test('one answer carries 1,000 entries and no more', async () => {
@@ -210,7 +210,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     await store.open()
     await shared.query(`insert into leasehold.entry select id, n, n, '' from leasehold.log, generate_series(1, 1001) n where name = 'many'`)
     await shared.query(`update leasehold.log set head = 1001, head_nonce = 1001 where name = 'many'`)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 

@@ -48,7 +48,7 @@ describePromises('redis', 'what Redis refuses', () => {
     await redis.restart()
     const again = store.read(a, { wait: new AbortController().signal })
     await append(store, 'b', a)
-    expect(await again).toMatchObject({ kind: 'entries', entries: { length: 1 } })
+    expect(await again).toMatchObject({ kind: 'records', records: { length: 1 } })
   })
 
   test('while it loads its data it is UNAVAILABLE, and afterwards it goes on', async () => {
@@ -62,7 +62,7 @@ describePromises('redis', 'what Redis refuses', () => {
     await redis.members[0]!.restart()
     await eventually(() => rejects(store.read(after), 'UNAVAILABLE', 'loading'))
     await redis.ready()
-    await eventually(async () => expect((await store.read(after)).kind).toBe('entries'))
+    await eventually(async () => expect((await store.read(after)).kind).toBe('records'))
     await append(store, 'after', after)
   })
 
@@ -86,7 +86,7 @@ describePromises('redis', 'what Redis refuses', () => {
     await tell(redis, 'REPLICAOF', '127.0.0.1', '1')
     await rejects(store.read(a), 'UNAVAILABLE', 'readonly')
     await tell(redis, 'REPLICAOF', 'NO', 'ONE')
-    expect(await store.read(a)).toMatchObject({ kind: 'entries', entries: { length: 0 } })
+    expect(await store.read(a)).toMatchObject({ kind: 'records', records: { length: 0 } })
   })
 
   test('reading writes nothing, though it is refused where writing is', async () => {
@@ -480,8 +480,8 @@ async function append(store: Store, word: string, after: Position = START): Prom
 
 async function all(store: Store) {
   const read = await store.read(START)
-  if (read.kind !== 'entries') throw new Error(JSON.stringify(read))
-  return read.entries
+  if (read.kind !== 'records') throw new Error(JSON.stringify(read))
+  return read.records
 }
 
 async function words(store: Store): Promise<string[]> {
