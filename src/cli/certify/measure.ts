@@ -1,8 +1,8 @@
 /** What an engine does when nothing goes wrong, as numbers: one append alone, news at another opening, and how many fit into a second. */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
+import type { ScratchLog } from '../../store/certification.ts'
 import { type LogRecord, type Position, START, type Store } from '../../store.ts'
-import type { ScratchLog } from './place.ts'
 
 /** In ms. */
 export interface Latency {

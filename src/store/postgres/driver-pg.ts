@@ -1,6 +1,6 @@
 /** The driver `pg`. */
 import type { PoolClient, QueryArrayConfig } from 'pg'
-import { LeaseError } from '../../errors.ts'
+import { driverMissing } from '../driver-package.ts'
 import {
   bufferOf,
   type ConnectionSettings,
@@ -9,6 +9,7 @@ import {
   type Listening,
   type NotificationListener,
   NotSent,
+  PG,
   type Row,
   SCRIPT_TIMEOUT,
   type Value,
@@ -70,10 +71,7 @@ export interface PgClient {
 /** Idle connections keep no process alive. */
 export async function pgPool(url: string, { timeout }: Pick<ConnectionSettings, 'timeout'>): Promise<PgPool> {
   const pg = await import('pg').catch(cause => {
-    throw new LeaseError('UNSUPPORTED', 'postgres:// needs the package pg, which is not installed here: npm install pg', {
-      cause,
-      facts: { package: 'pg' },
-    })
+    throw driverMissing(PG, cause)
   })
   const pool = new pg.default.Pool({
     connectionString: url,

@@ -6,6 +6,9 @@
  * the connection that listens, and only where nothing stands between us and the engine, statements are prepared once.
  */
 import { afterReading, type Clock } from '../../clock.ts'
+import type { DriverPackage } from '../driver-package.ts'
+
+export const PG: DriverPackage = { package: 'pg', install: 'npm install pg', url: 'postgres://' }
 
 export type Value = string | number | Uint8Array
 /**

@@ -5,6 +5,9 @@
  * again by itself or sends anything twice: what was sent and what was not must be certain, and a blocking read is in nobody's way.
  */
 import { LeaseError } from '../../errors.ts'
+import { type DriverPackage, driverMissing } from '../driver-package.ts'
+
+export const NODE_REDIS: DriverPackage = { package: 'redis', install: 'npm install redis@6', url: 'redis://' }
 
 export type Argument = string | Buffer
 
@@ -124,10 +127,7 @@ async function driver(): Promise<typeof import('redis')> {
   try {
     return await import('redis')
   } catch (cause) {
-    throw new LeaseError('UNSUPPORTED', 'redis:// needs the npm package redis: npm install redis@6, or hand in a client', {
-      cause,
-      facts: { package: 'redis' },
-    })
+    throw driverMissing(NODE_REDIS, cause)
   }
 }
 

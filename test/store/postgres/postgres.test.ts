@@ -13,6 +13,7 @@ import { type Appended, type Position, START } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 import { loseTail } from '../../support/postgres-tail.ts'
 
 describePromises('postgres', 'a store in Postgres', () => {
@@ -93,6 +94,20 @@ describePromises('postgres', 'a store in Postgres', () => {
       return { sql: own, [Symbol.asyncDispose]: () => own.end({ timeout: 0 }) }
     }
     for (const { name, run } of storeSuite(fixture(() => ({ sql }), viaPostgresJs))) test(name, run)
+  })
+
+  describe('handed to connect', () => {
+    const ways: readonly (readonly [string, () => PostgresStoreOptions])[] = [
+      ['with a URL', () => ({ url: server.url })],
+      ['on a pool of pg', () => ({ pool: shared })],
+      ['on an instance of postgres.js', () => ({ sql })],
+    ]
+    test.each(ways)('it holds leases %s, and leaves what it was given open', async (_, options) => {
+      const name = `log ${++logs}`
+      await passLeaseBetween(() => new PostgresStore({ ...options(), name }))
+      expect((await shared.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+      expect([...(await sql`select 1 as one`)]).toEqual([{ one: 1 }])
+    })
   })
 
   describe('in an application with type parsers of its own', () => {

@@ -17,6 +17,7 @@ import { type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { describePromises, describeWith, type Engine, engine, programs } from '../../support/engine.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 
 const run = promisify(execFile)
 
@@ -132,6 +133,23 @@ describePromises('redis', 'a store in Redis', () => {
       return { client: new Cluster([{ host: '127.0.0.1', port }], { natMap, redisOptions, lazyConnect: true }) }
     }
     for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on, way))) test(name, check)
+  })
+
+  describe('handed to connect', () => {
+    const ways: readonly (readonly [string, () => RedisStoreOptions & { readonly close?: () => void }])[] = [
+      ['with a URL', () => ({ url: redis.url })],
+      ['with a client of redis', () => ({ client: createClient({ url: redis.url }) })],
+      ['with a cluster of redis', () => ({ client: createCluster({ rootNodes: [{ url: cluster.url }] }) })],
+      ['with a client of ioredis', () => ioredis(new Redis(redis.url))],
+      ['with a cluster of ioredis', () => ioredis(new Cluster([{ host: '127.0.0.1', port: cluster.port }]))],
+    ]
+    const ioredis = (client: Redis | Cluster) => ({ client, close: () => client.disconnect() })
+    test.each(ways)('it holds leases %s', async (_, options) => {
+      const { close, ...made } = options()
+      const name = `log-${++logs}`
+      await passLeaseBetween(() => new RedisStore({ ...made, name }))
+      close?.()
+    })
   })
 
   test('a cluster client of ioredis is told to send nothing a second time after a lost connection', async () => {
