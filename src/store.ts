@@ -17,6 +17,9 @@
  * - that acknowledged records survive a crash or a failover. The `profile` states what a store guarantees of this.
  */
 
+/** What a store throws, see `Store`. */
+export { type ErrorCode, LeaseError } from './errors.ts'
+
 /** A place in the log: the index of a record and the nonce that identifies the record at that index. */
 export interface Position {
   /** 1 for the first record, then one more for each record. */

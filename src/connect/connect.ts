@@ -4,7 +4,7 @@ import { LeaseError } from '../errors.ts'
 import { LEASES_OPTIONS, Leases, type LeasesOptions } from '../leases.ts'
 import type { Lessor } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
-import { Replica, type Survivor } from '../replica/replica.ts'
+import type { Replica, Survivor } from '../replica/replica.ts'
 import type { Store } from '../store.ts'
 import { startWorkerHeartbeat } from './heartbeat-thread.ts'
 import { type FileOwner, operatorSecret } from './operator-secret.ts'
@@ -81,6 +81,7 @@ function isLessor(value: object): value is Lessor {
 /** A lessor on the store, which is owned if it is not shared. It follows the leases if they move to another store. */
 async function openStore(store: Store, options: OpenOptions): Promise<Lessor> {
   const { clock = systemClock } = options
+  const { Replica } = await replicaCode()
   const replica = await Replica.open(store, { clock, owned: !store.profile.shared })
   return new RelocatingLessor(replica, { clock, open: there => openInPlace(there, options) })
 }
@@ -89,29 +90,32 @@ async function openStore(store: Store, options: OpenOptions): Promise<Lessor> {
 export async function open(url: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
   const openServer = servers[schemeOf(url) ?? '']
   if (openServer !== undefined) return openServer(url, options) // a server follows the leases by itself
-  const here = await openInPlace(url, options)
-  const isServed = !(here instanceof Replica)
-  return new RelocatingLessor(here, {
+  const { lessor, served } = await openStoreOrItsServer(url, options)
+  return new RelocatingLessor(lessor, {
     ...options,
     open: there => openInPlace(there, options),
-    ...(isServed && { home: () => openInPlace(url, options) }),
+    ...(served && { home: () => openInPlace(url, options) }),
   })
 }
 
 /** The lessor at `url`, without following the leases if they move to another store. */
 export async function openInPlace(url: string, options: OpenOptions = {}): Promise<Lessor> {
   const openServer = servers[schemeOf(url) ?? '']
-  if (openServer !== undefined) return openServer(url, options)
+  return openServer !== undefined ? openServer(url, options) : (await openStoreOrItsServer(url, options)).lessor
+}
+
+/** A replica on the store at `url`, or a client of the server that owns it. */
+async function openStoreOrItsServer(url: string, options: OpenOptions): Promise<{ readonly lessor: Lessor; readonly served: boolean }> {
   try {
     const { clock = systemClock } = options
-    return await openReplica(await storeOf(url, { clock }), url, { clock, owned: false })
+    return { lessor: await openReplica(await storeOf(url, { clock }), url, { clock, owned: false }), served: false }
   } catch (error) {
     const owner = ownerOf(error)
     if (owner === undefined || servers[schemeOf(owner.address) ?? ''] === undefined) throw error
     // A user who may open the file may do everything, also while a server owns it.
     const secret = operatorSecret(owner)
     try {
-      return await openInPlace(owner.address, secret === undefined ? options : { ...options, apiKey: secret })
+      return { lessor: await openInPlace(owner.address, secret === undefined ? options : { ...options, apiKey: secret }), served: true }
     } catch (cause) {
       throw untrustedCertificate(owner, cause) ?? cause
     }
@@ -163,6 +167,7 @@ export async function openReplica(
   url: string,
   { clock = systemClock, owned }: { readonly clock?: Clock; readonly owned: boolean },
 ): Promise<Replica> {
+  const { Replica } = await replicaCode()
   const survivor = survivors.get(url)
   const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }) })
   survivors.delete(url)
@@ -171,6 +176,11 @@ export async function openReplica(
     if (reason instanceof LeaseError && reason.code === 'DIVERGED') survivors.set(url, highest(replica.survivor, survivors.get(url)))
   })
   return replica
+}
+
+/** Loaded on first use: it is half of the package, and clients of a server need none of it. */
+function replicaCode(): Promise<typeof import('../replica/replica.ts')> {
+  return import('../replica/replica.ts')
 }
 
 function highest(a: Survivor, b: Survivor = a): Survivor {
