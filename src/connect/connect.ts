@@ -18,9 +18,6 @@ export interface OpenOptions {
   readonly apiKey?: string
 }
 
-/** Options of `connect`. */
-export type ConnectOptions = LeasesOptions & OpenOptions
-
 /**
  * Opens the place where leases live, and returns the leases of this process. Closing them closes the place as well.
  *
@@ -36,7 +33,7 @@ export type ConnectOptions = LeasesOptions & OpenOptions
  */
 export async function connect(
   where: string | URL | Store | Lessor = process.env.LEASEHOLD_URL || defaultUrl(),
-  options: ConnectOptions = {},
+  options: LeasesOptions & OpenOptions = {},
 ): Promise<Leases> {
   if (typeof options !== 'object' || options === null)
     throw new LeaseError('INVALID', `the options of connect are an object, not ${String(options)}`)
@@ -61,7 +58,7 @@ function urlOf(where: unknown): string | undefined {
   throw new LeaseError('INVALID', `connect takes a URL, a Store or a Lessor, not ${String(where)}`)
 }
 
-async function connectTo(where: Store | Lessor, options: ConnectOptions): Promise<Leases> {
+async function connectTo(where: Store | Lessor, options: LeasesOptions & OpenOptions): Promise<Leases> {
   if (options.heartbeat === 'worker')
     throw new LeaseError(
       'INVALID',

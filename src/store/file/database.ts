@@ -10,7 +10,7 @@ import { LeaseError } from '../../errors.ts'
 import { START } from '../../store.ts'
 import type { Database, Engine, Statement } from './engine.ts'
 import { damaged, fileError, isBusy, stuck } from './errors.ts'
-import { decodeState, encodeState, type LogState } from './record.ts'
+import { decodeState, encodeState, type FileLogState } from './record.ts'
 import { APPLICATION, type Described, recognize, SCHEMA, TABLES, VERSION } from './schema.ts'
 
 export interface FileDatabaseOptions {
@@ -94,14 +94,14 @@ export class FileDatabase {
     })
   }
 
-  state(): LogState {
+  state(): FileLogState {
     const row = this.sql('select bytes from state where one = 1').get() as { bytes: Uint8Array } | undefined
     const state = row && decodeState(row.bytes)
     if (!state) throw damaged(this.path, 'its state does not match its checksum')
     return state
   }
 
-  save(state: LogState): void {
+  save(state: FileLogState): void {
     this.sql('update state set bytes = ? where one = 1').run(encodeState(state))
   }
 

@@ -1,13 +1,13 @@
 /** SQLite, by the shape we use of it: Node's own where this Node has it, else the same API from npm. */
 import { LeaseError } from '../../errors.ts'
 
-export type Value = null | number | bigint | string | Uint8Array
-export type Row = Record<string, Value>
+export type SqliteValue = null | number | bigint | string | Uint8Array
+export type SqliteRow = Record<string, SqliteValue>
 
 export interface Statement {
-  run(...values: Value[]): { changes: number | bigint; lastInsertRowid: number | bigint }
-  get(...values: Value[]): unknown
-  all(...values: Value[]): unknown[]
+  run(...values: SqliteValue[]): { changes: number | bigint; lastInsertRowid: number | bigint }
+  get(...values: SqliteValue[]): unknown
+  all(...values: SqliteValue[]): unknown[]
   setReadBigInts(on: boolean): void
 }
 
@@ -15,7 +15,7 @@ export interface Database {
   exec(sql: string): void
   prepare(sql: string): Statement
   /** A function that statements may call. */
-  function(name: string, options: { readonly varargs: boolean }, call: (...values: Value[]) => Value): void
+  function(name: string, options: { readonly varargs: boolean }, call: (...values: SqliteValue[]) => SqliteValue): void
   close(): void
 }
 

@@ -8,7 +8,7 @@
  * Not promised: anything when the thread that uses the store is itself a worker and ended from outside (`worker.terminate()`): nothing of ours
  * is asked then. Dispose of the store first.
  */
-import type { Database, DatabaseOptions, Engine, Statement, Value } from './engine.ts'
+import type { Database, DatabaseOptions, Engine, Statement, SqliteValue } from './engine.ts'
 
 const [FREE, TAKEN, WANTED] = [0, 1, 2]
 /** A disk that hangs: Node itself waits for the thread then. */
@@ -53,9 +53,9 @@ export function locked({ DatabaseSync }: Engine, gate: ExitMutex): Engine {
     }
   }
   const statement = (inner: Statement): Statement => ({
-    run: (...values: Value[]) => through(() => inner.run(...values)),
-    get: (...values: Value[]) => through(() => inner.get(...values)),
-    all: (...values: Value[]) => through(() => inner.all(...values)),
+    run: (...values: SqliteValue[]) => through(() => inner.run(...values)),
+    get: (...values: SqliteValue[]) => through(() => inner.get(...values)),
+    all: (...values: SqliteValue[]) => through(() => inner.all(...values)),
     setReadBigInts: on => through(() => inner.setReadBigInts(on)),
   })
   return {

@@ -15,7 +15,7 @@ import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { ExitMutex, lockAtExit } from './exit-mutex.ts'
 import type { FileLog } from './log.ts'
-import type { KeptSnapshot } from './snapshots.ts'
+import type { StoredSnapshot } from './snapshots.ts'
 
 type Calls = Pick<
   FileLog,
@@ -34,7 +34,7 @@ export type WorkerAnswer =
   | [id: number, done: true, value: unknown]
   | [id: number, done: false, error: { code: ErrorCode; message: string; facts: Facts; cause: string | undefined }]
 
-interface Pending {
+interface PendingRequest {
   readonly resolve: (value: never) => void
   readonly reject: (error: unknown) => void
   /** A read that waits does not keep the process alive. */
@@ -57,7 +57,7 @@ export interface FileStoreOptions {
 export class FileStore implements Store {
   readonly profile: Profile
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
-  readonly #pending = new Map<number, Pending>()
+  readonly #pending = new Map<number, PendingRequest>()
   readonly #ended = new AbortController()
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
@@ -217,14 +217,14 @@ export class FileStore implements Store {
     })
   }
 
-  #settled(id: number): Pending | undefined {
+  #settled(id: number): PendingRequest | undefined {
     const pending = this.#pending.get(id)
     this.#pending.delete(id)
     if (pending?.keepsAlive && --this.#keepAlive === 0) this.#worker?.unref()
     return pending
   }
 
-  #readable({ id, position, age, chunks }: KeptSnapshot): Snapshot {
+  #readable({ id, position, age, chunks }: StoredSnapshot): Snapshot {
     const chunk = async (number: number) => {
       this.#assertOpen()
       return this.#ask('chunk', id, number)

@@ -22,12 +22,12 @@ import {
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { type Clock, pause } from '../../clock.ts'
-import type { Database, Engine, Value } from './engine.ts'
+import type { Database, Engine, SqliteValue } from './engine.ts'
 import { damaged, isBusy } from './errors.ts'
 import { FileLock } from './file-lock.ts'
-import { decodeState, type Stamp, sumOfChunk, sumOfEntry, sumOfSnapshot, unsigned } from './record.ts'
+import { decodeState, type Stamp, sumOfChunk, sumOfRecord, sumOfSnapshot, unsigned } from './record.ts'
 import { APPLICATION, foreign, recognize, TABLES } from './schema.ts'
-import { CHUNKS } from './snapshots.ts'
+import { MAX_CHUNKS } from './snapshots.ts'
 
 const MAGIC = 'SQLite format 3\0'
 const HEADER = 100
@@ -192,7 +192,7 @@ function verify({ path, acknowledged }: Inspected, db: Database): void {
   rows(entries, ([idx, nonce, boot, at, bytes, sum]) => {
     last = { index: last.index + 1, nonce: unsigned(BigInt(String(nonce))) }
     if (Number(idx) !== last.index) throw damaged(path, `entry ${last.index} is missing`)
-    if (Number(sum) !== sumOfEntry(last, stampOf(boot, at), blob(bytes)))
+    if (Number(sum) !== sumOfRecord(last, stampOf(boot, at), blob(bytes)))
       throw damaged(path, `entry ${last.index} does not match its checksum`)
   })
   if (last.index !== head.index) throw damaged(path, `entry ${last.index + 1} is missing`)
@@ -208,8 +208,8 @@ function verifySnapshot(path: string, id: number, rows: Rows): void {
   if (Number(sum) !== sumOfSnapshot(id, position, stampOf(boot, at), Number(chunks)))
     throw damaged(path, `snapshot ${id} does not match its checksum`)
   let number = 0
-  rows(`select id, bytes, sum from chunk where id >= ${id * CHUNKS} and id < ${(id + 1) * CHUNKS} order by id`, ([chunk, bytes, sum]) => {
-    const expected = id * CHUNKS + number
+  rows(`select id, bytes, sum from chunk where id >= ${id * MAX_CHUNKS} and id < ${(id + 1) * MAX_CHUNKS} order by id`, ([chunk, bytes, sum]) => {
+    const expected = id * MAX_CHUNKS + number
     if (Number(chunk) !== expected) throw damaged(path, `part ${number} of snapshot ${id} is missing`)
     if (Number(sum) !== sumOfChunk(expected, blob(bytes)))
       throw damaged(path, `part ${number} of snapshot ${id} does not match its checksum`)
@@ -218,14 +218,14 @@ function verifySnapshot(path: string, id: number, rows: Rows): void {
   if (number !== Number(chunks)) throw damaged(path, `part ${number} of snapshot ${id} is missing`)
 }
 
-type Rows = (sql: string, each?: (row: Value[]) => void) => Value[][]
+type Rows = (sql: string, each?: (row: SqliteValue[]) => void) => SqliteValue[][]
 
 /**
  * Reads without a prepared statement: one that is not collected yet would keep its connection open, and with it the index of the write-ahead
  * file that lies in our folder. A later connection of this process would then use that index, which no other process knows.
  */
 function reader(db: Database): Rows {
-  let take: (row: Value[]) => void
+  let take: (row: SqliteValue[]) => void
   let thrown: unknown
   db.function('leasehold_row', { varargs: true }, (...row) => {
     try {
@@ -236,7 +236,7 @@ function reader(db: Database): Rows {
     return null
   })
   return (sql, each) => {
-    const found: Value[][] = []
+    const found: SqliteValue[][] = []
     take = each ?? (row => void found.push(row))
     thrown = undefined
     const [columns, rest] = split(sql)
@@ -251,11 +251,11 @@ function split(sql: string): [columns: string, rest: string] {
   return [sql.slice('select '.length, from), sql.slice(from + 1)]
 }
 
-function stampOf(boot: Value | undefined, at: Value | undefined): Stamp {
+function stampOf(boot: SqliteValue | undefined, at: SqliteValue | undefined): Stamp {
   return { boot: String(boot), at: Number(at) }
 }
 
-function blob(value: Value | undefined): Uint8Array {
+function blob(value: SqliteValue | undefined): Uint8Array {
   return value instanceof Uint8Array ? value : new Uint8Array()
 }
 

@@ -10,12 +10,12 @@ import { type Clock, systemClock } from '../../clock.ts'
 import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate } from '../../private-file.ts'
 import type { Appended, LogRecord, Position, Read, Rejected } from '../../store.ts'
 import { FileDatabase } from './database.ts'
-import type { Engine, Row } from './engine.ts'
+import type { Engine, SqliteRow } from './engine.ts'
 import { damaged, fileError, untouched } from './errors.ts'
 import { HeadFile } from './head-file.ts'
 import { inspect, readHeader } from './inspection.ts'
-import { age, type LogState, type Stamp, signed, stamp, sumOfEntry, unsigned } from './record.ts'
-import { FileSnapshots, type KeptSnapshot } from './snapshots.ts'
+import { age, type FileLogState, type Stamp, signed, stamp, sumOfRecord, unsigned } from './record.ts'
+import { FileSnapshots, type StoredSnapshot } from './snapshots.ts'
 import { FileUsers, type Owning } from './users.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
@@ -55,7 +55,7 @@ export class FileLog {
     this.#own = own
   }
 
-  async open(): Promise<{ head: Position; snapshot: KeptSnapshot | undefined }> {
+  async open(): Promise<{ head: Position; snapshot: StoredSnapshot | undefined }> {
     const [path, engine, clock, timeout] = [this.#path, this.#engine, this.#clock, this.#timeout]
     try {
       makeFolder(dirname(path))
@@ -136,7 +136,7 @@ export class FileLog {
     return this.#snapshots.tidy()
   }
 
-  newest(): Promise<KeptSnapshot | undefined> {
+  newest(): Promise<StoredSnapshot | undefined> {
     return this.#database.read(() => this.#snapshots.newest(this.#database.state()))
   }
 
@@ -180,7 +180,7 @@ export class FileLog {
   }
 
   /** Nothing that was acknowledged is missing from the end. */
-  #examine({ head, floor }: LogState, acknowledged: number): void {
+  #examine({ head, floor }: FileLogState, acknowledged: number): void {
     const whole = head.index === floor.index || this.#nonceAt(head.index) === head.nonce
     if (whole && acknowledged <= head.index) return
     throw damaged(
@@ -190,7 +190,7 @@ export class FileLog {
   }
 
   /** Undefined when the log contains `after` and we may still use it. */
-  #locate({ index, nonce }: Position, { epoch, owner, head, floor }: LogState): Rejected | undefined {
+  #locate({ index, nonce }: Position, { epoch, owner, head, floor }: FileLogState): Rejected | undefined {
     if (this.#database.replaced()) return { kind: 'diverged', reason: `${this.#path} was removed or replaced while it was in use` }
     if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#users!.nameOf(owner) ?? 'those who share it now' }
     if (index > head.index) return { kind: 'diverged', reason: `the log ends at ${head.index}, before ${index}` }
@@ -205,13 +205,13 @@ export class FileLog {
     return unsigned(row.nonce)
   }
 
-  #put(bytes: Uint8Array, state: LogState): Position {
+  #put(bytes: Uint8Array, state: FileLogState): Position {
     const position = { index: state.head.index + 1, nonce: this.#nonce ?? this.#clock.bits() }
     this.#nonce = undefined
     const now = stamp(this.#clock)
     // Some versions of Node's SQLite bind no bytes as null.
     const insert = this.#database.sql('insert into entry values (?, ?, ?, ?, coalesce(?, zeroblob(0)), ?)')
-    insert.run(position.index, signed(position.nonce), now.boot, now.at, bytes, sumOfEntry(position, now, bytes))
+    insert.run(position.index, signed(position.nonce), now.boot, now.at, bytes, sumOfRecord(position, now, bytes))
     this.#database.save({ ...state, head: position })
     return position
   }
@@ -227,7 +227,7 @@ export class FileLog {
     const now = stamp(this.#clock)
     let bytes = 0
     for (let last = after.index; last < head && entries.length < MAX_ENTRIES; ) {
-      const rows = this.#database.sql('select * from entry where idx > ? order by idx limit ?').all(last, ROWS) as Row[]
+      const rows = this.#database.sql('select * from entry where idx > ? order by idx limit ?').all(last, ROWS) as SqliteRow[]
       if (rows.length === 0) throw damaged(this.#path, `entry ${last + 1} is missing`)
       for (const row of rows) {
         const entry = this.#entry(row, ++last, now)
@@ -239,12 +239,12 @@ export class FileLog {
     return entries
   }
 
-  #entry(row: Row, index: number, now: Stamp): LogRecord {
+  #entry(row: SqliteRow, index: number, now: Stamp): LogRecord {
     if (Number(row.idx) !== index) throw damaged(this.#path, `entry ${index} is missing`)
     const position = { index, nonce: unsigned(row.nonce as bigint) }
     const appended = { boot: String(row.boot), at: Number(row.stamp) }
     const { bytes } = row
-    if (!(bytes instanceof Uint8Array) || Number(row.sum) !== sumOfEntry(position, appended, bytes)) {
+    if (!(bytes instanceof Uint8Array) || Number(row.sum) !== sumOfRecord(position, appended, bytes)) {
       throw damaged(this.#path, `entry ${index} does not match its checksum`)
     }
     return { position, bytes, age: age(appended, now) }

@@ -4,7 +4,7 @@ import type { Clock } from '../../clock.ts'
 import type { Position } from '../../store.ts'
 
 /** The hub of a log, in one row that every transaction reads. */
-export interface LogState {
+export interface FileLogState {
   /** Changes with whoever may use the log: an owner, or those who share it. */
   readonly epoch: number
   /** The last entry. */
@@ -17,7 +17,7 @@ export interface LogState {
   readonly owner: number
 }
 
-export function encodeState({ epoch, head, floor, snapshot, owner }: LogState): Uint8Array {
+export function encodeState({ epoch, head, floor, snapshot, owner }: FileLogState): Uint8Array {
   const bytes = Buffer.allocUnsafe(60)
   bytes.writeDoubleLE(epoch, 0)
   bytes.writeDoubleLE(head.index, 8)
@@ -31,7 +31,7 @@ export function encodeState({ epoch, head, floor, snapshot, owner }: LogState): 
 }
 
 /** Undefined when it does not match its checksum. */
-export function decodeState(bytes: Uint8Array): LogState | undefined {
+export function decodeState(bytes: Uint8Array): FileLogState | undefined {
   if (bytes.length !== 60) return undefined
   const view = Buffer.from(bytes.buffer, bytes.byteOffset, 60)
   if (view.readUInt32LE(56) !== crc32(view.subarray(0, 56))) return undefined
@@ -46,7 +46,7 @@ export function decodeState(bytes: Uint8Array): LogState | undefined {
 
 const fixed = Buffer.alloc(24)
 
-export function sumOfEntry({ index, nonce }: Position, { boot, at }: Stamp, bytes: Uint8Array): number {
+export function sumOfRecord({ index, nonce }: Position, { boot, at }: Stamp, bytes: Uint8Array): number {
   fixed.writeDoubleLE(index, 0)
   fixed.writeBigUInt64LE(nonce, 8)
   fixed.writeDoubleLE(at, 16)

@@ -3,18 +3,18 @@ import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Rejected } from '../../store.ts'
 import type { FileDatabase } from './database.ts'
-import type { Row } from './engine.ts'
+import type { SqliteRow } from './engine.ts'
 import { damaged } from './errors.ts'
-import { age, type LogState, signed, stamp, sumOfChunk, sumOfSnapshot, unsigned } from './record.ts'
+import { age, type FileLogState, signed, stamp, sumOfChunk, sumOfSnapshot, unsigned } from './record.ts'
 
 /** A chunk's id is its snapshot's and its own number in one, so that a snapshot is a range. */
-export const CHUNKS = 1_000_000
+export const MAX_CHUNKS = 1_000_000
 /** Rows taken away at a time: nobody waits long behind us. */
 const ENTRIES_AT_ONCE = 100
 const CHUNKS_AT_ONCE = 16
 
 /** A complete one, to be read chunk by chunk. */
-export interface KeptSnapshot {
+export interface StoredSnapshot {
   readonly id: number
   readonly position: Position
   readonly age: number
@@ -25,7 +25,7 @@ export interface FileSnapshotsOptions {
   readonly database: FileDatabase
   readonly clock: Clock
   /** Whether the log contains a position, and we may still use it. */
-  readonly locate: (at: Position, state: LogState) => Rejected | undefined
+  readonly locate: (at: Position, state: FileLogState) => Rejected | undefined
 }
 
 export class FileSnapshots {
@@ -49,7 +49,7 @@ export class FileSnapshots {
   }
 
   put(snapshot: number, number: number, bytes: Uint8Array): Promise<void> {
-    const id = snapshot * CHUNKS + number
+    const id = snapshot * MAX_CHUNKS + number
     return this.#database.write(() => {
       this.#database.sql('insert into chunk values (?, ?, ?)').run(id, bytes, sumOfChunk(id, bytes))
     })
@@ -90,7 +90,7 @@ export class FileSnapshots {
           and id not in (select id from snapshot where writer = 0 order by idx desc limit 2)`).run(),
       () =>
         sql(`delete from chunk where id in
-          (select id from chunk where id / ${CHUNKS} not in (select id from snapshot) order by id limit ?)`).run(CHUNKS_AT_ONCE),
+          (select id from chunk where id / ${MAX_CHUNKS} not in (select id from snapshot) order by id limit ?)`).run(CHUNKS_AT_ONCE),
     ]
     for (const slice of slices) {
       while (Number((await this.#database.write(slice)).changes) > 0) await pause(this.#clock, 0)
@@ -98,9 +98,9 @@ export class FileSnapshots {
   }
 
   /** The one in force. */
-  newest({ snapshot: id }: LogState): KeptSnapshot | undefined {
+  newest({ snapshot: id }: FileLogState): StoredSnapshot | undefined {
     if (id === 0) return undefined
-    const row = this.#database.sql('select * from snapshot where id = ?').get(id) as Row | undefined
+    const row = this.#database.sql('select * from snapshot where id = ?').get(id) as SqliteRow | undefined
     if (!row) throw damaged(this.#database.path, `snapshot ${id} is missing`)
     const position = { index: Number(row.idx), nonce: unsigned(row.nonce as bigint) }
     const taken = { boot: String(row.boot), at: Number(row.stamp) }
@@ -112,8 +112,8 @@ export class FileSnapshots {
   }
 
   chunk(snapshot: number, number: number): Uint8Array {
-    const id = snapshot * CHUNKS + number
-    const row = this.#database.sql('select bytes, sum from chunk where id = ?').get(id) as Row | undefined
+    const id = snapshot * MAX_CHUNKS + number
+    const row = this.#database.sql('select bytes, sum from chunk where id = ?').get(id) as SqliteRow | undefined
     if (row && Number(row.sum) === sumOfChunk(id, row.bytes as Uint8Array)) return row.bytes as Uint8Array
     if (!row && !this.#database.sql('select id from snapshot where id = ? and writer = 0').get(snapshot)) {
       throw new LeaseError('UNAVAILABLE', 'two newer snapshots were kept while this one was read: begin again with the newest')
@@ -137,7 +137,7 @@ export class FileSnapshots {
 
   #written(id: number): number {
     const select = this.#database.sql('select count(*) there from chunk where id >= ? and id < ?')
-    return Number((select.get(id * CHUNKS, (id + 1) * CHUNKS) as { there: bigint }).there)
+    return Number((select.get(id * MAX_CHUNKS, (id + 1) * MAX_CHUNKS) as { there: bigint }).there)
   }
 }
 

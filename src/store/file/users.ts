@@ -7,7 +7,7 @@ import { hostname } from 'node:os'
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { FileDatabase } from './database.ts'
-import type { Engine, Row, Statement } from './engine.ts'
+import type { Engine, SqliteRow, Statement } from './engine.ts'
 import { isBusy } from './errors.ts'
 import { FileLock } from './file-lock.ts'
 import { alive, describe, pidNamespace, stopped, thisProcess } from './process.ts'
@@ -142,7 +142,7 @@ export class FileUsers {
   }
 
   #all(): User[] {
-    const rows = this.#sql('select id, pid, started, boot, host, name, since, address from user').all() as Row[]
+    const rows = this.#sql('select id, pid, started, boot, host, name, since, address from user').all() as SqliteRow[]
     return rows.map(row => ({ ...(row as unknown as User), id: Number(row.id), pid: Number(row.pid), since: Number(row.since) }))
   }
 

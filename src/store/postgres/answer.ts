@@ -4,7 +4,7 @@ import type { LogRecord, Position } from '../../store.ts'
 const HEAD = 12
 
 /** What `append` and `read` answer, see postgres-schema.ts: a word, an index, and entries that follow `after` one by one. */
-export function unpacked(answer: string, after: Position): { kind: string; index: number; entries: LogRecord[] } {
+export function parseAnswer(answer: string, after: Position): { kind: string; index: number; entries: LogRecord[] } {
   const [kind = '', index = '0', hex = ''] = answer.split(' ', 3)
   const bytes = Buffer.from(hex, 'hex')
   const entries: LogRecord[] = []

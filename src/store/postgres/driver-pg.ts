@@ -4,21 +4,21 @@ import { driverMissing } from '../driver-package.ts'
 import {
   bufferOf,
   type ConnectionSettings,
-  type Driver,
+  type PostgresDriver,
   isAnswer,
-  type Listening,
+  type ListeningConnection,
   type NotificationListener,
   NotSent,
   PG,
-  type Row,
+  type PostgresRow,
   SCRIPT_TIMEOUT,
-  type Value,
-  within,
+  type PostgresValue,
+  withTimeout,
 } from './driver.ts'
 import { PreparedConnection } from './prepared-connection.ts'
 
 export interface PgResult {
-  readonly rows: readonly Row[]
+  readonly rows: readonly PostgresRow[]
 }
 
 export interface PgQuery {
@@ -38,7 +38,7 @@ const verbatim = (value: string | Buffer) => value.toString()
 const types: Parsers = { getTypeParser: () => verbatim }
 
 /** A query whose values come as the engine writes them, see Row. */
-export function inText(text: string, values?: readonly Value[]): PgQuery {
+export function inText(text: string, values?: readonly PostgresValue[]): PgQuery {
   return { text, rowMode: 'array', types, ...(values !== undefined && { values: values.map(bufferOf) }) }
 }
 
@@ -98,7 +98,7 @@ function refuseStandby(client: PoolClient, done: (error?: Error) => void): void 
   })
 }
 
-export class PgDriver implements Driver {
+export class PgDriver implements PostgresDriver {
   readonly #pool: PgPool
   readonly #own: boolean
   readonly #settings: ConnectionSettings
@@ -110,7 +110,7 @@ export class PgDriver implements Driver {
     this.#settings = settings
   }
 
-  async run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+  async run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
     return (await this.#on(client => client.query(inText(text, values)))).rows
   }
 
@@ -120,13 +120,13 @@ export class PgDriver implements Driver {
 
   async #on<T>(work: (client: PgConnection) => Promise<T>, timeout = this.#settings.timeout): Promise<T> {
     const connecting = this.#connection()
-    const { connection, release } = await within(this.#settings, connecting).catch(cause => {
+    const { connection, release } = await withTimeout(this.#settings, connecting).catch(cause => {
       connecting.then(late => late.release()).catch(() => {}) // nobody waits for it any more
       throw new NotSent('no connection', { cause })
     })
     let whole = false
     try {
-      const result = await within({ ...this.#settings, timeout }, work(connection))
+      const result = await withTimeout({ ...this.#settings, timeout }, work(connection))
       whole = true
       return result
     } catch (error) {
@@ -156,7 +156,7 @@ export class PgDriver implements Driver {
     })
   }
 
-  async listen(channel: string, { heard, lost, greeting }: NotificationListener): Promise<Listening> {
+  async listen(channel: string, { heard, lost, greeting }: NotificationListener): Promise<ListeningConnection> {
     const { Client, options } = this.#pool as PgPool & { readonly Client?: new (options: object) => PgClient }
     if (Client === undefined) throw new NotSent('this pool does not say how to make a connection of its own')
     const client = new Client(options) // the object itself: a copy would be without the password, which is hidden in it
@@ -176,11 +176,11 @@ export class PgDriver implements Driver {
       over = true
       await line.end()
       // A peer that is silent would never let us go politely.
-      await within({ ...this.#settings, timeout: 100 }, client.end()).catch(() => destroy(client))
+      await withTimeout({ ...this.#settings, timeout: 100 }, client.end()).catch(() => destroy(client))
     }
-    const query = (config: PgQuery) => within(this.#settings, client.query(config))
+    const query = (config: PgQuery) => withTimeout(this.#settings, client.query(config))
     try {
-      await within(this.#settings, client.connect())
+      await withTimeout(this.#settings, client.connect())
       await query({ text: `listen ${channel}` })
       const { rows } = await query(inText('select pg_backend_pid()::text'))
       // A pooler greets with a number of its own.
@@ -188,7 +188,7 @@ export class PgDriver implements Driver {
       if (direct) await query({ text: greeting })
       client.unref()
       return {
-        ...(direct && { line: (text, values) => (line.busy ? this.run(text, values) : line.run(text, values)) }),
+        ...(direct && { run: (text, values) => (line.busy ? this.run(text, values) : line.run(text, values)) }),
         [Symbol.asyncDispose]: close,
       }
     } catch (error) {
@@ -198,7 +198,7 @@ export class PgDriver implements Driver {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#own) await within({ ...this.#settings, timeout: 1_000 }, this.#pool.end()).catch(() => {})
+    if (this.#own) await withTimeout({ ...this.#settings, timeout: 1_000 }, this.#pool.end()).catch(() => {})
   }
 }
 

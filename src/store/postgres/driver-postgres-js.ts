@@ -3,15 +3,15 @@ import {
   bufferOf,
   type ConnectionSettings,
   codeOf,
-  type Driver,
-  type Listening,
+  type PostgresDriver,
+  type ListeningConnection,
   NoAnswer,
   type NotificationListener,
   NotSent,
-  type Row,
+  type PostgresRow,
   SCRIPT_TIMEOUT,
-  type Value,
-  within,
+  type PostgresValue,
+  withTimeout,
 } from './driver.ts'
 
 interface PendingQuery extends PromiseLike<readonly unknown[]> {
@@ -25,7 +25,7 @@ export interface PostgresJs {
   listen(channel: string, heard: (payload: string) => void): Promise<{ unlisten(): Promise<void> }>
 }
 
-export class PostgresJsDriver implements Driver {
+export class PostgresJsDriver implements PostgresDriver {
   readonly #sql: PostgresJs
   readonly #settings: ConnectionSettings
 
@@ -34,10 +34,10 @@ export class PostgresJsDriver implements Driver {
     this.#settings = settings
   }
 
-  async run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+  async run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
     const query = this.#sql.unsafe(text, values.map(bufferOf), { prepare: false }).raw()
     try {
-      const rows = await within(this.#settings, query)
+      const rows = await withTimeout(this.#settings, query)
       return rows.map(row => row.map(value => value && Buffer.from(value).toString()))
     } catch (error) {
       if (error instanceof NoAnswer) query.cancel() // it may not even have left yet
@@ -47,13 +47,13 @@ export class PostgresJsDriver implements Driver {
   }
 
   async script(text: string): Promise<void> {
-    await within({ ...this.#settings, timeout: SCRIPT_TIMEOUT }, this.#sql.unsafe(text).simple())
+    await withTimeout({ ...this.#settings, timeout: SCRIPT_TIMEOUT }, this.#sql.unsafe(text).simple())
   }
 
   /** It connects again by itself; what was missed meanwhile the poll beneath finds. */
-  async listen(channel: string, { heard }: NotificationListener): Promise<Listening> {
-    const { unlisten } = await within(this.#settings, this.#sql.listen(channel, heard))
-    return { [Symbol.asyncDispose]: () => within({ ...this.#settings, timeout: 1_000 }, unlisten()).catch(() => {}) }
+  async listen(channel: string, { heard }: NotificationListener): Promise<ListeningConnection> {
+    const { unlisten } = await withTimeout(this.#settings, this.#sql.listen(channel, heard))
+    return { [Symbol.asyncDispose]: () => withTimeout({ ...this.#settings, timeout: 1_000 }, unlisten()).catch(() => {}) }
   }
 
   /** It is whoever handed it in who ends it. */

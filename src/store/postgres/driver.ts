@@ -10,12 +10,12 @@ import type { DriverPackage } from '../driver-package.ts'
 
 export const PG: DriverPackage = { package: 'pg', install: 'npm install pg', url: 'postgres://' }
 
-export type Value = string | number | Uint8Array
+export type PostgresValue = string | number | Uint8Array
 /**
  * Each value as the engine writes it. What an application makes its driver parse (int8 as a number, say) would round nonces, so no parser of
  * the driver is asked. Every column that is selected is cast to text: then this also holds where values come in binary.
  */
-export type Row = readonly (string | null)[]
+export type PostgresRow = readonly (string | null)[]
 
 /** The engine never got to see it: the connection failed before anything was sent. */
 export class NotSent extends Error {
@@ -27,13 +27,13 @@ export class NoAnswer extends Error {
   override readonly name = 'NoAnswer'
 }
 
-export interface Driver extends AsyncDisposable {
+export interface PostgresDriver extends AsyncDisposable {
   /** One statement in a transaction of its own. Rejects with NotSent, NoAnswer, or what the driver says. */
-  run(text: string, values: readonly Value[]): Promise<readonly Row[]>
+  run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]>
   /** Several statements without values, in one transaction. */
   script(text: string): Promise<void>
   /** Resolves when `heard` is to be told of what is sent to the channel. */
-  listen(channel: string, listener: NotificationListener): Promise<Listening>
+  listen(channel: string, listener: NotificationListener): Promise<ListeningConnection>
 }
 
 export interface NotificationListener {
@@ -44,9 +44,9 @@ export interface NotificationListener {
   readonly greeting: string
 }
 
-export interface Listening extends AsyncDisposable {
+export interface ListeningConnection extends AsyncDisposable {
   /** Nothing stands between us and the engine, so it will be heard; and this is a connection that can be used as well. As `Driver.run`. */
-  readonly line?: Driver['run']
+  readonly run?: PostgresDriver['run']
 }
 
 export interface ConnectionSettings {
@@ -58,7 +58,7 @@ export interface ConnectionSettings {
 /** Tables are made once, and whoever comes second waits for the first. */
 export const SCRIPT_TIMEOUT = 30_000
 
-export function bufferOf(value: Value): unknown {
+export function bufferOf(value: PostgresValue): unknown {
   return value instanceof Uint8Array ? Buffer.from(value.buffer, value.byteOffset, value.byteLength) : value
 }
 
@@ -80,7 +80,7 @@ export function isAnswer(error: unknown): boolean {
 }
 
 /** Its answer, if it comes in time. */
-export async function within<T>({ clock, timeout }: ConnectionSettings, promise: PromiseLike<T>): Promise<T> {
+export async function withTimeout<T>({ clock, timeout }: ConnectionSettings, promise: PromiseLike<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const cancel = afterReading(clock, timeout, () => reject(new NoAnswer(`no answer for ${timeout} ms`)), { ref: true })
     promise.then(

@@ -1,15 +1,15 @@
 /** Several servers of which one is the primary: whoever answers as such is asked, and the next when it does no longer. */
-import { codeOf, type Driver, type Listening, type NotificationListener, NotSent, type Row, type Value } from './driver.ts'
+import { codeOf, type PostgresDriver, type ListeningConnection, type NotificationListener, NotSent, type PostgresRow, type PostgresValue } from './driver.ts'
 
-export class Hosts implements Driver {
-  readonly #drivers: readonly Driver[]
+export class Hosts implements PostgresDriver {
+  readonly #drivers: readonly PostgresDriver[]
   #at = 0
 
-  constructor(drivers: readonly Driver[]) {
+  constructor(drivers: readonly PostgresDriver[]) {
     this.#drivers = drivers
   }
 
-  run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+  run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
     return this.#ask(driver => driver.run(text, values))
   }
 
@@ -18,12 +18,12 @@ export class Hosts implements Driver {
   }
 
   /** A standby does not let anyone listen. */
-  listen(channel: string, listener: NotificationListener): Promise<Listening> {
+  listen(channel: string, listener: NotificationListener): Promise<ListeningConnection> {
     return this.#ask(driver => driver.listen(channel, listener))
   }
 
   /** Only what was certainly not done is asked of another. */
-  async #ask<T>(work: (driver: Driver) => Promise<T>): Promise<T> {
+  async #ask<T>(work: (driver: PostgresDriver) => Promise<T>): Promise<T> {
     let refused: unknown
     for (const _ of this.#drivers) {
       const at = this.#at

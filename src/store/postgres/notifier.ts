@@ -10,7 +10,7 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Driver } from './driver.ts'
+import type { PostgresDriver } from './driver.ts'
 import { presence } from './schema.ts'
 
 /** How often is asked while nobody would tell us, and while somebody would. */
@@ -33,7 +33,7 @@ export interface NotifierOptions {
 }
 
 export class Notifier implements AsyncDisposable {
-  readonly #driver: Driver
+  readonly #driver: PostgresDriver
   readonly #clock: Clock
   readonly #log: number
   readonly #channel: string
@@ -45,13 +45,13 @@ export class Notifier implements AsyncDisposable {
   #lost: (() => void) | undefined
   #hello: { readonly payload: string; readonly heard: () => void } | undefined
   /** How often something was heard. Compared before and after a question, so that what arrives in between is not missed. */
-  rung = 0
+  count = 0
   /** Whether we would be told. */
-  rings = false
+  trusted = false
   /** The connection that listens, while there is one and nothing stands between it and the engine. As `Driver.run`. */
-  line: Driver['run'] | undefined
+  connection: PostgresDriver['run'] | undefined
 
-  constructor(driver: Driver, options: NotifierOptions) {
+  constructor(driver: PostgresDriver, options: NotifierOptions) {
     this.#driver = driver
     this.#clock = options.clock
     this.#log = options.log
@@ -68,14 +68,14 @@ export class Notifier implements AsyncDisposable {
   }
 
   /** Everyone looks again. */
-  ring(): void {
-    this.rung++
+  notify(): void {
+    this.count++
     for (const wake of [...this.#waiting]) wake()
   }
 
   /** There was news that it had not told: it is not to be relied on. */
-  doubt(): void {
-    if (this.rings) this.#lost?.()
+  distrust(): void {
+    if (this.trusted) this.#lost?.()
   }
 
   /** Resolves when it has rung since `rung`, or when it is time to ask again; rejects with the signal's reason, or when this is closed. */
@@ -100,7 +100,7 @@ export class Notifier implements AsyncDisposable {
         done()
         reject(closing.reason)
       }
-      const cancel = this.#clock.after(this.rings ? ASK_BENEATH : ASK_ALONE, () => {
+      const cancel = this.#clock.after(this.trusted ? ASK_BENEATH : ASK_ALONE, () => {
         done()
         resolve('asked')
       })
@@ -109,7 +109,7 @@ export class Notifier implements AsyncDisposable {
       closing.addEventListener('abort', close, { once: true })
       if (closing.aborted) close()
       else if (signal.aborted) stop()
-      else if (this.rung !== rung) wake()
+      else if (this.count !== rung) wake()
     })
   }
 
@@ -124,28 +124,28 @@ export class Notifier implements AsyncDisposable {
     for (let wait = TRY_AGAIN_FIRST; !signal.aborted; wait = Math.min(wait * 2, TRY_AGAIN_LAST)) {
       const lost = new Promise<void>(resolve => {
         this.#lost = () => {
-          this.line = undefined
+          this.connection = undefined
           resolve()
         }
       })
       try {
         const heard = (payload: string) => this.#heard(payload)
         await using connection = await this.#driver.listen(this.#channel, { heard, lost: this.#lost!, greeting: presence(this.#log) })
-        const { line } = connection
-        if (line === undefined) tried()
-        if (line !== undefined || (await this.#ringsIndeed(lost))) {
-          if (line === undefined) await this.#call()
+        const { run } = connection
+        if (run === undefined) tried()
+        if (run !== undefined || (await this.#ringsIndeed(lost))) {
+          if (run === undefined) await this.#call()
           wait = TRY_AGAIN_FIRST
-          this.rings = true
-          this.line = line
-          this.ring() // what came before we listened
+          this.trusted = true
+          this.connection = run
+          this.notify() // what came before we listened
           tried()
           await lost
         } else wait = TRY_AGAIN_LAST
       } catch {
         // No connection, or none that may listen: asking goes on meanwhile.
       }
-      this.rings = false
+      this.trusted = false
       tried()
       await pause(this.#clock, wait, signal).catch(() => {})
     }

@@ -8,8 +8,8 @@ import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { RecentRecords } from '../recent-records.ts'
-import { unpacked } from './answer.ts'
-import type { Driver, Row, Value } from './driver.ts'
+import { parseAnswer } from './answer.ts'
+import type { PostgresDriver, PostgresRow, PostgresValue } from './driver.ts'
 import { PgDriver, type PgPool, pgPool } from './driver-pg.ts'
 import { type PostgresJs, PostgresJsDriver } from './driver-postgres-js.ts'
 import { isAbsent, isPassing, postgresError } from './errors.ts'
@@ -51,7 +51,7 @@ export class PostgresStore implements Store {
   readonly #place: string
   readonly #closing = new AbortController()
   readonly #run = new RecentRecords()
-  #driver: Driver | undefined
+  #driver: PostgresDriver | undefined
   #bell: Notifier | undefined
   #snapshots: PostgresSnapshots | undefined
   /** Drawn in advance. */
@@ -83,7 +83,7 @@ export class PostgresStore implements Store {
   }
 
   get profile(): Profile {
-    return this.#bell === undefined ? this.#profile : { ...this.#profile, push: this.#bell.rings }
+    return this.#bell === undefined ? this.#profile : { ...this.#profile, push: this.#bell.trusted }
   }
 
   // Opening
@@ -119,7 +119,7 @@ export class PostgresStore implements Store {
     return { head: { index: Number(head), nonce: unsigned(nonce) }, ...(snapshot !== undefined && { snapshot }) }
   }
 
-  async #connect(): Promise<Driver> {
+  async #connect(): Promise<PostgresDriver> {
     const { url, pool, sql } = this.#options
     const settings = { clock: this.#clock, timeout: this.#timeout }
     if (sql !== undefined) return new PostgresJsDriver(sql, settings)
@@ -194,22 +194,22 @@ export class PostgresStore implements Store {
     try {
       const [[answer]] = (await this.#ask(`select ${this.#schema}.append($1, $2, $3, $4, $5)`, values, {
         done: 'perhaps',
-        line: this.#bell!.line,
+        line: this.#bell!.connection,
       })) as [[string]]
       this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
-      const { kind, index, entries: missed } = unpacked(answer, after)
+      const { kind, index, entries: missed } = parseAnswer(answer, after)
       const position = { index, nonce }
       if (kind === 'behind') return { kind, position }
       if (kind !== 'appended') return this.#notThere(answer)
       this.#run.add(after, [...missed, { position, bytes, age: 0 }])
-      this.#bell!.ring()
+      this.#bell!.notify()
       return { kind, position, missed }
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#notThere('diverged its tables are gone')
       throw error
     } finally {
       this.#appending = false
-      if (this.#announced !== undefined && !this.#run.has(this.#announced)) this.#bell!.ring()
+      if (this.#announced !== undefined && !this.#run.has(this.#announced)) this.#bell!.notify()
       this.#announced = undefined
     }
   }
@@ -219,16 +219,16 @@ export class PostgresStore implements Store {
     for (;;) {
       wait?.throwIfAborted()
       this.#mustBeOpen()
-      const { rung } = this.#bell!
+      const { count } = this.#bell!
       const known = wait === undefined ? [] : this.#run.following(after)
       if (known.length > 0) return { kind: 'records', records: known }
       const read = await this.#readNow(after)
       if (wait === undefined || read.kind !== 'records') return read
       if (read.records.length > 0) {
-        if (why === 'asked' && this.#bell!.rung === rung) this.#bell!.doubt()
+        if (why === 'asked' && this.#bell!.count === count) this.#bell!.distrust()
         return read
       }
-      why = await this.#bell!.wait(rung, wait)
+      why = await this.#bell!.wait(count, wait)
     }
   }
 
@@ -236,7 +236,7 @@ export class PostgresStore implements Store {
     const values = [this.#name, after.index, signed(after.nonce), MAX_ENTRIES, MAX_BYTES]
     try {
       const [[answer]] = (await this.#ask(`select ${this.#schema}.read($1, $2, $3, $4, $5)`, values)) as [[string]]
-      const { kind, entries } = unpacked(answer, after)
+      const { kind, entries } = parseAnswer(answer, after)
       return kind === 'entries' ? { kind: 'records', records: entries } : this.#notThere(answer)
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#notThere('diverged its tables are gone')
@@ -252,10 +252,10 @@ export class PostgresStore implements Store {
   /** Somebody has appended; usually we have. Whoever may use the database may call here: it is a reason to look, and never more than that. */
   #heard(payload: string): void {
     const [, index, nonce] = /^(\d{1,16}) (-?\d{1,19})$/.exec(payload) ?? []
-    if (index === undefined || nonce === undefined) return this.#bell!.ring()
+    if (index === undefined || nonce === undefined) return this.#bell!.notify()
     const position = { index: Number(index), nonce: unsigned(nonce) }
     if (this.#appending) this.#announced = position
-    else if (!this.#run.has(position)) this.#bell!.ring()
+    else if (!this.#run.has(position)) this.#bell!.notify()
   }
 
   // Snapshots
@@ -284,7 +284,7 @@ export class PostgresStore implements Store {
     if (this.#snapshots === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
   }
 
-  async #ask(text: string, values: readonly Value[], { done = 'never', line }: AskOptions = {}): Promise<readonly Row[]> {
+  async #ask(text: string, values: readonly PostgresValue[], { done = 'never', line }: AskOptions = {}): Promise<readonly PostgresRow[]> {
     try {
       return await persistently(() => (line === undefined ? this.#driver!.run(text, values) : line(text, values)))
     } catch (error) {
@@ -297,7 +297,7 @@ interface AskOptions {
   /** Whether it may have been carried out when no answer came. What only reads, or can be asked again, never was. */
   readonly done?: 'never' | 'perhaps'
   /** The connection to ask on; any, unless said otherwise. */
-  readonly line?: Driver['run'] | undefined
+  readonly line?: PostgresDriver['run'] | undefined
 }
 
 /** Again, when it was only another transaction that stood in the way. */

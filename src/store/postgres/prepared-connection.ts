@@ -1,5 +1,5 @@
 import { afterReading } from '../../clock.ts'
-import { type ConnectionSettings, codeOf, isAnswer, NoAnswer, NotSent, type Row, type Value, within } from './driver.ts'
+import { type ConnectionSettings, codeOf, isAnswer, NoAnswer, NotSent, type PostgresRow, type PostgresValue, withTimeout } from './driver.ts'
 import { inText, type PgClient } from './driver-pg.ts'
 
 const LONGEST_NAME = 63
@@ -32,7 +32,7 @@ export class PreparedConnection {
     return this.#waiting !== undefined
   }
 
-  run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+  run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
     return new Promise((resolve, reject) => {
       if (this.#over) return reject(new NotSent('the connection is gone'))
       const config = inText(text, values)
@@ -62,7 +62,7 @@ export class PreparedConnection {
     this.#over = true
     if (this.#waiting === undefined) return
     const idle = new Promise<void>(resolve => (this.#idle = resolve))
-    await within({ ...this.#settings, timeout: 1_000 }, idle).catch(() => {})
+    await withTimeout({ ...this.#settings, timeout: 1_000 }, idle).catch(() => {})
   }
 
   #begin(fail: (error: Error) => void): void {

@@ -2,7 +2,7 @@
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Snapshot } from '../../store.ts'
-import type { Row, Value } from './driver.ts'
+import type { PostgresRow, PostgresValue } from './driver.ts'
 import { signed, unsigned } from './nonce.ts'
 
 const CHUNK_BYTES = 262_144
@@ -17,7 +17,7 @@ export interface PostgresSnapshotsOptions {
   readonly name: string
   readonly clock: Clock
   /** Asks the engine. `done`: whether it may have been carried out when no answer came; what can be asked again never was. */
-  readonly ask: (text: string, values: readonly Value[], options?: { readonly done: 'perhaps' }) => Promise<readonly Row[]>
+  readonly ask: (text: string, values: readonly PostgresValue[], options?: { readonly done: 'perhaps' }) => Promise<readonly PostgresRow[]>
   readonly closing: AbortSignal
 }
 

@@ -4,18 +4,18 @@
  */
 import { afterReading, type Clock } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
-import type { Argument, Dial, DriverConnection } from './driver.ts'
+import type { RedisArgument, DialRedis, DriverConnection } from './driver.ts'
 import { redisError, refusal, unreachable } from './errors.ts'
 
 export interface RedisConnectionOptions {
-  readonly dial: Dial
+  readonly dial: DialRedis
   readonly clock: Clock
   /** How long, in ms, to wait for a connection, and for an answer. */
   readonly timeout: number
   /** What to call the other side. */
   readonly where: string
   /** Looks at a new connection before it is used. */
-  readonly greet?: (send: (args: readonly Argument[]) => Promise<unknown>) => Promise<void>
+  readonly greet?: (send: (args: readonly RedisArgument[]) => Promise<unknown>) => Promise<void>
 }
 
 export interface SendOptions {
@@ -29,7 +29,7 @@ export interface SendOptions {
 const ELSEWHERE = new Set(['READONLY', 'MASTERDOWN', 'UNBLOCKED', 'NOAUTH', 'MOVED'])
 
 /** A request that was sent and not answered yet. */
-interface Pending {
+interface PendingCommand {
   readonly connection: DriverConnection
   readonly until: number
   readonly ifLost: ErrorCode
@@ -44,7 +44,7 @@ export class RedisConnection {
   #dialing: Promise<DriverConnection> | undefined
   #closed = false
   #busy = 0
-  readonly #pending = new Set<Pending>()
+  readonly #pending = new Set<PendingCommand>()
   #watching = false
 
   constructor(options: RedisConnectionOptions) {
@@ -52,17 +52,17 @@ export class RedisConnection {
   }
 
   /** Not async itself: an append waits for one promise of ours. */
-  send(args: readonly Argument[], options: SendOptions): Promise<unknown> {
+  send(args: readonly RedisArgument[], options: SendOptions): Promise<unknown> {
     if (this.#live?.ready === true) return this.#request(this.#live, args, options)
     return this.#connected().then(connection => this.#request(connection, args, options))
   }
 
-  #request(connection: DriverConnection, args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
+  #request(connection: DriverConnection, args: readonly RedisArgument[], { ifLost, waits }: SendOptions): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const until = this.#options.clock.now() + this.#options.timeout + (waits ?? 0)
       const pending = { connection, until, ifLost, keepsAlive: waits === undefined, resolve, reject }
       this.#pending.add(pending)
-      if (pending.keepsAlive && this.#busy++ === 0) connection.hold(true)
+      if (pending.keepsAlive && this.#busy++ === 0) connection.keepAlive(true)
       if (!this.#watching) this.#watch(until)
       connection.send(args).then(
         reply => this.#settled(pending) && resolve(reply),
@@ -72,13 +72,13 @@ export class RedisConnection {
   }
 
   /** Whether it was still waited for. */
-  #settled(pending: Pending): boolean {
+  #settled(pending: PendingCommand): boolean {
     if (!this.#pending.delete(pending)) return false
-    if (pending.keepsAlive && --this.#busy === 0) pending.connection.hold(false)
+    if (pending.keepsAlive && --this.#busy === 0) pending.connection.keepAlive(false)
     return true
   }
 
-  #trouble({ connection, ifLost }: Pending, error: unknown): LeaseError {
+  #trouble({ connection, ifLost }: PendingCommand, error: unknown): LeaseError {
     const word = refusal(error)
     if (word === undefined || ELSEWHERE.has(word)) this.#drop(connection)
     return this.#closed && word === undefined ? closed(ifLost) : redisError(error, this.#options.where, ifLost)
@@ -135,7 +135,7 @@ export class RedisConnection {
           timeout,
           silent,
         )
-      connection.hold(this.#busy > 0)
+      connection.keepAlive(this.#busy > 0)
       return connection
     } catch (error) {
       connection.close()

@@ -9,20 +9,20 @@ import { type DriverPackage, driverMissing } from '../driver-package.ts'
 
 export const NODE_REDIS: DriverPackage = { package: 'redis', install: 'npm install redis@6', url: 'redis://' }
 
-export type Argument = string | Buffer
+export type RedisArgument = string | Buffer
 
 /** One connection, as the store needs it. Replies are RESP2, text as bytes. */
 export interface DriverConnection {
   connect(): Promise<unknown>
   readonly ready: boolean
-  send(args: readonly Argument[]): Promise<unknown>
+  send(args: readonly RedisArgument[]): Promise<unknown>
   /** Whether it keeps the process alive. */
-  hold(alive: boolean): void
+  keepAlive(alive: boolean): void
   close(): void
 }
 
 /** A new connection, not connected yet. */
-export type Dial = () => Promise<DriverConnection>
+export type DialRedis = () => Promise<DriverConnection>
 
 interface Emitter {
   on(event: 'error', listener: (error: unknown) => void): unknown
@@ -34,7 +34,7 @@ export interface RedisClient extends Emitter {
   readonly options?: { readonly socket?: object | undefined } | undefined
   duplicate(overrides: object): RedisClient
   connect(): Promise<unknown>
-  sendCommand(args: readonly Argument[], options: object): Promise<unknown>
+  sendCommand(args: readonly RedisArgument[], options: object): Promise<unknown>
   ref(): void
   unref(): void
   destroy(): void
@@ -46,7 +46,7 @@ export interface RedisCluster extends Emitter {
   readonly isOpen: boolean
   duplicate(overrides: object): RedisCluster
   connect(): Promise<unknown>
-  sendCommand(key: string, readonly: boolean, args: readonly Argument[], options: object): Promise<unknown>
+  sendCommand(key: string, readonly: boolean, args: readonly RedisArgument[], options: object): Promise<unknown>
   destroy(): void
 }
 
@@ -67,7 +67,7 @@ export type AnyRedis = RedisClient | RedisCluster | IoRedis
 /** Bytes where text would be: `$` is how RESP marks a string of bytes. And no timer for each command: we have one that covers the answer too. */
 const AS_BYTES = { typeMapping: { 36: Buffer }, timeout: undefined }
 
-export function dialUrl(url: string, timeout: number): Dial {
+export function dialUrl(url: string, timeout: number): DialRedis {
   return async () => {
     const { createClient } = await driver()
     return ofRedis(createClient({ url, ...ownRedis(timeout) }) as unknown as RedisClient)
@@ -75,7 +75,7 @@ export function dialUrl(url: string, timeout: number): Dial {
 }
 
 /** `key`: where in a cluster everything of ours is. */
-export function dialCopyOf(client: AnyRedis, key: string, timeout: number): Dial {
+export function dialCopyOf(client: AnyRedis, key: string, timeout: number): DialRedis {
   // A cluster's client finds its way by itself. Its nodes are reached as its owner said, passwords and all, and are not told otherwise.
   if ('masters' in client) return async () => ofRedisCluster(client.duplicate({ RESP: 2 }), key)
   if ('callBuffer' in client) {
@@ -139,7 +139,7 @@ function ofRedis(client: RedisClient): DriverConnection {
       return client.isReady
     },
     send: args => client.sendCommand(args, AS_BYTES),
-    hold: alive => (alive ? client.ref() : client.unref()),
+    keepAlive: alive => (alive ? client.ref() : client.unref()),
     close: () => client.destroy(),
   }
 }
@@ -152,21 +152,21 @@ function ofRedisCluster(cluster: RedisCluster, key: string): DriverConnection {
       return cluster.isOpen
     },
     send: args => cluster.sendCommand(key, false, args, AS_BYTES),
-    hold: () => {},
+    keepAlive: () => {},
     close: () => cluster.destroy(),
   }
 }
 
 function ofIoRedis(client: IoRedis): DriverConnection {
   client.on('error', ignored)
-  const call = (client.callBuffer as (command: Argument, args: readonly Argument[]) => Promise<unknown>).bind(client)
+  const call = (client.callBuffer as (command: RedisArgument, args: readonly RedisArgument[]) => Promise<unknown>).bind(client)
   return {
     connect: () => client.connect(),
     get ready() {
       return client.status === 'ready'
     },
     send: ([command, ...args]) => call(command!, args),
-    hold: alive => (alive ? client.stream?.ref?.() : client.stream?.unref?.()),
+    keepAlive: alive => (alive ? client.stream?.ref?.() : client.stream?.unref?.()),
     close: () => client.disconnect(),
   }
 }

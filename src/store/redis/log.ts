@@ -2,7 +2,7 @@
 import { type ErrorCode, LeaseError } from '../../errors.ts'
 import type { Position, Rejected } from '../../store.ts'
 import type { RedisConnection } from './connection.ts'
-import type { Argument } from './driver.ts'
+import type { RedisArgument } from './driver.ts'
 import { divergence, isWrongType, refusal } from './errors.ts'
 import type { Script } from './script.ts'
 
@@ -22,12 +22,12 @@ export class RedisLog {
   }
 
   /** For what may be asked again: whether it was done makes no difference. */
-  ask(...args: readonly Argument[]): Promise<unknown> {
+  ask(...args: readonly RedisArgument[]): Promise<unknown> {
     return this.#link.send(args, { ifLost: 'UNAVAILABLE' })
   }
 
   /** What a script answers: a word, and what goes with it. */
-  run(script: Script, args: readonly Argument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<ScriptAnswer> {
+  run(script: Script, args: readonly RedisArgument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<ScriptAnswer> {
     const keys = key === undefined ? ['2', this.log, this.pointer] : ['3', this.log, this.pointer, key]
     return this.#link.send(['EVALSHA', script.sha, ...keys, ...args], { ifLost }).then(answerOf, error => {
       if (refusal(error.cause) === 'NOSCRIPT')
@@ -36,7 +36,7 @@ export class RedisLog {
     })
   }
 
-  notThere([word, found]: ScriptAnswer, { index }: Position): Rejected {
+  rejection([word, found]: ScriptAnswer, { index }: Position): Rejected {
     return word === 'trimmed' ? { kind: 'trimmed' } : { kind: 'diverged', reason: this.reason([word, found], index) }
   }
 
@@ -68,7 +68,7 @@ function foreign(error: unknown): ScriptAnswer {
 }
 
 /** A position as the scripts want it. */
-export function standing({ index, nonce }: Position): [string, string] {
+export function positionArguments({ index, nonce }: Position): [string, string] {
   return [String(index), String(nonce)]
 }
 

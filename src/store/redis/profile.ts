@@ -1,6 +1,6 @@
 /** What this Redis promises, read from its own settings. What it does not tell, it does not promise. */
 import type { Profile } from '../../store.ts'
-import type { Argument } from './driver.ts'
+import type { RedisArgument } from './driver.ts'
 import { refusal } from './errors.ts'
 
 export interface RedisSettings {
@@ -15,7 +15,7 @@ export interface RedisSettings {
   readonly maxmemory: number | undefined
 }
 
-type Send = (args: readonly Argument[]) => Promise<unknown>
+type Send = (args: readonly RedisArgument[]) => Promise<unknown>
 
 export async function readSettings(send: Send): Promise<RedisSettings> {
   const config = (name: string) => readConfig(send, name)

@@ -25,9 +25,9 @@ import {
 } from '../../store.ts'
 import { RecentRecords } from '../recent-records.ts'
 import { closed, RedisConnection } from './connection.ts'
-import { type AnyRedis, type Argument, dialCopyOf, dialUrl } from './driver.ts'
+import { type AnyRedis, type RedisArgument, dialCopyOf, dialUrl } from './driver.ts'
 import { isWrongType } from './errors.ts'
-import { parseUrl, RedisLog, type ScriptAnswer, standing, text } from './log.ts'
+import { parseUrl, RedisLog, type ScriptAnswer, positionArguments, text } from './log.ts'
 import { profileOf, readSettings, UNREAD } from './profile.ts'
 import { APPEND, READ } from './script.ts'
 import { RedisSnapshots } from './snapshots.ts'
@@ -63,7 +63,7 @@ export class RedisStore implements Store {
   /** The log contained these when we last heard of it, so a read that waits there need not ask first. */
   readonly #seen = { appended: START, read: START }
   readonly #run = new RecentRecords()
-  #news: Promise<readonly Row[]> | undefined
+  #news: Promise<readonly StreamRow[]> | undefined
   /** Resolves when the append that is under way has ended, however that was. */
   #appending: Promise<unknown> | undefined
   /** Drawn in advance. */
@@ -73,7 +73,7 @@ export class RedisStore implements Store {
     const parsed = parseUrl(url, name)
     const where = client ? 'Redis' : parsed.where
     const dial = client ? dialCopyOf(client, `{${parsed.name}}`, timeout) : dialUrl(parsed.url, timeout)
-    const greet = async (send: (args: readonly Argument[]) => Promise<unknown>) => {
+    const greet = async (send: (args: readonly RedisArgument[]) => Promise<unknown>) => {
       const settings = await readSettings(send)
       if (settings.role === 'slave') throw replica(where, settings.primary)
       this.#profile = profileOf(settings)
@@ -112,7 +112,7 @@ export class RedisStore implements Store {
     const nonce = this.#nonce ?? this.#clock.bits()
     const bytes = Buffer.from(entry) // kept for those who wait, so it may not be the caller's own memory
     this.#nonce = undefined
-    const args = [...standing(after), String(nonce), bytes, `${after.index + 1}-0`]
+    const args = [...positionArguments(after), String(nonce), bytes, `${after.index + 1}-0`]
     const [word, ...facts] = await this.#place.run(APPEND, args, { ifLost: 'UNKNOWN' })
     this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
     const [index, rows] = facts as [number, Buffer[]]
@@ -151,7 +151,7 @@ export class RedisStore implements Store {
   }
 
   async #readNow(after: Position): Promise<Read> {
-    const [word, ...facts] = await this.#place.run(READ, standing(after))
+    const [word, ...facts] = await this.#place.run(READ, positionArguments(after))
     if (word !== 'entries') return this.#notThere([word, ...facts], after)
     const entries = chained(after, facts[0] as Buffer[])
     if (!entries) return this.#notThere(['unchained'], after)
@@ -197,11 +197,11 @@ export class RedisStore implements Store {
 
   #notThere(answer: ScriptAnswer, after: Position): Rejected {
     this.#run.clear()
-    return this.#place.notThere(answer, after)
+    return this.#place.rejection(answer, after)
   }
 
   /** What comes after `index`, or nothing after a while. One question for all who wait: whoever really waits does so at the end of the log. */
-  #next(index: number): Promise<readonly Row[]> {
+  #next(index: number): Promise<readonly StreamRow[]> {
     if (this.#news) return this.#news
     const args = ['XREAD', 'COUNT', String(MAX_AT_ONCE), 'BLOCK', String(LOOK_AGAIN), 'STREAMS', this.#place.log, `${index}-0`]
     const news = this.#tail.send(args, { ifLost: 'UNAVAILABLE', waits: LOOK_AGAIN }).then(rowsOf, error => {
@@ -221,12 +221,12 @@ export class RedisStore implements Store {
 }
 
 /** An entry as a blocking read brings it: nonce, nonce before, bytes. */
-interface Row {
+interface StreamRow {
   readonly index: number
   readonly parts: readonly [Buffer, Buffer, Buffer]
 }
 
-function rowsOf(reply: unknown): Row[] {
+function rowsOf(reply: unknown): StreamRow[] {
   const [stream] = (reply ?? []) as [[unknown, [Buffer, Buffer[]][]]?]
   return (stream?.[1] ?? []).flatMap(([id, fields]) => {
     const index = /^(\d+)-0$/.exec(text(id))?.[1]

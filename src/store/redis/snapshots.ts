@@ -2,7 +2,7 @@
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Snapshot } from '../../store.ts'
-import { type RedisLog, standing, text } from './log.ts'
+import { type RedisLog, positionArguments, text } from './log.ts'
 import { KEEP, LOOK } from './script.ts'
 
 /** One field of a snapshot. */
@@ -36,7 +36,7 @@ export class RedisSnapshots {
   }
 
   async keep(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
-    const asked = await this.#place.run(KEEP, standing(at))
+    const asked = await this.#place.run(KEEP, positionArguments(at))
     if (asked[0] === 'older') return 'older'
     if (asked[0] !== 'newer') throw this.#place.diverged(asked, at.index, `no snapshot can be kept of ${at.index}: `)
     await this.#forget(asked[1])
@@ -61,7 +61,7 @@ export class RedisSnapshots {
       await Promise.all([put, this.#place.ask('PEXPIRE', key, String(UNFINISHED))])
     }
     this.#assertOpen()
-    const answer = await this.#place.run(KEEP, [...standing(at), id, String(count)], { ifLost: 'UNKNOWN', key })
+    const answer = await this.#place.run(KEEP, [...positionArguments(at), id, String(count)], { ifLost: 'UNKNOWN', key })
     switch (answer[0]) {
       case 'kept':
         await this.#forget(answer[1]).catch(() => {}) // or before the next one
