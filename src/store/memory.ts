@@ -7,6 +7,8 @@ import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Snapshot, Store } from '../store.ts'
 import { type Appended, type LogRecord, type Opened, type Position, type Profile, type Read, type Rejected, START } from '../store.ts'
+import { storeClosed, storeNotOpened } from './closed.ts'
+import { Wakeups } from './wakeups.ts'
 
 /** One answer carries at most this much. A larger record travels alone. */
 const MAX_RECORDS = 1_000
@@ -34,7 +36,7 @@ export class MemoryLog {
   #epoch = 0
   #owner: MemoryStore | undefined
   readonly #users = new Set<MemoryStore>()
-  readonly #readers = new Set<() => void>()
+  readonly #wakeups = new Wakeups()
 
   constructor({ clock = systemClock }: { readonly clock?: Clock } = {}) {
     this.#clock = clock
@@ -71,7 +73,7 @@ export class MemoryLog {
   dismiss(store: MemoryStore): void {
     this.#users.delete(store)
     if (this.#owner === store) this.#owner = undefined
-    this.#wake() // its waiting readers must notice
+    this.#wakeups.wake() // its waiting readers must notice
   }
 
   append(bytes: Uint8Array, after: Position, epoch: number): Appended {
@@ -81,7 +83,7 @@ export class MemoryLog {
     const position = { index: this.head.index + 1, nonce: this.#clock.bits() }
     const complete = (missed.at(-1)?.position ?? after).index === position.index - 1
     this.#records.push({ position, bytes: bytes.slice(), stamp: this.#clock.now() })
-    this.#wake()
+    this.#wakeups.wake()
     return complete && size(missed) <= MAX_BYTES ? { kind: 'appended', position, missed } : { kind: 'behind', position }
   }
 
@@ -114,24 +116,8 @@ export class MemoryLog {
   }
 
   /** Resolves at the next change; rejects with the signal's reason. */
-  changed(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const done = () => {
-        this.#readers.delete(wake)
-        signal.removeEventListener('abort', stop)
-      }
-      const wake = () => {
-        done()
-        resolve()
-      }
-      const stop = () => {
-        done()
-        reject(signal.reason)
-      }
-      this.#readers.add(wake)
-      signal.addEventListener('abort', stop)
-      if (signal.aborted) stop()
-    })
+  async changed(signal: AbortSignal): Promise<void> {
+    await this.#wakeups.wait([signal])
   }
 
   /** For tests: the engine loses its last records, like one that acknowledges before it syncs. */
@@ -178,11 +164,7 @@ export class MemoryLog {
 
   #newEpoch(): void {
     this.#epoch++
-    this.#wake() // waiting readers have been disowned
-  }
-
-  #wake(): void {
-    for (const wake of [...this.#readers]) wake()
+    this.#wakeups.wake() // waiting readers have been disowned
   }
 }
 
@@ -219,7 +201,7 @@ export class MemoryStore implements Store {
   }
 
   async open(): Promise<Opened> {
-    if (this.#closed) throw closed()
+    if (this.#closed) throw storeClosed()
     this.#epoch ??= this.#log.admit(this)
     const { snapshot, head } = this.#log
     return snapshot ? { snapshot, head } : { head }
@@ -268,8 +250,8 @@ export class MemoryStore implements Store {
   }
 
   #inForce(): number {
-    if (this.#closed) throw closed()
-    if (this.#epoch === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+    if (this.#closed) throw storeClosed()
+    if (this.#epoch === undefined) throw storeNotOpened()
     return this.#epoch
   }
 }
@@ -280,8 +262,4 @@ async function* each(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> 
 
 function size(records: readonly LogRecord[]): number {
   return records.reduce((sum, { bytes }) => sum + bytes.length, 0)
-}
-
-function closed(): LeaseError {
-  return new LeaseError('UNAVAILABLE', 'the store was closed')
 }

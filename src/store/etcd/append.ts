@@ -108,7 +108,12 @@ export class EtcdAppender {
     return { ...parcel, beside: [] }
   }
 
-  async #attempt({ nonce, value, beside }: PackedRecord, after: Position, base: Position, copies: Copies): Promise<FoundRecords | Rejected> {
+  async #attempt(
+    { nonce, value, beside }: PackedRecord,
+    after: Position,
+    base: Position,
+    copies: Copies,
+  ): Promise<FoundRecords | Rejected> {
     const { keys } = this.#log
     const depth = this.#depth
     const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.record(position)))

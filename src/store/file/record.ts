@@ -1,19 +1,19 @@
-/** What stands in the rows, and the checksums that go with it. SQLite has none of its own. */
+/** The encoding of the rows, and their checksums: SQLite has none of its own. */
 import { crc32 } from 'node:zlib'
 import type { Clock } from '../../clock.ts'
 import type { Position } from '../../store.ts'
 
-/** The hub of a log, in one row that every transaction reads. */
+/** The state of a log, in one row that every transaction reads. */
 export interface FileLogState {
-  /** Changes with whoever may use the log: an owner, or those who share it. */
+  /** Changes whenever the log gets an owner, or becomes shared again. */
   readonly epoch: number
-  /** The last entry. */
+  /** The last record. */
   readonly head: Position
-  /** The last entry no longer kept. */
+  /** The last record that was trimmed. */
   readonly floor: Position
-  /** The snapshot in force; 0 when there is none. */
+  /** The id of the snapshot in force; 0 if there is none. */
   readonly snapshot: number
-  /** Which user owns it; 0 when it is shared. */
+  /** The row of the user who owns the log; 0 if it is shared. */
   readonly owner: number
 }
 
@@ -30,7 +30,7 @@ export function encodeState({ epoch, head, floor, snapshot, owner }: FileLogStat
   return bytes
 }
 
-/** Undefined when it does not match its checksum. */
+/** Undefined if the bytes do not match their checksum. */
 export function decodeState(bytes: Uint8Array): FileLogState | undefined {
   if (bytes.length !== 60) return undefined
   const view = Buffer.from(bytes.buffer, bytes.byteOffset, 60)
@@ -71,12 +71,12 @@ export function stamp(clock: Clock): Stamp {
   return { boot: clock.boot(), at: clock.now() }
 }
 
-/** Only moments of the same boot can be compared; of any other we know nothing. */
+/** Only times of the same boot can be compared. 0 for any other. */
 export function age({ boot, at }: Stamp, now: Stamp): number {
   return boot === now.boot && boot !== '' ? Math.max(0, now.at - at) : 0
 }
 
-/** SQLite's integers are signed. */
+/** The nonce as a signed integer, as SQLite stores it. */
 export function signed(nonce: bigint): bigint {
   return BigInt.asIntN(64, nonce)
 }

@@ -1,4 +1,4 @@
-/** Snapshots in the file: written in chunks, in force when the state points to them, taken away when nobody can be reading them. */
+/** Snapshots in the file: written in chunks, in force once the state points to them, deleted when no reader can be using them. */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Rejected } from '../../store.ts'
@@ -7,13 +7,13 @@ import type { SqliteRow } from './engine.ts'
 import { damaged } from './errors.ts'
 import { age, type FileLogState, signed, stamp, sumOfChunk, sumOfSnapshot, unsigned } from './record.ts'
 
-/** A chunk's id is its snapshot's and its own number in one, so that a snapshot is a range. */
+/** A chunk's id combines the ids of its snapshot and its own number, so that a snapshot is a range of ids. */
 export const MAX_CHUNKS = 1_000_000
-/** Rows taken away at a time: nobody waits long behind us. */
-const ENTRIES_AT_ONCE = 100
+/** Rows deleted in one transaction: other processes do not wait long for it. */
+const RECORDS_AT_ONCE = 100
 const CHUNKS_AT_ONCE = 16
 
-/** A complete one, to be read chunk by chunk. */
+/** A complete snapshot, to be read chunk by chunk. */
 export interface StoredSnapshot {
   readonly id: number
   readonly position: Position
@@ -24,7 +24,7 @@ export interface StoredSnapshot {
 export interface FileSnapshotsOptions {
   readonly database: FileDatabase
   readonly clock: Clock
-  /** Whether the log contains a position, and we may still use it. */
+  /** Undefined if the log contains the position and this store may still use it. */
   readonly locate: (at: Position, state: FileLogState) => Rejected | undefined
 }
 
@@ -39,7 +39,7 @@ export class FileSnapshots {
     this.#locate = locate
   }
 
-  /** Begins to write one. What it returns names it; undefined when there is a newer one. */
+  /** Begins to write a snapshot and returns its id; undefined if there is a newer one. */
   begin(at: Position, writer: number): Promise<number | undefined> {
     return this.#database.write(() => {
       if (this.#outdated(at)) return undefined
@@ -55,15 +55,15 @@ export class FileSnapshots {
     })
   }
 
-  /** In one transaction it comes into force and what came before the last one is forgotten. */
+  /** In one transaction puts the snapshot in force and trims up to the previous one. */
   async keep(id: number, at: Position, chunks: number): Promise<'kept' | 'older'> {
     const answer = await this.#database.write(() => {
-      if (this.#outdated(at)) return 'older' // another was quicker
-      if (this.#written(id) !== chunks) throw takenAway(at)
+      if (this.#outdated(at)) return 'older' // another process was quicker
+      if (this.#written(id) !== chunks) throw removed(at)
       const now = stamp(this.#clock)
       const update = this.#database.sql('update snapshot set boot = ?, stamp = ?, chunks = ?, writer = 0, sum = ? where id = ?')
-      // Its parts may still be there when the row is gone. A state that names a snapshot which is not there would be damaged.
-      if (Number(update.run(now.boot, now.at, chunks, sumOfSnapshot(id, at, now, chunks), id).changes) !== 1) throw takenAway(at)
+      // The chunks may outlive the row. A state that points to a missing snapshot would count as damaged.
+      if (Number(update.run(now.boot, now.at, chunks, sumOfSnapshot(id, at, now, chunks), id).changes) !== 1) throw removed(at)
       const state = this.#database.state()
       this.#database.save({ ...state, snapshot: id, floor: this.newest(state)?.position ?? state.floor })
       return 'kept'
@@ -76,15 +76,15 @@ export class FileSnapshots {
     await this.#database.write(() => void this.#database.sql('delete from snapshot where id = ?').run(id))
   }
 
-  /** Takes away, a little at a time, what no reader can ask for any more. Whatever it does not come to is left to the next time. */
+  /** Deletes, a little at a time, what no reader can ask for any more. The next call continues where this one stopped. */
   async tidy(): Promise<void> {
     const sql = (text: string) => this.#database.sql(text)
     const slices = [
       () => {
         const delete_ = sql('delete from entry where idx in (select idx from entry where idx <= ? order by idx limit ?)')
-        return delete_.run(this.#database.state().floor.index, ENTRIES_AT_ONCE)
+        return delete_.run(this.#database.state().floor.index, RECORDS_AT_ONCE)
       },
-      // The last but one stays for those who are reading it; one that is being written stays while its writer lives.
+      // Keep the last but one for its readers, and an unfinished one while its writer lives.
       () =>
         sql(`delete from snapshot where writer not in (select id from user)
           and id not in (select id from snapshot where writer = 0 order by idx desc limit 2)`).run(),
@@ -97,7 +97,7 @@ export class FileSnapshots {
     }
   }
 
-  /** The one in force. */
+  /** The snapshot in force. */
   newest({ snapshot: id }: FileLogState): StoredSnapshot | undefined {
     if (id === 0) return undefined
     const row = this.#database.sql('select * from snapshot where id = ?').get(id) as SqliteRow | undefined
@@ -116,7 +116,7 @@ export class FileSnapshots {
     const row = this.#database.sql('select bytes, sum from chunk where id = ?').get(id) as SqliteRow | undefined
     if (row && Number(row.sum) === sumOfChunk(id, row.bytes as Uint8Array)) return row.bytes as Uint8Array
     if (!row && !this.#database.sql('select id from snapshot where id = ? and writer = 0').get(snapshot)) {
-      throw new LeaseError('UNAVAILABLE', 'two newer snapshots were kept while this one was read: begin again with the newest')
+      throw new LeaseError('UNAVAILABLE', 'two newer snapshots were saved while this one was read: start again from the newest')
     }
     throw damaged(this.#database.path, `part ${number} of snapshot ${snapshot} ${row ? 'does not match its checksum' : 'is missing'}`)
   }
@@ -124,14 +124,14 @@ export class FileSnapshots {
   #outdated(at: Position): boolean {
     const { path } = this.#database
     const state = this.#database.state()
-    const elsewhere = this.#locate(at, state)
-    if (elsewhere?.kind === 'disowned') {
-      throw new LeaseError('UNAVAILABLE', `no snapshot was kept: ${path} was taken over by ${elsewhere.by}`, {
-        facts: { path, reason: 'owned', name: elsewhere.by },
+    const rejected = this.#locate(at, state)
+    if (rejected?.kind === 'disowned') {
+      throw new LeaseError('UNAVAILABLE', `no snapshot was saved: ${path} was taken over by ${rejected.by}`, {
+        facts: { path, reason: 'owned', name: rejected.by },
       })
     }
     if (at.index <= (this.newest(state)?.position.index ?? 0)) return true
-    if (elsewhere?.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${elsewhere.reason}`)
+    if (rejected?.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${rejected.reason}`)
     return false
   }
 
@@ -141,6 +141,6 @@ export class FileSnapshots {
   }
 }
 
-function takenAway({ index }: Position): LeaseError {
-  return new LeaseError('UNAVAILABLE', `the snapshot of ${index} was taken away while it was written: write it again`)
+function removed({ index }: Position): LeaseError {
+  return new LeaseError('UNAVAILABLE', `the snapshot of ${index} was deleted while it was written: write it again`)
 }

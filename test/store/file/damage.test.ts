@@ -133,7 +133,7 @@ describe('a damaged file', () => {
     expect(before.length).toBeGreaterThan(10_000)
     for (let i = 0; i < 2; i++) {
       const error = await refused(path)
-      expect(error.message).toMatch(/damaged: it ends at \d+, though 40 was acknowledged.*Restore it from a backup, or move it away/)
+      expect(error.message).toMatch(/damaged: it ends at \d+, although 40 was acknowledged.*Restore it from a backup, or move it away/)
       expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
       collect()
       expect(readFileSync(`${path}-wal`).equals(before)).toBe(true)
@@ -156,7 +156,7 @@ describe('a damaged file', () => {
     const database = new engine.DatabaseSync(path, { timeout: 1_000 })
     database.exec(`attach '${other}' as other; insert or replace into entry select * from other.entry where idx = ${ENTRIES + 1}`)
     database.close()
-    expect((await refused(path)).message).toMatch(/damaged: entry 41 is another/)
+    expect((await refused(path)).message).toMatch(/damaged: record 41 is another/)
   })
 
   test('a file that was emptied is not taken for a new one; one that was taken away is', async () => {
@@ -164,7 +164,7 @@ describe('a damaged file', () => {
     const image = await makeImage(folder, 'closed')
     const path = copy(image.folder, folder)
     truncateSync(path, 0)
-    expect((await refused(path)).message).toContain('it is empty, though 40 entries were acknowledged')
+    expect((await refused(path)).message).toContain('it is empty, although 40 records were acknowledged')
     rmSync(path)
     const log = new FileLog({ path, engine, timeout: 1_000 })
     expect((await log.open()).head).toEqual(START)

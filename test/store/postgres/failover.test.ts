@@ -125,7 +125,7 @@ describePromises('postgres', 'a failover', () => {
     await appended(other, 'another', a)
     expect(await store.append(Buffer.from('c'), b)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 2/),
+      reason: expect.stringMatching(/another record is at 2/),
     })
     expect(await told).toMatchObject({ code: 'LOST' })
     expect(lease.held).toBe(false)

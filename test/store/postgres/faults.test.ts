@@ -214,7 +214,7 @@ describePromises('postgres', 'a log in Postgres', () => {
       await admin.query('delete from leasehold.entry e using leasehold.log l where l.id = e.log and l.name = $1 and e.idx in (1, 3)', [
         name,
       ])
-      expect(await store.read(START)).toMatchObject({ kind: 'diverged', reason: 'entry 1 is gone' })
+      expect(await store.read(START)).toMatchObject({ kind: 'diverged', reason: 'record 1 is gone' })
     })
 
     test('its tail was deleted: holders are told', () =>

@@ -234,7 +234,7 @@ describePromises('redis', 'what Redis loses', () => {
     await append(next, 'other')
     expect(await store.append(bytes('b'), a)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 1/),
+      reason: expect.stringMatching(/another record is at 1/),
     })
   })
 
@@ -271,20 +271,20 @@ describePromises('redis', 'what Redis loses', () => {
     Object.assign(c, await append(witness, 'c', b))
     await using behind = await opened(redis)
     await tell(redis, 'XDEL', '{leasehold}:log', '3-0')
-    const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: someone deleted it/) }
+    const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: it was deleted/) }
     expect(await witness.append(bytes('d'), c)).toEqual(missing)
     expect(await witness.read(c)).toEqual(missing)
     expect(await behind.append(bytes('d'), b)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/XDEL.*begin anew/) })
     await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({
       code: 'DIVERGED',
-      message: expect.stringMatching(/entry 3 .* is missing: someone deleted it.*Delete every key/),
+      message: expect.stringMatching(/record 3 .* is missing: it was deleted.*Delete every key/),
     })
   })
 
   const deletions: readonly (readonly [what: string, command: string[], told: RegExp])[] = [
     ['all entries (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '0'], /every entry .* was deleted/],
-    ['an entry in the middle', ['XDEL', '{leasehold}:log', '3-0'], /entry 3 .* is missing/],
-    ['entries that no snapshot has (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /entry 3 .* is missing|begins at 4/],
+    ['an entry in the middle', ['XDEL', '{leasehold}:log', '3-0'], /record 3 .* is missing/],
+    ['entries that no snapshot has (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /record 3 .* is missing|begins at 4/],
     ['the log itself', ['DEL', '{leasehold}:log'], /is gone/],
     ['the log, and another kind of key in its place', ['SET', '{leasehold}:log', 'x'], /another program uses the name/],
   ]
@@ -401,7 +401,7 @@ describePromises('redis', 'what Redis loses', () => {
     await append(other, 'two', a)
     expect(await store.append(bytes('c'), b)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 2/),
+      reason: expect.stringMatching(/another record is at 2/),
     })
     expect(await words(other)).toEqual(['a', 'two'])
   })
