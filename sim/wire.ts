@@ -202,13 +202,13 @@ export class WiredStore implements Store {
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
-    const isNews = (read: Read) => wait === undefined || read.kind !== 'entries' || read.entries.length > 0
+    const isNews = (read: Read) => wait === undefined || read.kind !== 'records' || read.records.length > 0
     for (;;) {
       wait?.throwIfAborted()
       const read = await this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
-      if (read.kind === 'entries' && read.entries.length > 0)
-        return { kind: 'entries', entries: read.entries.map(entry => this.#aged(entry)) }
-      if (wait === undefined || read.kind !== 'entries') return read
+      if (read.kind === 'records' && read.records.length > 0)
+        return { kind: 'records', records: read.records.map(entry => this.#aged(entry)) }
+      if (wait === undefined || read.kind !== 'records') return read
     }
   }
 

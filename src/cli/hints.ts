@@ -2,14 +2,14 @@
  * Commands that are suggested to be typed. One that leaves out the store that the caller named would act on the default file, so every
  * suggestion gets the `--store` and `--config` of the command that makes it. What comes from the environment is inherited.
  */
-import { shown } from '../connect/connect.ts'
+import { redactedUrl } from '../connect/url.ts'
 
 let flags = ''
 
 /** The flags that the command at hand was given. */
 export function rememberFlags({ store, config }: { readonly store?: string | undefined; readonly config?: string | undefined }): void {
   flags = [
-    ...(store === undefined ? [] : [`--store ${quoted(shown(store))}`]),
+    ...(store === undefined ? [] : [`--store ${quoted(redactedUrl(store))}`]),
     ...(config === undefined ? [] : [`--config ${quoted(config)}`]),
   ].join(' ')
 }

@@ -8,9 +8,10 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
-import { defaultUrl, pathOf } from '../connect/connect.ts'
+import { defaultUrl } from '../connect/url.ts'
 import { LeaseError } from '../errors.ts'
 import { badName } from '../kernel/name.ts'
+import { filePathOf } from '../store/file/url.ts'
 import { CommandFailure, EXIT, misconfigured, usage } from './exit.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>
@@ -89,7 +90,7 @@ function given(value: string | undefined): string | undefined {
 /** With a path that others find, too: a child may run in another folder, and must meet us all the same. */
 function checked(url: string, folder: string, from: Origin): string {
   try {
-    const path = pathOf(url)
+    const path = filePathOf(url)
     return path === undefined || path === '' ? url : `file:${resolve(folder, path)}`
   } catch (error) {
     throw mistaken(error, from)
@@ -97,7 +98,7 @@ function checked(url: string, folder: string, from: Origin): string {
 }
 
 function beside(url: string): string | undefined {
-  const path = pathOf(url)
+  const path = filePathOf(url)
   if (path === undefined) return undefined
   const file = join(dirname(resolve(path)), 'leasehold.json')
   return existsSync(file) ? file : undefined

@@ -11,7 +11,7 @@ import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event } from '../kernel/event.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
-import type { Appended, LogRecord, NotThere, Position, Snapshot, Store } from '../store.ts'
+import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
 import { readFrames } from './frame.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
@@ -164,9 +164,9 @@ export class Follower {
       return true
     }
     const read = await this.#store.read(this.#position, wait === undefined ? {} : { wait })
-    if (read.kind !== 'entries') return this.#notThere(read)
-    this.#applyAll(read.entries)
-    return read.entries.length > 0
+    if (read.kind !== 'records') return this.#onRejected(read)
+    this.#applyAll(read.records)
+    return read.records.length > 0
   }
 
   /** Reads to an acknowledged record. A log that ends before it has lost it. */
@@ -179,7 +179,7 @@ export class Follower {
   /** Applies the answer to an append of this replica. Returns whether its record is in the log. */
   async applyAppended(bytes: Uint8Array, batch: Batch, appended: Appended): Promise<boolean> {
     if (appended.kind !== 'appended' && appended.kind !== 'behind') {
-      await this.#notThere(appended)
+      await this.#onRejected(appended)
       return false
     }
     const { position } = appended
@@ -189,7 +189,7 @@ export class Follower {
     return true
   }
 
-  async #notThere(what: NotThere): Promise<true> {
+  async #onRejected(what: Rejected): Promise<true> {
     if (what.kind === 'trimmed') {
       await this.#reload()
       return true

@@ -199,9 +199,9 @@ class OfflineLog {
   /** Applies the next records, up to index `last`. Returns the outcome of the last one; undefined when there was none. */
   async #readOn(last: number): Promise<Applied | undefined> {
     const read = await this.#store.read(this.position)
-    if (read.kind !== 'entries') throw new LeaseError('UNAVAILABLE', `the log cannot be read to its end: ${read.kind}`)
+    if (read.kind !== 'records') throw new LeaseError('UNAVAILABLE', `the log cannot be read to its end: ${read.kind}`)
     let applied: Applied | undefined
-    for (const { position, bytes } of read.entries) if (position.index <= last) applied = this.#apply(position, bytes)
+    for (const { position, bytes } of read.records) if (position.index <= last) applied = this.#apply(position, bytes)
     return applied
   }
 

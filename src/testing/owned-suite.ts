@@ -164,9 +164,9 @@ async function readAll(store: Store): Promise<LogRecord[]> {
   const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
-    assert.ok(read.kind === 'entries', read.kind)
-    if (read.entries.length === 0) return all
-    all.push(...read.entries)
+    assert.ok(read.kind === 'records', read.kind)
+    if (read.records.length === 0) return all
+    all.push(...read.records)
   }
 }
 

@@ -75,7 +75,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(opened.head, START)
     assert.equal(opened.snapshot, undefined)
     assert.equal(await store.newest(), undefined)
-    assert.deepEqual(await store.read(START), { kind: 'entries', entries: [] })
+    assert.deepEqual(await store.read(START), { kind: 'records', records: [] })
   },
 
   'records are read back in order, by the store that appended them, by another one and after all were closed': async log => {
@@ -409,7 +409,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     const later = log.store()
     const opened = await later.open()
     assert.deepEqual([opened.head, opened.snapshot?.position], [after, after])
-    assert.deepEqual(await later.read(after), { kind: 'entries', entries: [] })
+    assert.deepEqual(await later.read(after), { kind: 'records', records: [] })
     assert.equal(appended(await later.append(bytes('d'), after)).position.index, 4)
   },
 
@@ -740,8 +740,8 @@ function appended(answer: Appended): Extract<Appended, { kind: 'appended' }> {
 }
 
 function entriesOf(read: Read): readonly LogRecord[] {
-  assert.ok(read.kind === 'entries', `expected entries, got ${read.kind}`)
-  return read.entries
+  assert.ok(read.kind === 'records', `expected entries, got ${read.kind}`)
+  return read.records
 }
 
 async function appendAll(store: Store, words: readonly string[], after: Position = START): Promise<Position[]> {

@@ -1,10 +1,15 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
-import { connect, defaultUrl, open } from '../../src/connect/connect.ts'
+import { describe, expect, test } from 'vitest'
+import { connect, open, openInPlace } from '../../src/connect/connect.ts'
+import { storeOf } from '../../src/connect/store-of.ts'
+import { defaultUrl } from '../../src/connect/url.ts'
 import * as leasehold from '../../src/index.ts'
+import { moveLeases } from '../../src/replica/move-leases.ts'
 import { FileStore } from '../../src/store/file/file.ts'
+import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
+import { START } from '../../src/store.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 function folder() {
@@ -76,6 +81,72 @@ test('a file that another process owns is refused with where to go instead', asy
   })
 })
 
+describe('a store that is handed in', () => {
+  test('is opened, used, and closed with the leases', async () => {
+    const log = new MemoryLog()
+    const store = new MemoryStore({ log })
+    {
+      await using leases = await connect(store, { holder: 'a' })
+      await using other = await connect(new MemoryStore({ log }), { holder: 'b' })
+      await using _lease = await leases.acquire('k')
+      expect(await other.tryAcquire('k')).toBeUndefined()
+    }
+    await expect(store.read(START)).rejects.toMatchObject({ code: 'UNAVAILABLE', message: 'the store was closed' })
+  })
+
+  test('is owned if its profile says that it is not shared', async () => {
+    using here = folder()
+    const path = join(here.path, 'leases.db')
+    await using leases = await connect(new FileStore({ path, own: { name: 'the first' } }))
+    await using _lease = await leases.acquire('k', { advanced: { require: ['durable'] } })
+    await expect(connect(new FileStore({ path }))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'owned' } })
+  })
+
+  test('is closed if it cannot be opened', async () => {
+    const log = new MemoryLog()
+    await using owner = new MemoryStore({ log, own: { name: 'the first' } })
+    await owner.open()
+    const store = new MemoryStore({ log })
+    await expect(connect(store)).rejects.toMatchObject({ facts: { owner: 'the first' } })
+    await expect(store.open()).rejects.toMatchObject({ message: 'the store was closed' })
+  })
+
+  test('follows the leases that move to another store', async () => {
+    using here = folder()
+    const [from, to] = ['from.db', 'to.db'].map(name => `file:${join(here.path, name)}`) as [string, string]
+    await using leases = await connect(new FileStore({ path: join(here.path, 'from.db') }), { holder: 'a' })
+    await using lease = await leases.acquire('k')
+    {
+      await using source = await openInPlace(from)
+      await moveLeases(source, { place: to, open: () => storeOf(to) })
+    }
+    await using there = await connect(to, { holder: 'b' })
+    expect((await there.query()).held).toMatchObject([{ holder: 'a', token: lease.token }])
+    await leases.acquire('another')
+    expect((await there.query()).held).toHaveLength(2)
+  })
+})
+
+test('a lessor that is handed in is used as it is, and closed with the leases', async () => {
+  const lessor = await open('memory:handed-in')
+  {
+    await using leases = await connect(lessor, { holder: 'a' })
+    expect(leases.lessor).toBe(lessor)
+    await using _lease = await leases.acquire('k')
+  }
+  expect(lessor.signal.aborted).toBe(true)
+})
+
+test("heartbeat: 'worker' is refused for a store or a lessor, which no other thread can open", async () => {
+  await using store = new MemoryStore()
+  await using lessor = await open('memory:worker')
+  for (const where of [store, lessor])
+    await expect(connect(where, { heartbeat: 'worker' })).rejects.toMatchObject({
+      code: 'INVALID',
+      message: expect.stringContaining('needs its URL'),
+    })
+})
+
 test('without a URL, the file in the state folder of the user', () => {
   expect(defaultUrl({ XDG_STATE_HOME: '/var/state' })).toBe('file:/var/state/leasehold/leasehold.db')
   expect(defaultUrl({})).toBe(`file:${homedir()}/.local/state/leasehold/leasehold.db`)
@@ -109,7 +180,7 @@ test('connect() without a URL goes where LEASEHOLD_URL says, as under leasehold 
     expect(existsSync(there)).toBe(true)
     await using other = await connect(new URL(`file://${there}`))
     expect(await other.tryAcquire('k')).toBeUndefined()
-    await expect(connect(7 as never)).rejects.toMatchObject({ code: 'INVALID' })
+    for (const nothing of [7, null, {}]) await expect(connect(nothing as never)).rejects.toMatchObject({ code: 'INVALID' })
   } finally {
     if (before === undefined) delete process.env.LEASEHOLD_URL
     else process.env.LEASEHOLD_URL = before

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { openHere, storeOf } from '../../src/connect/connect.ts'
+import { openInPlace } from '../../src/connect/connect.ts'
+import { storeOf } from '../../src/connect/store-of.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import { moveLeases } from '../../src/replica/move-leases.ts'
@@ -211,13 +212,13 @@ describeEngine('redis', 'a server on an engine', () => {
   test('that was started before the leases came serves them', { timeout: 60_000 }, async () => {
     await using redis = await engine('redis')
     const url = `${redis.url}?name=new`
-    await using server = (await openHere(url)) as Replica
-    await using old = (await openHere(`${redis.url}?name=old`)) as Replica
+    await using server = (await openInPlace(url)) as Replica
+    await using old = (await openInPlace(`${redis.url}?name=old`)) as Replica
     const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
     await moveLeases(old, { place: url, open: () => storeOf(url) })
     expect(await server.propose(acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
     expect(await renew(server, ann.lease)).toEqual([60_000])
-    await using later = (await openHere(url)) as Replica
+    await using later = (await openInPlace(url)) as Replica
     expect(await held(later)).toEqual(['ann'])
     granted(await later.propose(acquire('bob', 'free')))
     expect(await held(server)).toEqual(['ann', 'bob'])

@@ -1,7 +1,8 @@
 /** What an operator sees of a store that goes away and comes back: the figure, and one line each in the log. */
 import { expect, test, vi } from 'vitest'
-import { replicaOn, storeOf } from '../../src/connect/connect.ts'
+import { openReplica } from '../../src/connect/connect.ts'
 import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
+import { storeOf } from '../../src/connect/store-of.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
@@ -29,7 +30,7 @@ describeEngine('postgres', 'a server whose store goes away', () => {
   test('says so in its figures and once in its log, and that it is back', { timeout: 60_000 }, async () => {
     await using postgres = await engine('postgres')
     const store = await storeOf(postgres.url)
-    const replica = await replicaOn(store, postgres.url, { owned: false })
+    const replica = await openReplica(store, postgres.url, { owned: false })
     await using lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('nothing moves')) })
     const { lines, log } = logged()
     await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpListener(), failedAppend: () => replica.storeError })

@@ -53,9 +53,9 @@ describe('a store in memory', () => {
     await store.open()
     await store.append(Uint8Array.of(1), START)
     await clock.advance(250)
-    expect(await store.read(START)).toMatchObject({ entries: [{ age: 250 }] })
+    expect(await store.read(START)).toMatchObject({ records: [{ age: 250 }] })
     clock.sleepMachine(1_000)
-    expect(await store.read(START)).toMatchObject({ entries: [{ age: 250 }] })
+    expect(await store.read(START)).toMatchObject({ records: [{ age: 250 }] })
   })
 
   test('the same seed gives the same nonces', async () => {
@@ -72,7 +72,7 @@ describe('a store in memory', () => {
     await using store = new MemoryStore()
     await store.open()
     for (let i = 0; i < 1_001; i++) await store.append(Uint8Array.of(i % 256), START)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 })

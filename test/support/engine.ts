@@ -16,6 +16,9 @@ import { delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { describe, test } from 'vitest'
+import { etcd as etcdModule } from '../../src/store/etcd/module.ts'
+import { postgres as postgresModule } from '../../src/store/postgres/module.ts'
+import { redis as redisModule } from '../../src/store/redis/module.ts'
 
 export type Kind = 'redis' | 'postgres' | 'etcd' | 'etcd3'
 
@@ -183,8 +186,7 @@ interface Recipe extends Needed {
 }
 
 const etcd: Omit<Recipe, 'size'> = {
-  program: 'etcd',
-  packages: ['etcd-server'],
+  ...etcdModule.server!,
   gently: 'SIGTERM',
   swiftly: 'SIGKILL',
   timeout: 2000, // a leader tries for 7 s to hand over, also when all others are leaving too
@@ -204,8 +206,7 @@ const etcd: Omit<Recipe, 'size'> = {
 
 const recipes: Record<Kind, Recipe> = {
   redis: {
-    program: 'redis-server',
-    packages: ['redis-server'],
+    ...redisModule.server!,
     size: 1,
     gently: 'SIGTERM',
     swiftly: 'SIGKILL',
@@ -218,8 +219,7 @@ const recipes: Record<Kind, Recipe> = {
     answers: port => exchange(port, 'PING\r\n', '+PONG'),
   },
   postgres: {
-    program: 'postgres',
-    packages: ['postgresql'],
+    ...postgresModule.server!,
     beside: ['initdb', 'pg_basebackup'],
     size: 1,
     gently: 'SIGINT', // its fast shutdown; SIGTERM would wait for every client to leave
@@ -254,6 +254,9 @@ const recipes: Record<Kind, Recipe> = {
   etcd: { ...etcd, size: 1 },
   etcd3: { ...etcd, size: 3 },
 }
+
+/** The servers that can be started here. */
+export const engineServers: Readonly<Record<Kind, Needed>> = recipes
 
 function neededBy(kind: Kind): readonly Needed[] {
   const { program, packages, beside = [] } = recipes[kind]

@@ -22,15 +22,15 @@ const calls = {
   },
   /** How old each entry is, as seen here. */
   async ages() {
-    const { entries } = await store.read({ index: 0, nonce: 0n })
-    return entries.map(entry => entry.age)
+    const { records } = await store.read({ index: 0, nonce: 0n })
+    return records.map(record => record.age)
   },
   /** Keeps a snapshot of the first entry, and takes away what no reader can ask for. */
   async keepAndTidy(path) {
     const log = new FileLog({ path, engine: await loadEngine(), timeout: 5_000 })
     await log.open()
-    const { entries } = await log.read({ index: 0, nonce: 0n })
-    const { position } = entries[0]
+    const { records } = await log.read({ index: 0, nonce: 0n })
+    const { position } = records[0]
     const id = await log.beginSnapshot(position)
     await log.putChunk(id, 0, new Uint8Array(10))
     await log.keepSnapshot(id, position, 1)
@@ -46,8 +46,8 @@ const calls = {
   },
   /** When the next entry was seen here, on the machine's own clock. */
   async next() {
-    const { entries } = await store.read(after, { wait: new AbortController().signal })
-    after = entries.at(-1).position
+    const { records } = await store.read(after, { wait: new AbortController().signal })
+    after = records.at(-1).position
     return systemClock.now()
   },
   async announce(address) {

@@ -35,7 +35,7 @@ describe('a faulty store', () => {
     const store = new FaultyStore(new MemoryStore(), { clock: new ManualClock(), append: () => fault })
     await store.open()
     await expect(store.append(Uint8Array.of(1), START)).rejects.toMatchObject({ code })
-    expect(await store.read(START)).toMatchObject({ entries: { length: count } })
+    expect(await store.read(START)).toMatchObject({ records: { length: count } })
   })
 
   test('an append that is doubled stands twice, and says so', async () => {

@@ -1,11 +1,12 @@
 /** One examination of one engine, from the first sentence to the last log taken away. */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
+import { type EngineUnderTest, messageOf, NotTried } from '../../store/certification.ts'
 import { storeSuite } from '../../testing/store-suite.ts'
 import type { Output } from '../output.ts'
+import { engineUnderTest } from './engine-under-test.ts'
 import { answersCut, type Fault, restarted, writerKilled } from './fault.ts'
 import { measure } from './measure.ts'
-import { type EngineUnderTest, engineUnderTest, messageOf, NotTried } from './place.ts'
 import { FAULTS, type Findings, type Tried } from './verdict.ts'
 
 /** A sentence bounds what it waits for; this bounds an engine that answers each call just in time. */

@@ -1,8 +1,8 @@
 /** What an engine does when nothing goes wrong, as numbers: one append alone, news at another opening, and how many fit into a second. */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
+import type { ScratchLog } from '../../store/certification.ts'
 import { type LogRecord, type Position, START, type Store } from '../../store.ts'
-import type { ScratchLog } from './place.ts'
 
 /** In ms. */
 export interface Latency {
@@ -60,7 +60,7 @@ async function pushLatency(log: ScratchLog, clock: Clock): Promise<Latency> {
     const began = clock.now()
     after = positionOf(await writer.append(small(i), after))
     const { read, at } = await waiting
-    if (read.kind !== 'entries' || read.entries.at(-1)?.position.nonce !== after.nonce)
+    if (read.kind !== 'records' || read.records.at(-1)?.position.nonce !== after.nonce)
       throw new LeaseError('DIVERGED', `whoever waited for an entry got something else: ${read.kind}`)
     times.push(at - began)
   }
@@ -125,9 +125,9 @@ export async function readAll(store: Store): Promise<LogRecord[]> {
   const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
-    if (read.kind !== 'entries') throw new LeaseError('DIVERGED', `a log that nobody else uses is ${read.kind}`)
-    if (read.entries.length === 0) return all
-    all.push(...read.entries)
+    if (read.kind !== 'records') throw new LeaseError('DIVERGED', `a log that nobody else uses is ${read.kind}`)
+    if (read.records.length === 0) return all
+    all.push(...read.records)
   }
 }
 

@@ -1,6 +1,6 @@
 /** A process that appends until it is killed, and says of each entry where it was acknowledged to stand. Run by certify alone. */
 import { writeSync } from 'node:fs'
-import { storeOf } from '../../connect/connect.ts'
+import { storeOf } from '../../connect/store-of.ts'
 
 const MAX = 100_000 // nobody has killed us: whoever started us is gone
 

@@ -3,7 +3,7 @@ import { open, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { systemClock } from '../../clock.ts'
-import { shown } from '../../connect/connect.ts'
+import { redactedUrl } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
 import { readBackup } from '../../replica/backup.ts'
 import { common, invoke } from '../invocation.ts'
@@ -16,7 +16,7 @@ export function backup(program: Command): void {
     .action(async (file: string, _: unknown, self: Command) => {
       await invoke(self, async ({ lessor, out, signal, settings }) => {
         if (lessor.backup === undefined)
-          throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} gives no backups: take it where the store is`)
+          throw new LeaseError('UNSUPPORTED', `${redactedUrl(settings.url)} gives no backups: take it where the store is`)
         if (file === '-') return toStdout(lessor.backup({ signal }))
         const path = resolve(file)
         const bytes = await writeBackup(path, lessor.backup({ signal }))

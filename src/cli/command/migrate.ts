@@ -1,9 +1,12 @@
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { keepAlive, systemClock } from '../../clock.ts'
-import { openHere, pathOf, shown, storeOf } from '../../connect/connect.ts'
+import { openInPlace } from '../../connect/connect.ts'
+import { storeOf } from '../../connect/store-of.ts'
+import { redactedUrl } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
 import { moveLeases } from '../../replica/move-leases.ts'
+import { filePathOf } from '../../store/file/url.ts'
 import { CommandFailure, failureOf } from '../exit.ts'
 import { commandInput, common } from '../invocation.ts'
 
@@ -21,8 +24,8 @@ export function migrate(program: Command): void {
       if (cancel === (to !== undefined)) throw new LeaseError('INVALID', 'name where the leases go to, or say --cancel')
       const stay = keepAlive(systemClock)
       try {
-        const origin = shown(from)
-        await using old = await openHere(from, settings.apiKey === undefined ? {} : { apiKey: settings.apiKey })
+        const origin = redactedUrl(from)
+        await using old = await openInPlace(from, settings.apiKey === undefined ? {} : { apiKey: settings.apiKey })
         if (to === undefined) {
           const outcome = await old.propose({ kind: 'move', stay: true })
           if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
@@ -43,7 +46,7 @@ export function migrate(program: Command): void {
 
 /** What is written down is read by everyone who may read the log, each in a folder of its own. */
 function asOthersFindIt(url: string): string {
-  const path = pathOf(url)
+  const path = filePathOf(url)
   if (path !== undefined && path !== '') return `file:${resolve(path)}`
   return url
     .replace(/^([a-z][a-z0-9+.-]*:\/\/[^/?#@:]*):[^/?#]*@/i, '$1@')

@@ -1,6 +1,7 @@
 import { createReadStream } from 'node:fs'
 import type { Command } from 'commander'
-import { shown, storeOf } from '../../connect/connect.ts'
+import { storeOf } from '../../connect/store-of.ts'
+import { redactedUrl } from '../../connect/url.ts'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { readBackup } from '../../replica/backup.ts'
@@ -21,7 +22,10 @@ export function restore(program: Command): void {
       const { settings, out } = commandInput(self)
       const state = await readBackup(file === '-' ? process.stdin : createReadStream(file))
       if (/^(leaseholds?|https?):/i.test(settings.url))
-        throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} is a server: stop it, and restore into the store behind it (--store)`)
+        throw new LeaseError(
+          'UNSUPPORTED',
+          `${redactedUrl(settings.url)} is a server: stop it, and restore into the store behind it (--store)`,
+        )
       const store = await blamed(settings, () => storeOf(settings.url, { own: { name: 'leasehold restore' } }))
       const now = await restoreInto(store, state, {
         confirm: ({ leases, policies, keys }) => {
@@ -29,7 +33,7 @@ export function restore(program: Command): void {
           throw new CommandFailure({
             exit: EXIT.failed,
             code: 'NOT_EMPTY',
-            happened: `${shown(settings.url)} holds ${leases} leases, ${policies} policies and ${keys.length} keys, which the backup would replace`,
+            happened: `${redactedUrl(settings.url)} holds ${leases} leases, ${policies} policies and ${keys.length} keys, which the backup would replace`,
             means: 'Nothing was changed.',
             next: 'Say --yes if that is what you want; a backup of the present state first is wise.',
           })

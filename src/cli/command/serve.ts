@@ -10,8 +10,11 @@ import { createSecureContext } from 'node:tls'
 import { isatty } from 'node:tty'
 import type { Command } from 'commander'
 import { keepAlive, systemClock, whenAborted } from '../../clock.ts'
-import { OPERATOR, openHere, operatorFile, pathOf, replicaOn, shown, storeOf } from '../../connect/connect.ts'
+import { openInPlace, openReplica } from '../../connect/connect.ts'
+import { OPERATOR_SECRET, operatorFile } from '../../connect/operator-secret.ts'
 import { RelocatingLessor } from '../../connect/relocating-lessor.ts'
+import { storeOf } from '../../connect/store-of.ts'
+import { redactedUrl } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
 import { readPrivately } from '../../private-file.ts'
 import { Replica } from '../../replica/replica.ts'
@@ -19,6 +22,7 @@ import { newSecret } from '../../server/key-secret.ts'
 import type { RegistryOptions } from '../../server/registry/listeners.ts'
 import type { ServeOptions, Server, ServerLog } from '../../server/serve.ts'
 import { FileStore } from '../../store/file/file.ts'
+import { filePathOf } from '../../store/file/url.ts'
 import type { Store } from '../../store.ts'
 import { EXIT, misconfigured, usage } from '../exit.ts'
 import { type CommandInput, commandInput, common } from '../invocation.ts'
@@ -145,7 +149,7 @@ async function run({ settings, out }: CommandInput, options: Options, blame: Bla
   const { url } = settings
   await blamed(settings, () => {
     if (/^(leaseholds?|https?):/i.test(url))
-      throw usage(`${shown(url)} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
+      throw usage(`${redactedUrl(url)} is a server, and serve needs a store`, 'Name one: --store file:PATH, postgres://… and so on.')
   })
   await blame([...TLS, 'dnsDomain', 'dnsPublic'], () => mustNotContradict('serve', { ...options }))
   await blame(TLS, () => mustFit(options))
@@ -183,10 +187,10 @@ async function run({ settings, out }: CommandInput, options: Options, blame: Bla
   async function serveOnce(): Promise<unknown> {
     const { store, replica, owned, url } = await blamed(settings, () => whereTheyAre(settings.url, options.shared !== true))
     if (url !== settings.url)
-      log.warn({ to: shown(url) }, `the leases of ${shown(settings.url)} have moved to ${shown(url)}, which is served`)
+      log.warn({ to: redactedUrl(url) }, `the leases of ${redactedUrl(settings.url)} have moved to ${redactedUrl(url)}, which is served`)
     // When the leases move to another store, so does their server.
-    await using lessor = new RelocatingLessor(replica, { open: there => openHere(there) })
-    const path = pathOf(url)
+    await using lessor = new RelocatingLessor(replica, { open: there => openInPlace(there) })
+    const path = filePathOf(url)
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
@@ -211,7 +215,7 @@ async function run({ settings, out }: CommandInput, options: Options, blame: Bla
     await using registry = await blame(REGISTRY, () => openRegistryListeners(server, options, { clock: systemClock, log }))
     // It may have moved by now: then its leases are not found through this file.
     if (owned && lessor.here === replica) await announce(store, server, options.tlsCert !== undefined)
-    await say(shown(url), out, server, options, registry.opened)
+    await say(redactedUrl(url), out, server, options, registry.opened)
     const why = await Promise.race([stop.asked, lost(lessor)])
     process.off('SIGHUP', reload)
     if (!(why instanceof Error)) endInTime(log)
@@ -229,15 +233,16 @@ async function whereTheyAre(
     try {
       const store = await storeOf(url, own ? { own: { name: 'leasehold serve' } } : {})
       const owned = !store.profile.shared
-      const replica = await replicaOn(store, url, { owned })
+      const replica = await openReplica(store, url, { owned })
       const { moved } = (await replica.read({ kind: 'summary' })).value
       if (!moved) return { store, replica, owned, url }
       await replica[Symbol.asyncDispose]()
-      if (hops === MAX_HOPS) throw new LeaseError('INVALID', `the leases have moved on ${hops} times, and still are not at ${shown(url)}`)
+      if (hops === MAX_HOPS)
+        throw new LeaseError('INVALID', `the leases have moved on ${hops} times, and still are not at ${redactedUrl(url)}`)
       url = moved
     } catch (error) {
       if (url === first || !(error instanceof LeaseError)) throw error
-      const message = `the leases of ${shown(first)} have moved to ${shown(url)}, which cannot be opened here: ${error.message}`
+      const message = `the leases of ${redactedUrl(first)} have moved to ${redactedUrl(url)}, which cannot be opened here: ${error.message}`
       throw new LeaseError(error.code, message, { cause: error, facts: error.facts })
     }
   }
@@ -337,7 +342,7 @@ function operatorBeside(path: string): string {
   const file = operatorFile(path)
   try {
     const secret = readPrivately(file)
-    if (OPERATOR.test(secret)) return secret
+    if (OPERATOR_SECRET.test(secret)) return secret
   } catch (error) {
     if (!(error instanceof LeaseError) && (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
   }

@@ -12,12 +12,12 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Appended, NotThere, Position } from '../../store.ts'
+import type { Appended, Position, Rejected } from '../../store.ts'
 import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
 import { base64 } from './keys.ts'
-import { type EtcdLog, type Found, MAX_BYTES, MAX_RECORDS } from './log.ts'
+import { type EtcdLog, type FoundRecords, MAX_BYTES, MAX_RECORDS } from './log.ts'
 import { absent, type EtcdOperation, exists, put, type Transaction } from './message.ts'
-import { INLINE_BYTES, PARTS_WITHIN, packed, type Stored } from './parts.ts'
+import { INLINE_BYTES, PARTS_WITHIN, pack, type StoredRecord } from './parts.ts'
 
 const DEEPEST = 24
 /** Above this, all copies in one transaction together, the entry travels beside them. */
@@ -31,7 +31,7 @@ const EAGER = 8
 const NOTHING = Buffer.alloc(0)
 
 /** An entry on its way: what stands under its key, and what has to be put beside it first. */
-interface Parcel {
+interface PackedRecord {
   readonly nonce: bigint
   /** Where its writer stood when it put the parts, if there are any. */
   readonly from?: number
@@ -64,7 +64,7 @@ export class EtcdAppender {
   async #append(bytes: Uint8Array, after: Position, copies: Copies): Promise<Appended> {
     let base = after
     let parcel = await this.#wrap(bytes, base)
-    let missed: readonly Stored[] | undefined = []
+    let missed: readonly StoredRecord[] | undefined = []
     for (let tries = 1; tries <= MAX_TRIES; tries++) {
       const tried = this.#depth
       const got = await this.#attempt(parcel, after, base, copies)
@@ -95,10 +95,10 @@ export class EtcdAppender {
     )
   }
 
-  async #wrap(bytes: Uint8Array, { index: from }: Position): Promise<Parcel> {
+  async #wrap(bytes: Uint8Array, { index: from }: Position): Promise<PackedRecord> {
     const nonce = this.#nonce ?? this.#clock.bits()
     this.#nonce = undefined
-    const whole = packed(bytes)
+    const whole = pack(bytes)
     const alone = this.#depth === 1 && whole.length <= INLINE_BYTES
     if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, value: base64(whole), beside: [] }
     const { puts, value } = this.#log.parts.split(whole, from, nonce)
@@ -108,15 +108,20 @@ export class EtcdAppender {
     return { ...parcel, beside: [] }
   }
 
-  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position, copies: Copies): Promise<Found | NotThere> {
+  async #attempt(
+    { nonce, value, beside }: PackedRecord,
+    after: Position,
+    base: Position,
+    copies: Copies,
+  ): Promise<FoundRecords | Rejected> {
     const { keys } = this.#log
     const depth = this.#depth
-    const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.entry(position)))
+    const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.record(position)))
     const at = (n: number): Position => ({ index: base.index + n, nonce })
-    const free = (n: number) => absent(keys.entries(base.index + n, base.index + n + 1))
+    const free = (n: number) => absent(keys.records(base.index + n, base.index + n + 1))
     if (depth === 1) {
       const position = at(1)
-      const success = [...beside, put(keys.entry(position), value)]
+      const success = [...beside, put(keys.record(position), value)]
       const answer = this.#log.transact({ compare: [...standing, free(1)], success, failure: [] }, copies)
       this.#nonce ??= this.#clock.bits()
       const { succeeded } = await answer
@@ -125,18 +130,18 @@ export class EtcdAppender {
     }
     const level = (n: number): Transaction => ({
       compare: [free(n)],
-      success: [put(keys.entry(at(n)), value)],
+      success: [put(keys.record(at(n)), value)],
       failure: n < depth ? [{ request_txn: level(n + 1) }] : [],
     })
     const success = [...beside, { request_txn: level(1) }, this.#log.following(base, depth)]
     const { succeeded, responses = [] } = await this.#log.transact({ compare: standing, success, failure: [] }, copies)
     if (!succeeded) return this.#log.look(base)
-    return this.#log.found(base, responses.at(-1)!.response_range!)
+    return this.#log.parseRange(base, responses.at(-1)!.response_range!)
   }
 
-  async #done(position: Position, missed: readonly Stored[] | undefined): Promise<Appended> {
+  async #done(position: Position, missed: readonly StoredRecord[] | undefined): Promise<Appended> {
     // It stands there, whatever becomes of fetching what was missed.
-    const entries = missed && fits(missed) ? await this.#log.entries(missed).catch(() => undefined) : undefined
+    const entries = missed && fits(missed) ? await this.#log.records(missed).catch(() => undefined) : undefined
     return entries && entries.length === missed?.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
   }
 
@@ -156,7 +161,7 @@ export class EtcdAppender {
 }
 
 /** The log says that nothing was appended. It cannot know of a copy that it has forgotten since. */
-function unlessUncertain(answer: NotThere, { uncertain }: Copies): NotThere {
+function unlessUncertain(answer: Rejected, { uncertain }: Copies): Rejected {
   if (uncertain) throw lostTrack()
   return answer
 }
@@ -165,6 +170,6 @@ function lostTrack(): LeaseError {
   return new LeaseError('UNKNOWN', `the answer to an append was lost, and the log has changed since: ${MAYBE_DONE}`)
 }
 
-function fits(missed: readonly Stored[]): boolean {
+function fits(missed: readonly StoredRecord[]): boolean {
   return missed.length <= MAX_RECORDS && missed.reduce((sum, { value }) => sum + value.length, 0) <= MAX_BYTES
 }

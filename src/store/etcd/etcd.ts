@@ -101,16 +101,16 @@ export class EtcdStore implements Store {
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
     wait?.throwIfAborted()
     if (wait === undefined) return this.#look(after)
-    for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.news(this.#options.poll, wait)) {
+    for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.next(this.#options.poll, wait)) {
       const { log, tail } = this.#open()
       const told = tail.following(after)
-      if (told !== undefined && told.length > 0) return { kind: 'entries', entries: await log.entries(told).catch(rethrowNothingDone) }
+      if (told !== undefined && told.length > 0) return { kind: 'records', records: await log.records(told).catch(rethrowNothingDone) }
       if (told !== undefined && heard === 'news') continue
       const read = await this.#look(after, tail)
       wait.throwIfAborted()
-      if (read.kind === 'entries' && read.entries.length === 0) continue
+      if (read.kind === 'records' && read.records.length === 0) continue
       // A whole period of silence, and yet there was something: the watch is dead and does not know it.
-      if (told !== undefined) tail.lose()
+      if (told !== undefined) tail.restart()
       return read
     }
   }
@@ -137,7 +137,7 @@ export class EtcdStore implements Store {
       const looked = await log.look(after)
       if (looked.kind !== 'found') return looked
       if (looked.entries.length === 0) tail?.begin(after, looked.revision)
-      return { kind: 'entries', entries: await log.entries(looked.entries) }
+      return { kind: 'records', records: await log.records(looked.entries) }
     } catch (error) {
       throw nothingDone(error)
     }

@@ -10,6 +10,7 @@ import https from 'node:https'
 import { afterReading, type Clock, pause } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
 import { EtcdError, etcdError } from './errors.ts'
+import { hostAndPort } from './url.ts'
 
 export interface Tls {
   readonly ca?: string | Buffer
@@ -49,7 +50,7 @@ export class Gateway {
   readonly #clock: Clock
   readonly #http: typeof http | typeof https
   readonly #agent: http.Agent
-  readonly #addresses: readonly { readonly host: string; readonly port: string }[]
+  readonly #addresses: readonly { readonly host: string; readonly port: number }[]
   readonly #closing = new AbortController()
   #current = 0
   #path: Promise<string> | undefined
@@ -60,10 +61,7 @@ export class Gateway {
     this.#options = options
     this.#clock = options.clock
     this.#http = options.tls ? https : http
-    this.#addresses = options.endpoints.map(endpoint => {
-      const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(endpoint) as unknown as [string, string, string]
-      return { host, port }
-    })
+    this.#addresses = options.endpoints.map(hostAndPort)
     // One append, one barrier, one snapshot and the watch: a few connections that stay open.
     this.#agent = options.tls ? new https.Agent({ keepAlive: true, ...options.tls }) : new http.Agent({ keepAlive: true })
   }

@@ -18,7 +18,7 @@ const DIGITS = 16
 const NAME = /^[A-Za-z0-9._-]+(\/[A-Za-z0-9._-]+)*$/
 
 /** From here (inclusive) to there (exclusive). */
-export interface Span {
+export interface KeyRange {
   readonly key: string
   readonly range_end: string
 }
@@ -27,9 +27,9 @@ export class EtcdKeys {
   readonly prefix: string
   readonly format: string
   readonly newest: string
-  readonly log: Span
+  readonly log: KeyRange
   /** What there is to hear of: entries and their parts. */
-  readonly tail: Span
+  readonly tail: KeyRange
   readonly #log: string
   readonly #part: string
   readonly #snapshot: string
@@ -50,14 +50,14 @@ export class EtcdKeys {
     this.tail = { key: this.log.key, range_end: below(this.#part).range_end }
   }
 
-  entry(position: Position): string {
+  record(position: Position): string {
     // Where one has just put something, one mostly stands next.
     if (this.#last?.position !== position) this.#last = { position, key: base64(this.#log + digits(position.index) + hex(position.nonce)) }
     return this.#last.key
   }
 
   /** Entries from one index up to, and without, another. */
-  entries(from: number, to: number): Span {
+  records(from: number, to: number): KeyRange {
     return { key: base64(this.#log + digits(from)), range_end: base64(this.#log + digits(to)) }
   }
 
@@ -81,7 +81,7 @@ export class EtcdKeys {
   }
 
   /** Every part written by those who stood before `base`. */
-  partsBefore(base: number): Span {
+  partsBefore(base: number): KeyRange {
     return { key: base64(this.#part), range_end: base64(this.#part + digits(base)) }
   }
 
@@ -89,12 +89,12 @@ export class EtcdKeys {
     return base64(`${this.#snapshot}${digits(index)}${hex(id)}/${digits(chunk)}`)
   }
 
-  chunks(index: number, id: bigint): Span {
+  chunks(index: number, id: bigint): KeyRange {
     return below(`${this.#snapshot}${digits(index)}${hex(id)}/`)
   }
 
   /** The chunks of all snapshots of entries before `index`, complete or not. */
-  chunksBefore(index: number): Span {
+  chunksBefore(index: number): KeyRange {
     return { key: base64(this.#snapshot), range_end: base64(this.#snapshot + digits(index)) }
   }
 }
@@ -113,7 +113,7 @@ export function hex(nonce: bigint): string {
 }
 
 /** All keys that begin with `prefix`, which ends in a sign whose successor is one byte too. */
-function below(prefix: string): Span {
+function below(prefix: string): KeyRange {
   const last = prefix.length - 1
   return { key: base64(prefix), range_end: base64(prefix.slice(0, last) + String.fromCharCode(prefix.charCodeAt(last) + 1)) }
 }

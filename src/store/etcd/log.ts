@@ -1,6 +1,6 @@
 /** The log: entries under sequential keys, each put only where the one before it stands and nothing stands yet. */
 import { LeaseError } from '../../errors.ts'
-import type { LogRecord, NotThere, Position } from '../../store.ts'
+import type { LogRecord, Position, Rejected } from '../../store.ts'
 import { START } from '../../store.ts'
 import type { Copies, Gateway } from './gateway.ts'
 import { base64, type EtcdKeys, FORMAT } from './keys.ts'
@@ -16,16 +16,16 @@ import {
   type Transaction,
   type TransactionAnswer,
 } from './message.ts'
-import { Parts, packed, type Stored } from './parts.ts'
+import { Parts, pack, type StoredRecord } from './parts.ts'
 
 /** What one answer carries at most. An entry that is larger travels alone. */
 export const MAX_RECORDS = 1_000
 export const MAX_BYTES = 1_048_576
 
 /** What follows a position that is in the log; `count` of all that does, within the next thousand. */
-export interface Found {
+export interface FoundRecords {
   readonly kind: 'found'
-  readonly entries: readonly Stored[]
+  readonly entries: readonly StoredRecord[]
   readonly count: number
   readonly revision: bigint
 }
@@ -59,36 +59,36 @@ export class EtcdLog {
     const { kvs: [first] = [], count } = await this.#gateway.call<RangeAnswer>('/kv/range', request)
     if (first === undefined) return undefined
     const index = this.keys.position(first.key).index + Number(count) - 1
-    const span = { ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }
+    const span = { ...this.keys.records(index, index + 1), limit: 1, keys_only: true }
     const { kvs: [last] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', span)
     return last && this.keys.position(last.key)
   }
 
   /** What follows `after`, about as much as one answer carries. */
-  async look(after: Position): Promise<Found | NotThere> {
+  async look(after: Position): Promise<FoundRecords | Rejected> {
     return this.#looked(after, await this.transact(this.#looking(after)))
   }
 
   /** About as much as one answer carries, but not fewer than `least`. */
   following({ index }: Position, least = 1): EtcdOperation {
     const limit = Math.max(least, Math.min(MAX_RECORDS, Math.floor(MAX_BYTES / this.#typical)))
-    return range({ ...this.keys.entries(index + 1, index + 1 + MAX_RECORDS), limit })
+    return range({ ...this.keys.records(index + 1, index + 1 + MAX_RECORDS), limit })
   }
 
   #looking(after: Position): Transaction {
     const { index } = after
     return {
-      compare: [exists(this.keys.entry(after))],
+      compare: [exists(this.keys.record(after))],
       success: [this.following(after)],
       failure: [
         range({ ...this.keys.log, limit: 1, keys_only: true }),
-        range({ ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }),
+        range({ ...this.keys.records(index, index + 1), limit: 1, keys_only: true }),
       ],
     }
   }
 
-  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<Found | NotThere> {
-    if (succeeded) return this.found(after, responses[0]!.response_range!, header)
+  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<FoundRecords | Rejected> {
+    if (succeeded) return this.parseRange(after, responses[0]!.response_range!, header)
     const [all, there] = responses.map(({ response_range }) => response_range!) as [RangeAnswer, RangeAnswer]
     const [first] = all.kvs ?? []
     if (first !== undefined) {
@@ -105,7 +105,7 @@ export class EtcdLog {
   }
 
   /** What `following` was answered. */
-  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): Found | NotThere {
+  parseRange(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): FoundRecords | Rejected {
     const entries = kvs.map(kv => this.stored(kv))
     const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
     if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
@@ -113,7 +113,7 @@ export class EtcdLog {
   }
 
   /** As many of these as one answer carries. */
-  async entries(stored: readonly Stored[]): Promise<LogRecord[]> {
+  async records(stored: readonly StoredRecord[]): Promise<LogRecord[]> {
     const entries: LogRecord[] = []
     let size = 0
     for (const [i, bytes] of (await this.parts.bytes(stored, MAX_BYTES)).entries()) {
@@ -125,7 +125,7 @@ export class EtcdLog {
     return entries
   }
 
-  stored({ key, value = '' }: KeyValue): Stored {
+  stored({ key, value = '' }: KeyValue): StoredRecord {
     return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
   }
 
@@ -137,7 +137,7 @@ export class EtcdLog {
   async #found(): Promise<void> {
     await this.transact({
       compare: [absent(this.keys.log)],
-      success: [put(this.keys.entry(START), base64(packed(new Uint8Array()))), put(this.keys.format, base64(FORMAT))],
+      success: [put(this.keys.record(START), base64(pack(new Uint8Array()))), put(this.keys.format, base64(FORMAT))],
       failure: [],
     })
   }

@@ -1,5 +1,5 @@
 /** What is said to etcd and what it answers, as its JSON gateway writes it: keys and values in base64, int64 as text, false and 0 left out. */
-import type { Span } from './keys.ts'
+import type { KeyRange } from './keys.ts'
 
 export interface RangeRequest {
   readonly key: string
@@ -20,7 +20,7 @@ export interface Compare {
 export type EtcdOperation =
   | { readonly request_range: RangeRequest }
   | { readonly request_put: { readonly key: string; readonly value: string } }
-  | { readonly request_delete_range: Span }
+  | { readonly request_delete_range: KeyRange }
   | { readonly request_txn: Transaction }
 
 export interface Transaction {
@@ -69,7 +69,7 @@ export function exists(key: string): Compare {
 }
 
 /** No key of the span is there. */
-export function absent(span: Span | { readonly key: string }): Compare {
+export function absent(span: KeyRange | { readonly key: string }): Compare {
   return { ...span, target: 'CREATE', result: 'EQUAL', create_revision: '0' }
 }
 

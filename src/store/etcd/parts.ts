@@ -27,18 +27,18 @@ const WORTH_PACKING = 512
 const LARGEST = 1 << 28
 
 /** An entry as it stands in etcd. */
-export interface Stored {
+export interface StoredRecord {
   readonly position: Position
   readonly value: Buffer
 }
 
 /** As a value that holds the bytes itself. */
-export function packed(bytes: Uint8Array): Buffer {
+export function pack(bytes: Uint8Array): Buffer {
   return smaller(bytes, bytes.length < WORTH_PACKING ? bytes : deflateRawSync(bytes, { level: 1 }))
 }
 
 /** The same for what is large: the loop goes on meanwhile. */
-export async function packedBeside(bytes: Uint8Array): Promise<Buffer> {
+export async function packAsync(bytes: Uint8Array): Promise<Buffer> {
   return smaller(bytes, await promisify(deflateRaw)(bytes, { level: 1 }))
 }
 
@@ -50,7 +50,7 @@ function smaller(bytes: Uint8Array, deflated: Uint8Array): Buffer {
   return value
 }
 
-export function unpacked(value: Buffer): Uint8Array {
+export function unpack(value: Buffer): Uint8Array {
   return value[0] === DEFLATED ? inflateRawSync(value.subarray(1), { maxOutputLength: LARGEST }) : value.subarray(1)
 }
 
@@ -72,27 +72,27 @@ export class Parts {
   }
 
   /** The keys of the parts; none when the value holds the bytes itself. */
-  keysOf({ position: { nonce }, value }: Stored): string[] {
+  keysOf({ position: { nonce }, value }: StoredRecord): string[] {
     if (value[0] !== PARTS) return []
     const [base, count] = value.subarray(1).toString().split(' ').map(Number) as [number, number]
     return Array.from({ length: count }, (_, part) => this.#keys.part(base, nonce, part))
   }
 
   /** The same with its bytes, if all its parts are among these. */
-  whole(stored: Stored, parts: ReadonlyMap<string, Buffer>): Stored {
+  whole(stored: StoredRecord, parts: ReadonlyMap<string, Buffer>): StoredRecord {
     const keys = this.keysOf(stored)
     if (keys.length === 0 || !keys.every(key => parts.has(key))) return stored
     return { position: stored.position, value: Buffer.concat(keys.map(key => parts.get(key)!)) }
   }
 
   /** The bytes of all these. Parts are fetched for as many entries as fit into one answer. */
-  async bytes(stored: readonly Stored[], most: number): Promise<Uint8Array[]> {
+  async bytes(stored: readonly StoredRecord[], most: number): Promise<Uint8Array[]> {
     const found: Uint8Array[] = []
     let size = 0
     for (let at = 0; at < stored.length && size <= most; ) {
       const keys = this.keysOf(stored[at]!)
       if (keys.length === 0) {
-        found.push(unpacked(stored[at++]!.value))
+        found.push(unpack(stored[at++]!.value))
         size += found.at(-1)!.length
         continue
       }
@@ -101,7 +101,7 @@ export class Parts {
       const together = keys.length > 1 ? [keys] : several.slice(0, end < 0 ? undefined : end)
       const pieces = await this.#fetch(together.flat())
       for (const { length } of together) {
-        found.push(unpacked(Buffer.concat(pieces.splice(0, length))))
+        found.push(unpack(Buffer.concat(pieces.splice(0, length))))
         size += found.at(-1)!.length
       }
       at += together.length

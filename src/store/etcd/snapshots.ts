@@ -3,10 +3,10 @@ import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Snapshot } from '../../store.ts'
 import { type Copies, type Gateway, maybeDone } from './gateway.ts'
-import { base64, type EtcdKeys, type Span } from './keys.ts'
+import { base64, type EtcdKeys, type KeyRange } from './keys.ts'
 import type { EtcdLog } from './log.ts'
 import { exists, type KeyValue, put, type RangeAnswer } from './message.ts'
-import { PARTS_WITHIN, packedBeside, unpacked } from './parts.ts'
+import { PARTS_WITHIN, packAsync, unpack } from './parts.ts'
 
 /** Before it is packed. */
 const CHUNK_BYTES = 1_048_576
@@ -67,7 +67,7 @@ export class EtcdSnapshots {
     const flush = async (least: number) => {
       let rest = Buffer.concat(pieces)
       for (; rest.length >= least && rest.length > 0; rest = rest.subarray(CHUNK_BYTES)) {
-        const value = base64(await packedBeside(rest.subarray(0, CHUNK_BYTES)))
+        const value = base64(await packAsync(rest.subarray(0, CHUNK_BYTES)))
         await this.#gateway.call('/kv/put', { key: this.#keys.chunk(index, id, chunks++), value })
       }
       ;[pieces, size] = [[rest], rest.length]
@@ -99,7 +99,7 @@ export class EtcdSnapshots {
       if (before !== undefined && before.index >= at.index) return 'older'
       const compare = [
         { key: this.#keys.newest, target: 'MOD', result: 'EQUAL', mod_revision: revision } as const,
-        exists(this.#keys.entry(at)),
+        exists(this.#keys.record(at)),
       ]
       const success = [put(this.#keys.newest, base64(JSON.stringify(pointer)))]
       const { succeeded } = await this.#log.transact({ compare, success, failure: [] }, copies)
@@ -132,7 +132,7 @@ export class EtcdSnapshots {
       const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { key })
       if (kv === undefined)
         throw new LeaseError('UNAVAILABLE', `the snapshot of ${index} was taken away while it was read: begin again with the newest`)
-      yield unpacked(Buffer.from(kv.value ?? '', 'base64'))
+      yield unpack(Buffer.from(kv.value ?? '', 'base64'))
     }
   }
 
@@ -140,7 +140,7 @@ export class EtcdSnapshots {
   async #tidy(floor: number): Promise<void> {
     const { kvs: [first] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { ...this.#keys.log, limit: 1, keys_only: true })
     for (let from = first ? this.#keys.position(first.key).index : floor; from < floor; from += DELETE_AT_ONCE)
-      await this.#delete(this.#keys.entries(from, Math.min(from + DELETE_AT_ONCE, floor)))
+      await this.#delete(this.#keys.records(from, Math.min(from + DELETE_AT_ONCE, floor)))
     await this.#delete(this.#keys.chunksBefore(floor))
     if (floor > PARTS_WITHIN) await this.#delete(this.#keys.partsBefore(floor - PARTS_WITHIN))
   }
@@ -149,7 +149,7 @@ export class EtcdSnapshots {
     await this.#delete(this.#keys.chunks(index, id)).catch(() => {})
   }
 
-  async #delete(span: Span): Promise<void> {
+  async #delete(span: KeyRange): Promise<void> {
     await this.#gateway.call('/kv/deleterange', span)
   }
 }

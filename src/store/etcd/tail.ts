@@ -9,7 +9,7 @@ import type { Position } from '../../store.ts'
 import type { Gateway, Stream } from './gateway.ts'
 import type { EtcdLog } from './log.ts'
 import type { KeyValue, WatchAnswer } from './message.ts'
-import type { Stored } from './parts.ts'
+import type { StoredRecord } from './parts.ts'
 
 /** What is kept for those who come for it a little later. */
 const KEPT_ENTRIES = 1_000
@@ -29,7 +29,7 @@ export class EtcdTail {
   #stream: Stream | undefined
   /** Entries without a gap, in the order in which they came; the first stands on `#base`. Without a base nothing is known. */
   #base: Position | undefined
-  #chain: Stored[] = []
+  #chain: StoredRecord[] = []
   #bytes = 0
   readonly #parts = new Map<string, Buffer>()
   /** Known to be in the log by other means, ahead of what the watch has told so far. */
@@ -43,7 +43,7 @@ export class EtcdTail {
   }
 
   /** What followed `after`. Empty: nothing yet. Undefined: the watch cannot say, look for yourself. */
-  following(after: Position): readonly Stored[] | undefined {
+  following(after: Position): readonly StoredRecord[] | undefined {
     if (this.#stream === undefined || this.#base === undefined) return undefined
     const place = after.index - this.#base.index
     const found = place === 0 ? this.#base : this.#chain[place - 1]?.position
@@ -72,12 +72,12 @@ export class EtcdTail {
       '/watch',
       { create_request: request },
       message => this.#told(message as WatchAnswer),
-      () => this.lose(),
+      () => this.restart(),
     )
   }
 
   /** Not to be trusted, or gone: whoever waits looks for himself, and the watch begins anew from what he finds. */
-  lose(): void {
+  restart(): void {
     this.#forget()
     this.#notBefore = this.#options.clock.now() + this.#again
     this.#again = Math.min(this.#again * 2, AGAIN_LAST)
@@ -85,7 +85,7 @@ export class EtcdTail {
   }
 
   /** Resolves at the next news, or after `ms`; rejects with the signal's reason. */
-  news(ms: number, signal: AbortSignal): Promise<'news' | 'silence'> {
+  next(ms: number, signal: AbortSignal): Promise<'news' | 'silence'> {
     return new Promise((resolve, reject) => {
       const done = () => {
         cancel()
@@ -120,7 +120,7 @@ export class EtcdTail {
 
   #told({ result, error }: WatchAnswer): void {
     // Compacted away before we came to it, or the server is going: both are cured by looking.
-    if (result === undefined || error !== undefined || result.canceled) return this.lose()
+    if (result === undefined || error !== undefined || result.canceled) return this.restart()
     if (result.events === undefined) return
     this.#again = AGAIN_FIRST
     for (const { kv } of result.events) this.#hear(kv)
@@ -137,7 +137,7 @@ export class EtcdTail {
     if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
   }
 
-  #add(entry: Stored): void {
+  #add(entry: StoredRecord): void {
     if (this.#base === undefined) return
     const last = this.#chain.at(-1)?.position ?? this.#base
     if (entry.position.index !== last.index + 1) {

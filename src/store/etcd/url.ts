@@ -23,6 +23,12 @@ export function etcdOptions(url: string): EtcdStoreOptions {
   }
 }
 
+/** The parts of an endpoint, `host:port` or `[address]:port`. */
+export function hostAndPort(endpoint: string): { readonly host: string; readonly port: number } {
+  const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(endpoint) as unknown as [string, string, string]
+  return { host, port: Number(port) }
+}
+
 function endpoint(host: string): string {
   const found = /^(?<name>\[[0-9a-f:.]+\]|[^:[\]]+)(?::(?<port>\d{1,5}))?$/i.exec(host)
   if (found === null) throw invalid(`'${host}' is not a host and port`)

@@ -1,6 +1,7 @@
 import { relative } from 'node:path'
 import { expect, test } from 'vitest'
-import { openHere, storeOf } from '../../../src/connect/connect.ts'
+import { openInPlace } from '../../../src/connect/connect.ts'
+import { storeOf } from '../../../src/connect/store-of.ts'
 import { moveLeases } from '../../../src/replica/move-leases.ts'
 import type { Replica } from '../../../src/replica/replica.ts'
 import { eventually, Place } from '../../support/cli.ts'
@@ -77,7 +78,7 @@ test('a move that was broken off after the leases had left is completed by the s
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   {
-    await using old = (await openHere(from)) as Replica
+    await using old = (await openInPlace(from)) as Replica
     await old.propose({ kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
     const killed = async (alone: boolean) => (alone ? storeOf(to) : Promise.reject(new Error('killed')))
     await expect(moveLeases(old, { place: to, open: killed })).rejects.toThrow('killed')
@@ -140,7 +141,7 @@ test('a server whose leases have moved to a place that cannot be opened says whe
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   {
-    await using old = await openHere(from)
+    await using old = await openInPlace(from)
     const { revision: since } = await old.propose({ kind: 'move' })
     await old.propose({ kind: 'move', to: 'redis://127.0.0.1:1', since })
   }
@@ -157,7 +158,7 @@ test.each([
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
   const revision = async () => {
-    await using old = await openHere(from)
+    await using old = await openInPlace(from)
     return (await old.read({ kind: 'summary' }, { consistent: true })).revision
   }
   const before = await revision()

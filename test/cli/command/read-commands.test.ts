@@ -4,7 +4,8 @@ import { type ExplainedFacts, explanation } from '../../../src/cli/command/expla
 import { failureOf } from '../../../src/cli/exit.ts'
 import { clean, jsonLine, table } from '../../../src/cli/output.ts'
 import { settingsOf } from '../../../src/cli/settings.ts'
-import { connect, open, shown } from '../../../src/connect/connect.ts'
+import { connect, open } from '../../../src/connect/connect.ts'
+import { redactedUrl } from '../../../src/connect/url.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { Place, program } from '../../support/cli.ts'
 
@@ -275,9 +276,9 @@ test.skipIf(!existsSync('/dev/full'))('output that finds no room ends with 74 an
 })
 
 test('what is said about a URL leaves out who asks and with which password', () => {
-  expect(shown('postgres://me:secret@db:5432/x?name=a')).toBe('postgres://db:5432/x?name=a')
-  expect(shown('leasehold://:secret@[::1]:7420')).toBe('leasehold://[::1]:7420')
-  expect(shown('file:/a@b/c.db')).toBe('file:/a@b/c.db')
+  expect(redactedUrl('postgres://me:secret@db:5432/x?name=a')).toBe('postgres://db:5432/x?name=a')
+  expect(redactedUrl('leasehold://:secret@[::1]:7420')).toBe('leasehold://[::1]:7420')
+  expect(redactedUrl('file:/a@b/c.db')).toBe('file:/a@b/c.db')
 })
 
 test('explain says in sentences what is so, why, and what would change it', () => {

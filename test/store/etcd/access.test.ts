@@ -64,7 +64,7 @@ describePromises('etcd', 'an etcd with users', () => {
     ] as const)
       await asked(etcd.port, path, body)
     after = await append(store, after)
-    expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ position: after }] })
+    expect(await waiting).toMatchObject({ kind: 'records', records: [{ position: after }] })
     const { token } = await asked<{ token: string }>(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' })
     const headers = { authorization: token }
     const off = await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/disable`, { method: 'POST', headers, body: '{}' })
@@ -162,7 +162,7 @@ describeTls('an etcd behind TLS', () => {
       await using reader = await opened(at('ours', 'client'))
       const waiting = reader.read(START, { wait: new AbortController().signal })
       const { index } = await append(store, START)
-      expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ position: { index } }] })
+      expect(await waiting).toMatchObject({ kind: 'records', records: [{ position: { index } }] })
     } finally {
       server.close()
     }

@@ -132,7 +132,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     const name = fresh()
     await using one = await direct(name)
     await new LogInEtcd(etcd, name).deleteAll()
-    expect(await one.read(START)).toEqual({ kind: 'entries', entries: [] })
+    expect(await one.read(START)).toEqual({ kind: 'records', records: [] })
     await new LogInEtcd(etcd, name).deleteAll()
     expect((await append(one, 'a')).index).toBe(1)
   })
@@ -364,7 +364,7 @@ describePromises('etcd3', 'a store in three members of etcd', () => {
     const found = words(await all(reader))
     // A copy whose answer was lost may stand twice: whoever applies the log applies it once.
     expect([...new Set(found)]).toEqual(['0', 'kill', 'pause'])
-    expect((await one.read(after)).kind).toBe('entries')
+    expect((await one.read(after)).kind).toBe('records')
   }, 60_000)
 
   test('with all members standing still nothing is answered, and nothing is lost when they go on', async () => {
@@ -423,8 +423,8 @@ async function all(one: Store): Promise<LogRecord[]> {
 }
 
 function entriesOf(read: Awaited<ReturnType<Store['read']>>): readonly LogRecord[] {
-  assert.ok(read.kind === 'entries', read.kind)
-  return read.entries
+  assert.ok(read.kind === 'records', read.kind)
+  return read.records
 }
 
 function words(read: Awaited<ReturnType<Store['read']>> | readonly LogRecord[]): string[] {

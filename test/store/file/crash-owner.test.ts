@@ -44,9 +44,9 @@ async function follow(store: FileStore, state: State, position: Position): Promi
   const effects: Effects = { events: [], timer: () => {} }
   for (;;) {
     const read = await store.read(position)
-    if (read.kind !== 'entries') throw new Error(`the log cannot be read from ${position.index}: ${read.kind}`)
-    if (read.entries.length === 0) return position
-    for (const entry of read.entries) {
+    if (read.kind !== 'records') throw new Error(`the log cannot be read from ${position.index}: ${read.kind}`)
+    if (read.records.length === 0) return position
+    for (const entry of read.records) {
       applyBatch(state, entry.position.index, decodeBatch(entry.bytes), effects)
       effects.events.length = 0
       position = entry.position

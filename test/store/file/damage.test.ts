@@ -114,8 +114,8 @@ describe('a damaged file', () => {
         expect((await later.open()).head.index, `bit ${bit}`).toBe(entries + 900)
         for (let at: Position = opened.head; at.index < head.index; ) {
           const read = await later.read(at)
-          if (read.kind !== 'entries') expect.fail(read.kind)
-          at = read.entries.at(-1)!.position
+          if (read.kind !== 'records') expect.fail(read.kind)
+          at = read.records.at(-1)!.position
         }
         await later.close()
       }
@@ -133,7 +133,7 @@ describe('a damaged file', () => {
     expect(before.length).toBeGreaterThan(10_000)
     for (let i = 0; i < 2; i++) {
       const error = await refused(path)
-      expect(error.message).toMatch(/damaged: it ends at \d+, though 40 was acknowledged.*Restore it from a backup, or move it away/)
+      expect(error.message).toMatch(/damaged: it ends at \d+, although 40 was acknowledged.*Restore it from a backup, or move it away/)
       expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
       collect()
       expect(readFileSync(`${path}-wal`).equals(before)).toBe(true)
@@ -156,7 +156,7 @@ describe('a damaged file', () => {
     const database = new engine.DatabaseSync(path, { timeout: 1_000 })
     database.exec(`attach '${other}' as other; insert or replace into entry select * from other.entry where idx = ${ENTRIES + 1}`)
     database.close()
-    expect((await refused(path)).message).toMatch(/damaged: entry 41 is another/)
+    expect((await refused(path)).message).toMatch(/damaged: record 41 is another/)
   })
 
   test('a file that was emptied is not taken for a new one; one that was taken away is', async () => {
@@ -164,7 +164,7 @@ describe('a damaged file', () => {
     const image = await makeImage(folder, 'closed')
     const path = copy(image.folder, folder)
     truncateSync(path, 0)
-    expect((await refused(path)).message).toContain('it is empty, though 40 entries were acknowledged')
+    expect((await refused(path)).message).toContain('it is empty, although 40 records were acknowledged')
     rmSync(path)
     const log = new FileLog({ path, engine, timeout: 1_000 })
     expect((await log.open()).head).toEqual(START)
@@ -232,7 +232,7 @@ describe('a failing disk', () => {
       await expect(log.append(Uint8Array.of(1), head)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason } })
     }
     failing = undefined
-    expect(await log.read(head)).toEqual({ kind: 'entries', entries: [] })
+    expect(await log.read(head)).toEqual({ kind: 'records', records: [] })
     expect(await log.append(Uint8Array.of(1), head)).toMatchObject({ kind: 'appended', position: { index: 1 } })
     await log.close()
   })
@@ -427,7 +427,7 @@ async function check(
     expect(await contentOf(log), what).toBe(image.content)
     const appended = await log.append(Uint8Array.of(1), head)
     expect(appended, what).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
-    expect(await log.read(head), what).toMatchObject({ entries: [{ position: { index: ENTRIES + 1 } }] })
+    expect(await log.read(head), what).toMatchObject({ records: [{ position: { index: ENTRIES + 1 } }] })
   } catch (error) {
     if (!(error instanceof LeaseError)) throw error
     expect(['UNAVAILABLE', 'UNKNOWN', 'UNSUPPORTED', 'INVALID'], what).toContain(error.code)
@@ -446,8 +446,8 @@ async function contentOf(log: FileLog): Promise<string> {
   const chunks: string[] = []
   for (let number = 0; number < newest.chunks; number++) chunks.push(Buffer.from(await log.chunk(newest.id, number)).toString('hex'))
   const read = await log.read(newest.position)
-  if (read.kind !== 'entries') expect.fail(read.kind)
-  const entries = read.entries.map(({ position, bytes }) => `${position.index} ${position.nonce} ${Buffer.from(bytes).toString('hex')}`)
+  if (read.kind !== 'records') expect.fail(read.kind)
+  const entries = read.records.map(({ position, bytes }) => `${position.index} ${position.nonce} ${Buffer.from(bytes).toString('hex')}`)
   return [`${newest.position.index} ${newest.position.nonce}`, ...chunks, ...entries].join('\n')
 }
 
@@ -485,9 +485,9 @@ async function readAll(store: Store): Promise<LogRecord[]> {
   const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
-    if (read.kind !== 'entries') expect.fail(read.kind)
-    if (read.entries.length === 0) return all
-    all.push(...read.entries)
+    if (read.kind !== 'records') expect.fail(read.kind)
+    if (read.records.length === 0) return all
+    all.push(...read.records)
   }
 }
 

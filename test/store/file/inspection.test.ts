@@ -43,7 +43,7 @@ describe('an open that is refused leaves every file as it was', () => {
         if (empty) writeFileSync(path, '', { mode: 0o600 })
         const error = await folder.refused(path)
         expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
-        expect(error.message).toMatch(/(is empty|is missing).*-wal holds entries.*left as it is/s)
+        expect(error.message).toMatch(/(is empty|is missing).*-wal holds records.*left as it is/s)
       }
     }
   })
@@ -54,7 +54,7 @@ describe('an open that is refused leaves every file as it was', () => {
     truncateSync(`${path}-wal`, statSync(`${path}-wal`).size >> 1)
     for (let i = 0; i < 2; i++) {
       const error = await folder.refused(path)
-      expect(error.message).toMatch(/damaged: it ends at \d+, though 30 was acknowledged.*Restore it from a backup, or move it away/s)
+      expect(error.message).toMatch(/damaged: it ends at \d+, although 30 was acknowledged.*Restore it from a backup, or move it away/s)
     }
   })
 
@@ -113,7 +113,7 @@ describe('an open that is refused leaves every file as it was', () => {
       const error = await folder.refused(path)
       expect(error).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign', path } })
       expect(error.message).toContain('is not a Leasehold file')
-      expect(error.message).not.toMatch(/move|damaged|begin anew/)
+      expect(error.message).not.toMatch(/move|damaged|start with an empty log/)
     }
   })
 
@@ -125,7 +125,7 @@ describe('an open that is refused leaves every file as it was', () => {
       facts: { reason: 'foreign' },
       message: expect.stringContaining('is not a Leasehold file'),
     })
-    expect(error.message).not.toMatch(/move|damaged|begin anew|chmod|chown/)
+    expect(error.message).not.toMatch(/move|damaged|start with an empty log|chmod|chown/)
   })
 
   test('a folder', async () => {
@@ -161,12 +161,12 @@ describe('an open that is refused leaves every file as it was', () => {
     using folder = new Folder()
     const path = await folder.crashed('made', 20, 'checkpointed')
     const bytes = readFileSync(path)
-    const at = bytes.lastIndexOf(Buffer.alloc(400, 7)) // entry 7; an earlier copy is left over from a page that was split
+    const at = bytes.lastIndexOf(Buffer.alloc(400, 7)) // record 7; an earlier copy is left over from a page that was split
     expect(at).toBeGreaterThan(0)
     bytes[at]! ^= 1
     writeFileSync(path, bytes)
     const error = await folder.refused(path)
-    expect(error.message).toContain('entry 7 does not match its checksum')
+    expect(error.message).toContain('record 7 does not match its checksum')
   })
 })
 
@@ -209,7 +209,7 @@ describe('what a command says', () => {
         const { code, stderr } = await here.run([...command, '--store', `file:${path}`])
         expect(code).toBe(64)
         expect(stderr).toContain(`${path} is not a Leasehold file`)
-        expect(stderr).not.toMatch(/move|damaged|begin anew|chmod|can be reached/)
+        expect(stderr).not.toMatch(/move|damaged|start with an empty log|chmod|can be reached/)
       }
     expect(readdirSync(here.path)).toEqual(['notes.txt'])
   })

@@ -50,10 +50,10 @@ describe('several processes on one file', () => {
       const { head } = await next.open()
       expect(head.index).toBeGreaterThanOrEqual(last!.index)
       const read = await next.read(from)
-      expect(read.kind === 'entries' && read.entries.map(({ bytes }) => new TextDecoder().decode(bytes))).toEqual(
+      expect(read.kind === 'records' && read.records.map(({ bytes }) => new TextDecoder().decode(bytes))).toEqual(
         Array.from({ length: head.index - from.index }, (_, i) => `${i + 1}`),
       )
-      expect(read.kind === 'entries' && read.entries[last!.index - from.index - 1]?.position).toEqual(last)
+      expect(read.kind === 'records' && read.records[last!.index - from.index - 1]?.position).toEqual(last)
     }
   })
 
@@ -131,7 +131,7 @@ describe('several processes on one file', () => {
     )
     expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'stopped', pid: child.pid } })
     expect(error.message).toMatch(new RegExp(`process ${child.pid} \\(.*node.* is stopped inside a transaction.*kill -CONT ${child.pid}`))
-    expect(await store.read(after)).toEqual({ kind: 'entries', entries: [] }) // reading goes on meanwhile
+    expect(await store.read(after)).toEqual({ kind: 'records', records: [] }) // reading goes on meanwhile
     child.process.kill('SIGCONT')
     await child.ask('endTransaction')
     expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended', missed: [] })
@@ -159,7 +159,7 @@ describe('several processes on one file', () => {
     expect((await exited)[0]).toBe(0)
     expect(Buffer.concat(output).toString()).toBe('answered')
     await using store = await folder.open()
-    expect(await store.read(START)).toMatchObject({ entries: [{ position: { index: 1 } }] })
+    expect(await store.read(START)).toMatchObject({ records: [{ position: { index: 1 } }] })
   })
 
   test('a snapshot whose writer was killed leaves nothing behind once another was kept', async () => {
@@ -174,7 +174,7 @@ describe('several processes on one file', () => {
     await using store = await folder.open()
     expect(await store.newest()).toBeUndefined()
     const read = await store.read(START)
-    const at = read.kind === 'entries' ? read.entries[0]!.position : START
+    const at = read.kind === 'records' ? read.records[0]!.position : START
     expect(await store.snapshot(at, one(Uint8Array.of(7)))).toBe('kept')
     const { DatabaseSync } = await loadEngine()
     const db = new DatabaseSync(folder.path, { timeout: 1_000 })
@@ -202,8 +202,8 @@ describe('several processes on one file', () => {
     expect([early![0], early![1], early![2]]).toEqual([0, 0, 0])
     expect([alike![0]! > 0, alike![2]]).toEqual([true, 0])
     const read = await store.read(START)
-    if (read.kind !== 'entries') expect.fail(read.kind)
-    expect([read.entries[0]!.age > 0, read.entries[2]!.age]).toEqual([true, 0])
+    if (read.kind !== 'records') expect.fail(read.kind)
+    expect([read.records[0]!.age > 0, read.records[2]!.age]).toEqual([true, 0])
     expect(there![2]).toBeLessThan(60_000)
   })
 
@@ -244,7 +244,7 @@ describe('several processes on one file', () => {
     await store[Symbol.asyncDispose]()
     await using later = await folder.open()
     expect(await later.newest()).toBeUndefined()
-    expect(await later.read(START)).toMatchObject({ entries: [{}, {}] })
+    expect(await later.read(START)).toMatchObject({ records: [{}, {}] })
   })
 
   test('every file is for its user alone, and so is a folder made for it', async () => {

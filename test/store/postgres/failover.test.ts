@@ -35,8 +35,8 @@ async function appended(store: PostgresStore, word: string, after: Position = ST
 
 async function entriesOf(store: PostgresStore): Promise<Map<bigint, string>> {
   const read = await store.read(START)
-  if (read.kind !== 'entries') throw new Error(JSON.stringify(read))
-  return new Map(read.entries.map(({ position, bytes }) => [position.nonce, Buffer.from(bytes).toString()]))
+  if (read.kind !== 'records') throw new Error(JSON.stringify(read))
+  return new Map(read.records.map(({ position, bytes }) => [position.nonce, Buffer.from(bytes).toString()]))
 }
 
 async function promote(standby: Engine): Promise<void> {
@@ -125,7 +125,7 @@ describePromises('postgres', 'a failover', () => {
     await appended(other, 'another', a)
     expect(await store.append(Buffer.from('c'), b)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 2/),
+      reason: expect.stringMatching(/another record is at 2/),
     })
     expect(await told).toMatchObject({ code: 'LOST' })
     expect(lease.held).toBe(false)

@@ -32,7 +32,7 @@ async function appended(store: PostgresStore, bytes: Uint8Array, after: Position
 
 async function lengthOf(store: PostgresStore): Promise<number> {
   const read = await store.read(START)
-  return read.kind === 'entries' ? read.entries.length : -1
+  return read.kind === 'records' ? read.records.length : -1
 }
 
 /** Asks until it works: the engine is back, or a connection is. */
@@ -117,7 +117,7 @@ describePromises('postgres', 'a log in Postgres', () => {
       await store.read(START)
       cable.disconnect()
       await appended(other, entry(7), START)
-      expect(await waiting).toMatchObject({ entries: [{ bytes: Buffer.of(7) }] })
+      expect(await waiting).toMatchObject({ records: [{ bytes: Buffer.of(7) }] })
     })
   })
 
@@ -155,7 +155,7 @@ describePromises('postgres', 'a log in Postgres', () => {
     // The request leaves; of the answer nothing is ever read. If it carried all that was missed, no buffer on the way could take it.
     cable.deafen()
     const appending = codeOf(still.append(entry(1), START))
-    await eventually(async () => expect(await store.read(after)).toMatchObject({ entries: { length: 1 } }), 8_000)
+    await eventually(async () => expect(await store.read(after)).toMatchObject({ records: { length: 1 } }), 8_000)
     const began = systemClock.now()
     expect((await store.append(entry(2), after)).kind).toBe('appended')
     expect(systemClock.now() - began).toBeLessThan(8_000) // the one that stands still has the timeout for more
@@ -172,7 +172,7 @@ describePromises('postgres', 'a log in Postgres', () => {
     for (const payload of ['', 'nonsense', '5 x', '1 1 1', '99999999999999999999 1', '1 99999999999999999999999', 'hello 1'])
       await admin.query('select pg_notify($1, $2)', [`leasehold_${rows[0].id}`, payload])
     await appended(other, entry(1), START)
-    expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ bytes: Buffer.of(1) }] })
+    expect(await waiting).toMatchObject({ kind: 'records', records: [{ bytes: Buffer.of(1) }] })
   })
 
   describe('that lost something', () => {
@@ -214,7 +214,7 @@ describePromises('postgres', 'a log in Postgres', () => {
       await admin.query('delete from leasehold.entry e using leasehold.log l where l.id = e.log and l.name = $1 and e.idx in (1, 3)', [
         name,
       ])
-      expect(await store.read(START)).toMatchObject({ kind: 'diverged', reason: 'entry 1 is gone' })
+      expect(await store.read(START)).toMatchObject({ kind: 'diverged', reason: 'record 1 is gone' })
     })
 
     test('its tail was deleted: holders are told', () =>
@@ -325,7 +325,7 @@ describePromises('postgres', 'the settings of Postgres', () => {
     const position = await appended(store, entry(1), START)
     await server.kill9()
     await server.restart()
-    expect(await eventually(() => store.read(position))).toEqual({ kind: 'entries', entries: [] })
+    expect(await eventually(() => store.read(position))).toEqual({ kind: 'records', records: [] })
   })
 
   test('fsync off is said: nothing there is durable', async () => {

@@ -50,7 +50,7 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     const began = systemClock.now()
     const waiting = store.read(START, { wait: new AbortController().signal })
     await direct.append(Uint8Array.of(1), START)
-    expect((await waiting).kind).toBe('entries')
+    expect((await waiting).kind).toBe('records')
     expect(systemClock.now() - began).toBeLessThan(10_000)
   })
 

@@ -13,6 +13,7 @@ import { type Appended, type Position, START } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 import { loseTail } from '../../support/postgres-tail.ts'
 
 describePromises('postgres', 'a store in Postgres', () => {
@@ -95,6 +96,20 @@ describePromises('postgres', 'a store in Postgres', () => {
     for (const { name, run } of storeSuite(fixture(() => ({ sql }), viaPostgresJs))) test(name, run)
   })
 
+  describe('handed to connect', () => {
+    const ways: readonly (readonly [string, () => PostgresStoreOptions])[] = [
+      ['with a URL', () => ({ url: server.url })],
+      ['on a pool of pg', () => ({ pool: shared })],
+      ['on an instance of postgres.js', () => ({ sql })],
+    ]
+    test.each(ways)('it holds leases %s, and leaves what it was given open', async (_, options) => {
+      const name = `log ${++logs}`
+      await passLeaseBetween(() => new PostgresStore({ ...options(), name }))
+      expect((await shared.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+      expect([...(await sql`select 1 as one`)]).toEqual([{ one: 1 }])
+    })
+  })
+
   describe('in an application with type parsers of its own', () => {
     const INT8 = 20
     const others = [16, 17, 23, 25, 701] // bool, bytea, int4, text, float8
@@ -129,7 +144,7 @@ describePromises('postgres', 'a store in Postgres', () => {
       for await (const bytes of snapshot!.bytes) expect([...bytes]).toEqual([7, 0, 255])
       const waiting = second.read(after, { wait: new AbortController().signal })
       after = positionOf(await first.append(Uint8Array.of(9), after))
-      expect(await waiting).toMatchObject({ entries: [{ position: after }] })
+      expect(await waiting).toMatchObject({ records: [{ position: after }] })
       await using leases = await connect(`${server.url}?name=${encodeURIComponent(`${name} leases`)}`)
       await using _lease = await leases.acquire('a')
     }
@@ -184,8 +199,8 @@ describePromises('postgres', 'a store in Postgres', () => {
     await using elsewhere = new PostgresStore({ url: `${server.url}?name=one&schema=elsewhere` })
     for (const store of [one, two, elsewhere]) expect((await store.open()).head).toEqual(START)
     await one.append(Uint8Array.of(1), START)
-    expect(await one.read(START)).toMatchObject({ entries: [{ bytes: Buffer.of(1) }] })
-    for (const store of [two, elsewhere]) expect(await store.read(START)).toEqual({ kind: 'entries', entries: [] })
+    expect(await one.read(START)).toMatchObject({ records: [{ bytes: Buffer.of(1) }] })
+    for (const store of [two, elsewhere]) expect(await store.read(START)).toEqual({ kind: 'records', records: [] })
   })
 
   test('a name that needs care is refused as a schema, and so are two ways in at once', () => {
@@ -202,7 +217,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     await store.append(buffer, START)
     buffer.fill(9)
     const read = await store.read(START, { wait: new AbortController().signal })
-    expect(read).toMatchObject({ entries: [{ bytes: Uint8Array.of(1, 2, 3) }] })
+    expect(read).toMatchObject({ records: [{ bytes: Uint8Array.of(1, 2, 3) }] })
   })
 
   test('one answer carries 1,000 entries and no more', async () => {
@@ -210,7 +225,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     await store.open()
     await shared.query(`insert into leasehold.entry select id, n, n, '' from leasehold.log, generate_series(1, 1001) n where name = 'many'`)
     await shared.query(`update leasehold.log set head = 1001, head_nonce = 1001 where name = 'many'`)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 

@@ -63,7 +63,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
       await using other = await opened({ name: 'alone' })
       const waiting = other.read(after, { wait: new AbortController().signal })
       after = await appended(store, after)
-      expect(await waiting).toMatchObject({ entries: { length: 1 } })
+      expect(await waiting).toMatchObject({ records: { length: 1 } })
       await expect.poll(() => ear.heard).toHaveLength(1)
       expect(ear.heard[0]).toMatch(/^4 /)
       expect(other.profile.push).toBe(true)
@@ -88,7 +88,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
     ] as const) {
       const waiting = reader.read(after, { wait: new AbortController().signal })
       after = await appended(writer, after)
-      expect(await waiting).toMatchObject({ entries: [{ position: after }] })
+      expect(await waiting).toMatchObject({ records: [{ position: after }] })
     }
   })
 
@@ -102,7 +102,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
       await using ear = await eavesdropper('unseen')
       const waiting = other.read(START, { wait: new AbortController().signal })
       await appended(store)
-      expect(await waiting).toMatchObject({ entries: { length: 1 } })
+      expect(await waiting).toMatchObject({ records: { length: 1 } })
       await expect.poll(() => ear.heard).toHaveLength(1)
     } finally {
       await sql.end()
@@ -124,7 +124,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
       let after = await appended(store)
       for (const client of clients) await client.query('deallocate all')
       for (let i = 0; i < 3; i++) after = await appended(store, after)
-      expect(await store.read(START)).toMatchObject({ entries: { length: 4 } })
+      expect(await store.read(START)).toMatchObject({ records: { length: 4 } })
     } finally {
       await pool.end()
     }
@@ -187,6 +187,6 @@ describeEngine('postgres', 'a line to Postgres', () => {
     expect((await admin.query(`select version from ${schema}.version`)).rows).toEqual([{ version: 2 }])
     expect((await admin.query(`select loud from ${schema}.log`)).rows).toEqual([{ loud: true }])
     expect((await store.append(entry(2), after)).kind).toBe('appended')
-    expect(await made.read(after)).toMatchObject({ entries: { length: 1 } })
+    expect(await made.read(after)).toMatchObject({ records: { length: 1 } })
   })
 })

@@ -48,7 +48,7 @@ describePromises('redis', 'what Redis refuses', () => {
     await redis.restart()
     const again = store.read(a, { wait: new AbortController().signal })
     await append(store, 'b', a)
-    expect(await again).toMatchObject({ kind: 'entries', entries: { length: 1 } })
+    expect(await again).toMatchObject({ kind: 'records', records: { length: 1 } })
   })
 
   test('while it loads its data it is UNAVAILABLE, and afterwards it goes on', async () => {
@@ -62,7 +62,7 @@ describePromises('redis', 'what Redis refuses', () => {
     await redis.members[0]!.restart()
     await eventually(() => rejects(store.read(after), 'UNAVAILABLE', 'loading'))
     await redis.ready()
-    await eventually(async () => expect((await store.read(after)).kind).toBe('entries'))
+    await eventually(async () => expect((await store.read(after)).kind).toBe('records'))
     await append(store, 'after', after)
   })
 
@@ -86,7 +86,7 @@ describePromises('redis', 'what Redis refuses', () => {
     await tell(redis, 'REPLICAOF', '127.0.0.1', '1')
     await rejects(store.read(a), 'UNAVAILABLE', 'readonly')
     await tell(redis, 'REPLICAOF', 'NO', 'ONE')
-    expect(await store.read(a)).toMatchObject({ kind: 'entries', entries: { length: 0 } })
+    expect(await store.read(a)).toMatchObject({ kind: 'records', records: { length: 0 } })
   })
 
   test('reading writes nothing, though it is refused where writing is', async () => {
@@ -234,7 +234,7 @@ describePromises('redis', 'what Redis loses', () => {
     await append(next, 'other')
     expect(await store.append(bytes('b'), a)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 1/),
+      reason: expect.stringMatching(/another record is at 1/),
     })
   })
 
@@ -271,20 +271,20 @@ describePromises('redis', 'what Redis loses', () => {
     Object.assign(c, await append(witness, 'c', b))
     await using behind = await opened(redis)
     await tell(redis, 'XDEL', '{leasehold}:log', '3-0')
-    const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: someone deleted it/) }
+    const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: it was deleted/) }
     expect(await witness.append(bytes('d'), c)).toEqual(missing)
     expect(await witness.read(c)).toEqual(missing)
     expect(await behind.append(bytes('d'), b)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/XDEL.*begin anew/) })
     await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({
       code: 'DIVERGED',
-      message: expect.stringMatching(/entry 3 .* is missing: someone deleted it.*Delete every key/),
+      message: expect.stringMatching(/record 3 .* is missing: it was deleted.*Delete every key/),
     })
   })
 
   const deletions: readonly (readonly [what: string, command: string[], told: RegExp])[] = [
     ['all entries (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '0'], /every entry .* was deleted/],
-    ['an entry in the middle', ['XDEL', '{leasehold}:log', '3-0'], /entry 3 .* is missing/],
-    ['entries that no snapshot has (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /entry 3 .* is missing|begins at 4/],
+    ['an entry in the middle', ['XDEL', '{leasehold}:log', '3-0'], /record 3 .* is missing/],
+    ['entries that no snapshot has (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /record 3 .* is missing|begins at 4/],
     ['the log itself', ['DEL', '{leasehold}:log'], /is gone/],
     ['the log, and another kind of key in its place', ['SET', '{leasehold}:log', 'x'], /another program uses the name/],
   ]
@@ -401,7 +401,7 @@ describePromises('redis', 'what Redis loses', () => {
     await append(other, 'two', a)
     expect(await store.append(bytes('c'), b)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 2/),
+      reason: expect.stringMatching(/another record is at 2/),
     })
     expect(await words(other)).toEqual(['a', 'two'])
   })
@@ -480,8 +480,8 @@ async function append(store: Store, word: string, after: Position = START): Prom
 
 async function all(store: Store) {
   const read = await store.read(START)
-  if (read.kind !== 'entries') throw new Error(JSON.stringify(read))
-  return read.entries
+  if (read.kind !== 'records') throw new Error(JSON.stringify(read))
+  return read.records
 }
 
 async function words(store: Store): Promise<string[]> {

@@ -17,6 +17,7 @@ import { type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { describePromises, describeWith, type Engine, engine, programs } from '../../support/engine.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 
 const run = promisify(execFile)
 
@@ -134,6 +135,23 @@ describePromises('redis', 'a store in Redis', () => {
     for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on, way))) test(name, check)
   })
 
+  describe('handed to connect', () => {
+    const ways: readonly (readonly [string, () => RedisStoreOptions & { readonly close?: () => void }])[] = [
+      ['with a URL', () => ({ url: redis.url })],
+      ['with a client of redis', () => ({ client: createClient({ url: redis.url }) })],
+      ['with a cluster of redis', () => ({ client: createCluster({ rootNodes: [{ url: cluster.url }] }) })],
+      ['with a client of ioredis', () => ioredis(new Redis(redis.url))],
+      ['with a cluster of ioredis', () => ioredis(new Cluster([{ host: '127.0.0.1', port: cluster.port }]))],
+    ]
+    const ioredis = (client: Redis | Cluster) => ({ client, close: () => client.disconnect() })
+    test.each(ways)('it holds leases %s', async (_, options) => {
+      const { close, ...made } = options()
+      const name = `log-${++logs}`
+      await passLeaseBetween(() => new RedisStore({ ...made, name }))
+      close?.()
+    })
+  })
+
   test('a cluster client of ioredis is told to send nothing a second time after a lost connection', async () => {
     let given: object = {}
     const client = {
@@ -164,7 +182,7 @@ describePromises('redis', 'a store in Redis', () => {
     await using one = await opened({ url: `${redis.url}/0?name=one` })
     await using two = await opened({ url: `${redis.url}/0?name=two` })
     await append(one, 'a')
-    expect((await two.read(START)).kind === 'entries' && (await two.read(START))).toMatchObject({ entries: { length: 0 } })
+    expect((await two.read(START)).kind === 'records' && (await two.read(START))).toMatchObject({ records: { length: 0 } })
     for (const name of ['{x}', 'a b', '']) expect(() => new RedisStore({ url: redis.url, name })).toThrow(/cannot name a log/)
     expect(() => new RedisStore({ url: 'redis://[' })).toThrow(expect.objectContaining({ code: 'INVALID' }))
   })
@@ -179,7 +197,7 @@ describePromises('redis', 'a store in Redis', () => {
     await using store = await opened({ ...url(), name: 'thousand' })
     let after = START
     for (let i = 0; i < 1_001; i++) after = await append(store, `${i}`, after)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 
@@ -236,7 +254,7 @@ describePromises('redis', 'a store in Redis', () => {
       expect(await store.newest()).toBeDefined()
       const waiting = store.read(after, { wait: new AbortController().signal })
       await append(store, 'b', after)
-      expect(await waiting).toMatchObject({ kind: 'entries', entries: { length: 1 } })
+      expect(await waiting).toMatchObject({ kind: 'records', records: { length: 1 } })
       expect(store.profile.durable).toBe(false)
       expect(store.profile.notes.join('\n')).toMatch(/does not tell its persistence settings/)
       await expect(new RedisStore({ url: own.url.replace('redis://', 'redis://leasehold:wrong@') }).open()).rejects.toMatchObject({
@@ -266,7 +284,7 @@ describePromises('redis', 'a store in Redis', () => {
     await expect(store.append(Buffer.from('b'), a)).rejects.toMatchObject(refused)
     await grant('+evalsha')
     await append(store, 'b', a)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 2 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 2 } })
     expect(await docs()).toContain(`-@all ${RIGHTS}\``)
   })
 
@@ -279,8 +297,8 @@ describePromises('redis', 'a store in Redis', () => {
     const following = (async () => {
       for (let at = START; ; ) {
         const read = await store.read(at, { wait: stop.signal })
-        if (read.kind !== 'entries') throw new Error(read.kind)
-        for (const { position, bytes } of read.entries) {
+        if (read.kind !== 'records') throw new Error(read.kind)
+        for (const { position, bytes } of read.records) {
           seen.push(Buffer.from(bytes).toString())
           at = position
         }
@@ -347,7 +365,7 @@ describePromises('redis', 'a store in Redis', () => {
         const { stdout } = await run(process.execPath, ['-e', script], { env: { ...process.env, NODE_EXTRA_CA_CERTS: cert } })
         expect(stdout).toBe('appended\n')
         await using plain = await opened({ url: own.url, name: 'tls' })
-        expect(await plain.read(START)).toMatchObject({ entries: { length: 1 } })
+        expect(await plain.read(START)).toMatchObject({ records: { length: 1 } })
       } finally {
         await rm(folder, { recursive: true })
       }

@@ -59,7 +59,7 @@ export class Observer implements AsyncDisposable {
         if (!opened) await store.open()
         opened = true
         const read = await store.read(this.#position, { wait: signal })
-        if (read.kind === 'entries') for (const entry of read.entries) this.#apply(entry)
+        if (read.kind === 'records') for (const entry of read.records) this.#apply(entry)
         else if (read.kind === 'trimmed') await this.#skip(store)
         else throw new Error(`the log cannot be followed: ${JSON.stringify(read)}`)
       } catch (error) {

@@ -79,9 +79,9 @@ export class Rig {
     const all: { position: Position; bytes: Uint8Array }[] = []
     for (;;) {
       const read = this.log.read(all.at(-1)?.position ?? START, this.#epoch())
-      if (read.kind !== 'entries') throw new Error(`cannot look into the log: ${read.kind}`)
-      if (read.entries.length === 0) return all
-      all.push(...read.entries)
+      if (read.kind !== 'records') throw new Error(`cannot look into the log: ${read.kind}`)
+      if (read.records.length === 0) return all
+      all.push(...read.records)
     }
   }
 
