@@ -10,7 +10,7 @@ import type { Clock } from '../../clock.ts'
 import type { Lessor } from '../../lessor.ts'
 import type { KnownInstance } from '../../registry/directory.ts'
 import { type CheckResult, type HealthCheck, keyOf, UNCHECKED } from '../../registry/entry.ts'
-import { type Instance, wantedBy } from '../../registry/match.ts'
+import { type Instance, matcherOf } from '../../registry/match.ts'
 import type { Log } from '../listener.ts'
 import type { Catalog } from './catalog.ts'
 import { probe } from './probe.ts'
@@ -81,7 +81,7 @@ export class HealthChecks implements AsyncDisposable {
     setMaxListeners(AT_ONCE, this.#closing.signal)
     this.#shares = new WorkShares({ lessor, clock, name: 'checks', id: `checks:${clock.bits().toString(36)}` })
     this.#unlisten = catalog.directory.listen((slot, before, after) => this.#heard(slot, before, after))
-    for (const slot of catalog.directory.search(wantedBy({}))) this.#heard(slot, undefined, slot.instance)
+    for (const slot of catalog.directory.search(matcherOf({}))) this.#heard(slot, undefined, slot.instance)
   }
 
   static async open(options: HealthChecksOptions): Promise<HealthChecks> {

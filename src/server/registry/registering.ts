@@ -4,7 +4,7 @@ import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Attachment, Command, Operation } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
-import { entryOf, type InstanceState, keyOf, type Registration, readState, stateEntryOf, stateOf } from '../../registry/entry.ts'
+import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, stateEntryOf, stateOf } from '../../registry/entry.ts'
 import type { Caller } from '../access-control.ts'
 import type { GuardedLessor } from '../guarded-lessor.ts'
 
@@ -34,7 +34,7 @@ export interface KeptRegistration {
 /** Lists it, or changes what it says of itself and renews it. Throws what the lessor refused. */
 export async function register(
   { desk, caller }: Registrant,
-  registration: Registration,
+  registration: RegistrationData,
   given: Partial<InstanceState>,
   { ttl, grace, op }: { readonly ttl: number; readonly grace: number; readonly op?: string },
 ): Promise<KeptRegistration & { readonly created: boolean }> {
@@ -125,7 +125,7 @@ async function entryAt(desk: GuardedLessor, key: string): Promise<EntryView | un
 /** What of its state has to be written: most heartbeats change nothing. */
 async function stateChange(
   desk: GuardedLessor,
-  names: Pick<Registration, 'service' | 'instance' | 'generation'>,
+  names: Pick<RegistrationData, 'service' | 'instance' | 'generation'>,
   lease: number,
   given: Partial<InstanceState>,
 ): Promise<readonly Attachment[]> {
@@ -133,7 +133,7 @@ async function stateChange(
   const entry = await entryAt(desk, keyOf(names, 'state'))
   const before = entry?.lease === lease ? readState(entry.value) : stateOf({})
   const after = stateOf(given, before)
-  return after.status === before.status && after.load === before.load ? [] : [stateEntryOf(names as Registration, after)]
+  return after.status === before.status && after.load === before.load ? [] : [stateEntryOf(names as RegistrationData, after)]
 }
 
 /** Undefined when the lease is gone; `over` when it was renewed, and what changed was refused since too much was asked within a second. */

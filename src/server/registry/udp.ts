@@ -23,7 +23,7 @@ import {
   type InstanceState,
   keyOf,
   partsOf,
-  type Registration,
+  type RegistrationData,
   readRegistration,
   readState,
   STATUSES,
@@ -69,7 +69,7 @@ interface Heard {
 }
 
 interface Carried {
-  readonly registrations: readonly { readonly registration: Registration; readonly before: InstanceState }[]
+  readonly registrations: readonly { readonly registration: RegistrationData; readonly before: InstanceState }[]
   /** The key that the number is written under. */
   readonly own: string
   readonly written: number | undefined
@@ -233,7 +233,7 @@ export class UdpHeartbeats implements AsyncDisposable {
   }
 
   /** Never throws: what one may not say keeps nobody from being renewed. */
-  async #tell(caller: Caller, { lease, state }: Beat, registration: Registration, before: InstanceState): Promise<void> {
+  async #tell(caller: Caller, { lease, state }: Beat, registration: RegistrationData, before: InstanceState): Promise<void> {
     try {
       const after = stateOf(state, before)
       if (after.status === before.status && after.load === before.load) return
