@@ -6,7 +6,7 @@
  * | `services/SERVICE/INSTANCE`       | the `Registration` without its names, as JSON    | the instance                   |
  * | `services/SERVICE/INSTANCE/state` | `{status, load}`: changes often, so it is small  | the instance                   |
  * | `services/SERVICE/INSTANCE/check` | `{status, reason?}`: the result of a health check | the server that probes it     |
- * | `services/SERVICE/INSTANCE/beat`  | the number of a signed datagram                  | server/registry/udp.ts         |
+ * | `services/SERVICE/INSTANCE/beat`  | the number of a signed datagram                  | server/registry/udp-heartbeats.ts         |
  *
  * All are attached to the registration's lease. `state` and `check` count only while they are on the same lease as the registration itself.
  * The first three carry the generation as a field of the *entry*, where the kernel compares it: an older generation never overwrites a newer

@@ -251,11 +251,11 @@ export class HttpLessor implements Lessor {
     }
   }
 
-  /** Calls `tell` when the server's log turns out to have lost what this client saw. Returns a function that ends this. */
-  onRewound(tell: (why: LeaseError) => void): () => void {
+  /** Calls `listener` when the server's log turns out to have lost what this client saw. Returns a function that ends this. */
+  onRewound(listener: (why: LeaseError) => void): () => void {
     const { onRewound } = this.#connection
-    onRewound.add(tell)
-    return () => onRewound.delete(tell)
+    onRewound.add(listener)
+    return () => onRewound.delete(listener)
   }
 
   /** Yields the bytes of a backup. */

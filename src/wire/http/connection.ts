@@ -154,7 +154,7 @@ export class HttpConnection {
     this.rewinds++
     this.#witness = witness ?? NO_WITNESS
     const why = rewoundError(this.#base)
-    for (const tell of [...this.onRewound]) tell(why)
+    for (const listener of [...this.onRewound]) listener(why)
   }
 
   #adviceOn(error: unknown): string {

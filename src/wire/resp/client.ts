@@ -122,9 +122,9 @@ export class RemoteLessor implements Lessor {
     return this.#connections.open?.name
   }
 
-  onRewound(tell: (why: LeaseError) => void): () => void {
-    this.#onRewound.add(tell)
-    return () => this.#onRewound.delete(tell)
+  onRewound(listener: (why: LeaseError) => void): () => void {
+    this.#onRewound.add(listener)
+    return () => this.#onRewound.delete(listener)
   }
 
   // Requests
@@ -236,7 +236,7 @@ export class RemoteLessor implements Lessor {
     this.#requests.forgetRevisions()
     this.#subscriptions.resyncAll(revision, this.#clock.wall())
     const why = rewoundError(name)
-    for (const tell of [...this.#onRewound]) tell(why)
+    for (const listener of [...this.#onRewound]) listener(why)
   }
 
   #replaced(former: RespConnection): void {

@@ -6,8 +6,8 @@ import { describe, expect, test, vi } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import type { Lessor } from '../../../src/lessor.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { Dns } from '../../../src/server/registry/dns.ts'
 import { BUDGET, DnsBudget } from '../../../src/server/registry/dns-budget.ts'
+import { DnsServer } from '../../../src/server/registry/dns-server.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type World, world } from '../../support/http-world.ts'
 
@@ -21,8 +21,8 @@ function catalogOf({ lessor, clock }: World): Catalog {
   return Catalog.of({ lessor, clock, closing: lessor.signal })
 }
 
-async function named(here: World, lessor: Lessor = here.lessor, domain = 'leasehold'): Promise<Dns> {
-  return Dns.open({ catalog: catalogOf(here), lessor, clock: here.clock, log: SILENT, host: '127.0.0.1', port: 0, domain })
+async function named(here: World, lessor: Lessor = here.lessor, domain = 'leasehold'): Promise<DnsServer> {
+  return DnsServer.open({ catalog: catalogOf(here), lessor, clock: here.clock, log: SILENT, host: '127.0.0.1', port: 0, domain })
 }
 
 /** Past every check that a route makes: whoever may write entries may write anything. */
@@ -98,7 +98,7 @@ function parsed(bytes: Buffer): Answer {
   return { rcode: flags & 15, truncated: (flags & 0x200) !== 0, bytes: bytes.length, answers: answers!, additional: more }
 }
 
-async function ask(dns: Dns, question: Buffer): Promise<Answer> {
+async function ask(dns: DnsServer, question: Buffer): Promise<Answer> {
   const socket = createSocket('udp4')
   try {
     socket.send(question, dns.port, '127.0.0.1')
@@ -109,7 +109,7 @@ async function ask(dns: Dns, question: Buffer): Promise<Answer> {
   }
 }
 
-async function askTcp(dns: Dns, question: Buffer): Promise<Answer> {
+async function askTcp(dns: DnsServer, question: Buffer): Promise<Answer> {
   const socket = connect(dns.port, '127.0.0.1')
   const length = Buffer.alloc(2)
   length.writeUInt16BE(question.length)

@@ -10,9 +10,9 @@ import { createServer as createTls } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { HealthChecks } from '../../../src/server/registry/checks.ts'
+import { HealthChecks } from '../../../src/server/registry/health-checks.ts'
 import { probe } from '../../../src/server/registry/probe.ts'
-import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
+import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { describeWith, programs } from '../../support/engine.ts'
 import { world } from '../../support/http-world.ts'
 
@@ -207,7 +207,7 @@ test('more targets than there are slots answer 101, and the checks of others go 
   await until(() => catalog.directory.get('worker', 'well')?.revision !== undefined && checkOf(catalog, 'well') === 'passing')
   await checks[Symbol.asyncDispose]()
   for (let i = 0; i < 50; i++) await turn()
-  expect(checks.underWay).toBe(0)
+  expect(checks.inFlight).toBe(0)
   expect(hostile.open.size).toBe(0)
 })
 

@@ -4,7 +4,7 @@ import { createServer as createHttp2 } from 'node:http2'
 import { type AddressInfo, createServer } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { type ProbeOptions, probe } from '../../../src/server/registry/probe.ts'
-import { ProbeRules, plainAddress } from '../../../src/server/registry/probe-rule.ts'
+import { ProbeRules, plainAddress } from '../../../src/server/registry/probe-rules.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 const LOCAL = new ProbeRules(['127.0.0.1:*'])
@@ -15,7 +15,7 @@ async function listening(server: { listen(port: number, host: string): unknown; 
   return (server.address() as AddressInfo).port
 }
 
-const look = (url: string, options: Partial<ProbeOptions> = {}) => probe(url, { rules: LOCAL, timeout: 5_000, ...options })
+const probeLocal = (url: string, options: Partial<ProbeOptions> = {}) => probe(url, { rules: LOCAL, timeout: 5_000, ...options })
 
 describe('where probes may go', () => {
   test.each([
@@ -65,7 +65,7 @@ describe('a probe', () => {
       response.end('secret '.repeat(100_000))
     })
     const port = await listening(http)
-    const at = (path: string) => look(`http://127.0.0.1:${port}${path}`)
+    const at = (path: string) => probeLocal(`http://127.0.0.1:${port}${path}`)
     expect(await at('/well')).toEqual({ status: 'passing' })
     expect(await at('/redirect')).toEqual({ status: 'critical', reason: 'HTTP 302: redirects are not followed' })
     expect(await at('/busy')).toMatchObject({ status: 'warning' })
@@ -76,7 +76,7 @@ describe('a probe', () => {
   test('of TCP and gRPC', async () => {
     await using tcp = createServer(socket => socket.end())
     const port = await listening(tcp)
-    expect(await look(`tcp://127.0.0.1:${port}`)).toEqual({ status: 'passing' })
+    expect(await probeLocal(`tcp://127.0.0.1:${port}`)).toEqual({ status: 'passing' })
     let status = 1
     const asked: string[] = []
     const grpc = createHttp2()
@@ -92,21 +92,24 @@ describe('a probe', () => {
     })
     const secure = await listening(grpc)
     try {
-      expect(await look(`grpc://127.0.0.1:${secure}/my.Service`)).toEqual({ status: 'passing' })
+      expect(await probeLocal(`grpc://127.0.0.1:${secure}/my.Service`)).toEqual({ status: 'passing' })
       expect(asked).toEqual(['/grpc.health.v1.Health/Check my.Service'])
       status = 2
-      expect(await look(`grpc://127.0.0.1:${secure}`)).toMatchObject({ status: 'critical' })
+      expect(await probeLocal(`grpc://127.0.0.1:${secure}`)).toMatchObject({ status: 'critical' })
     } finally {
       grpc.close()
     }
-    expect(await look('tcp://127.0.0.1:1')).toEqual({ status: 'critical', reason: 'ECONNREFUSED' })
+    expect(await probeLocal('tcp://127.0.0.1:1')).toEqual({ status: 'critical', reason: 'ECONNREFUSED' })
   })
 
   test('of what never answers ends in time', async () => {
     await using silent = createServer(socket => socket.on('error', () => {}).resume())
     const port = await listening(silent)
     for (const scheme of ['http', 'grpc'])
-      expect(await look(`${scheme}://127.0.0.1:${port}`, { timeout: 50 })).toEqual({ status: 'critical', reason: 'no answer within 50 ms' })
+      expect(await probeLocal(`${scheme}://127.0.0.1:${port}`, { timeout: 50 })).toEqual({
+        status: 'critical',
+        reason: 'no answer within 50 ms',
+      })
   })
 
   test('goes to the address that was checked, and nowhere when one of several is not allowed', async () => {
@@ -114,17 +117,19 @@ describe('a probe', () => {
     const port = await listening(tcp)
     let asked = 0
     const changing = async () => (++asked === 1 ? ['127.0.0.1'] : ['10.0.0.1'])
-    expect(await look(`tcp://here.test:${port}`, { resolve: changing })).toEqual({ status: 'passing' })
+    expect(await probeLocal(`tcp://here.test:${port}`, { resolve: changing })).toEqual({ status: 'passing' })
     expect(asked).toBe(1)
     const two = async () => ['127.0.0.1', '169.254.169.254']
-    expect(await look(`tcp://here.test:${port}`, { resolve: two })).toMatchObject({ reason: expect.stringMatching(/not a public address/) })
+    expect(await probeLocal(`tcp://here.test:${port}`, { resolve: two })).toMatchObject({
+      reason: expect.stringMatching(/not a public address/),
+    })
   })
 
   test.each(['http://2130706433', 'tcp://0x7f000001', 'http://0177.0.0.1', 'tcp://[::ffff:127.0.0.1]', 'http://127.1', 'http://localhost'])(
     '%s is the address that it is, and not allowed by a rule for hosts',
     async place => {
       const rules = new ProbeRules(['localhost:*', '2130706433:*', '0x7f000001:*'])
-      expect(await look(`${place}:9/`, { rules })).toMatchObject({ status: 'critical', reason: expect.stringMatching(/not probed/) })
+      expect(await probeLocal(`${place}:9/`, { rules })).toMatchObject({ status: 'critical', reason: expect.stringMatching(/not probed/) })
     },
   )
 
@@ -146,19 +151,19 @@ describe('a probe', () => {
   ])('%s goes to port %i', async (url, port) => {
     const ports: number[] = []
     const own = (_: string, at: number) => ports.push(at) > 0
-    expect(await look(url, { own })).toMatchObject({ reason: 'not probed: it is this server itself' })
+    expect(await probeLocal(url, { own })).toMatchObject({ reason: 'not probed: it is this server itself' })
     expect(ports).toEqual([port])
   })
 
   test('of this server itself is not made', async () => {
     const own = (address: string, port: number) => address === '127.0.0.1' && port === 7420
-    expect(await look('http://127.0.0.1:7420/v1/revoke', { own })).toMatchObject({ reason: 'not probed: it is this server itself' })
+    expect(await probeLocal('http://127.0.0.1:7420/v1/revoke', { own })).toMatchObject({ reason: 'not probed: it is this server itself' })
   })
 
   test.each(['file:///etc/passwd', 'gopher://127.0.0.1:1', 'http://user:pass@127.0.0.1:1', 'tcp://127.0.0.1', 'http://'])(
     '%s is refused',
     async url => {
-      expect(await look(url)).toMatchObject({ status: 'critical', reason: expect.stringMatching(/address/) })
+      expect(await probeLocal(url)).toMatchObject({ status: 'critical', reason: expect.stringMatching(/address/) })
     },
   )
 })
@@ -169,5 +174,5 @@ test('an answer that came while this server stood still itself is read before an
     response.end('well')
     clock.stall(6_000)
   })
-  expect(await look(`http://127.0.0.1:${await listening(target)}/`, { clock })).toEqual({ status: 'passing' })
+  expect(await probeLocal(`http://127.0.0.1:${await listening(target)}/`, { clock })).toEqual({ status: 'passing' })
 })

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { registrationOf } from '../../../src/registry/entry.ts'
 import type { Instance } from '../../../src/registry/match.ts'
-import { clusterLoadAssignment } from '../../../src/server/registry/feed.ts'
+import { clusterLoadAssignment } from '../../../src/server/registry/discovery-formats.ts'
 
 function instance(address: string): Instance {
   const registration = registrationOf({ service: 'web', instance: address.replaceAll('/', '-'), address })

@@ -5,21 +5,21 @@ import { connect } from 'node:net'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { Dns } from '../../../src/server/registry/dns.ts'
 import { aaaa, readQuestion } from '../../../src/server/registry/dns-message.ts'
+import { DnsServer } from '../../../src/server/registry/dns-server.ts'
 import { describeWith } from '../../support/engine.ts'
 import { type World, world } from '../../support/http-world.ts'
 
 const run = promisify(execFile)
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
-async function named(here: World): Promise<Dns> {
+async function named(here: World): Promise<DnsServer> {
   const { lessor, clock } = here
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
-  return Dns.open({ catalog, lessor, clock, log: SILENT, host: '127.0.0.1', port: 0 })
+  return DnsServer.open({ catalog, lessor, clock, log: SILENT, host: '127.0.0.1', port: 0 })
 }
 
-async function dig(dns: Dns, ...words: string[]): Promise<string[]> {
+async function dig(dns: DnsServer, ...words: string[]): Promise<string[]> {
   const { stdout } = await run('dig', [
     '@127.0.0.1',
     '-p',
@@ -133,7 +133,7 @@ function questionFor(name: string): Buffer {
   return Buffer.concat([Buffer.from([7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]), ...labels, Buffer.from([0, 0, 1, 0, 1])])
 }
 
-async function asked(dns: Dns, name: string): Promise<Buffer> {
+async function asked(dns: DnsServer, name: string): Promise<Buffer> {
   const socket = createSocket('udp4')
   try {
     socket.send(questionFor(name), dns.port, '127.0.0.1')

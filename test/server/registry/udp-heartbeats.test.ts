@@ -2,14 +2,14 @@ import { createHash, createHmac } from 'node:crypto'
 import { createSocket } from 'node:dgram'
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
-import { readBeat, UdpHeartbeats } from '../../../src/server/registry/udp.ts'
+import { readBeat, UdpHeartbeats } from '../../../src/server/registry/udp-heartbeats.ts'
 import { type World, world } from '../../support/http-world.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
 async function opened(here: World): Promise<UdpHeartbeats> {
   const { server, clock } = here
-  return UdpHeartbeats.open({ desk: server.desk, clock, log: SILENT, host: '127.0.0.1', port: 0 })
+  return UdpHeartbeats.open({ guarded: server.desk, clock, log: SILENT, host: '127.0.0.1', port: 0 })
 }
 
 const signed = (secret: string, text: string) =>

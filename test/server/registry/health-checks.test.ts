@@ -6,8 +6,8 @@ import type { RegistrationEvent } from '../../../src/recipe/registry/registratio
 import type { CheckResult } from '../../../src/registry/entry.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { HealthChecks, type HealthChecksOptions } from '../../../src/server/registry/checks.ts'
-import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
+import { HealthChecks, type HealthChecksOptions } from '../../../src/server/registry/health-checks.ts'
+import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type World, world } from '../../support/http-world.ts'
@@ -51,7 +51,7 @@ async function looks(here: { clock: ManualClock }, checks: HealthChecks, count: 
 test('it takes several failures in a row to be critical, and several good looks to be well again', async () => {
   await using here = await world()
   let result: CheckResult = { status: 'passing' }
-  await using checks = await checksOf(here, { look: async () => result })
+  await using checks = await checksOf(here, { probe: async () => result })
   await put(here, 'a', { interval: 10_000, fall: 3, rise: 2 })
   await looks(here, checks, 2)
   expect(await status(here)).toBe('passing')
@@ -81,7 +81,7 @@ describe('an instance that asks for a check', () => {
     await using leases = new Leases(lessor, { clock, holder: 'h' })
     const workers = leases.registry.discover({ service: 'worker' })
     expect(await workers.pick()).toBeUndefined()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
     await looks(here, checks, 1)
     expect(await status(here)).toBe('passing')
     expect((await workers.pick())?.instance).toBe('a')
@@ -89,7 +89,7 @@ describe('an instance that asks for a check', () => {
 
   test('and is dead on arrival is critical from the first look on, within a second', async () => {
     await using here = await world()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
     await pass(here, 5_000)
     await put(here, 'a', { interval: 3_600_000, fall: 3 })
     await pass(here, 1_500)
@@ -100,7 +100,7 @@ describe('an instance that asks for a check', () => {
   test('and starts slowly is used after one good look, and not ended before it failed as often as it says', async () => {
     await using here = await world()
     let result: CheckResult = { status: 'critical', reason: 'ECONNREFUSED' }
-    await using checks = await checksOf(here, { look: async () => result })
+    await using checks = await checksOf(here, { probe: async () => result })
     await put(here, 'a', { interval: 1_000, fall: 3, rise: 2, endAfter: 0 })
     await looks(here, checks, 2)
     expect(await status(here)).toBe('critical: ECONNREFUSED')
@@ -116,10 +116,10 @@ describe('an instance that asks for a check', () => {
     await using here = await world()
     await put(here, 'a', { interval: 1_000, fall: 3 })
     {
-      await using first = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+      await using first = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
       await looks(here, first, 1)
     }
-    await using second = await checksOf(here, { look: async () => ({ status: 'critical', reason: 'HTTP 500' }) })
+    await using second = await checksOf(here, { probe: async () => ({ status: 'critical', reason: 'HTTP 500' }) })
     await looks(here, second, 1)
     expect(await status(here)).toBe('passing')
     await looks(here, second, 2)
@@ -128,7 +128,7 @@ describe('an instance that asks for a check', () => {
 
   test('and whose result was deleted, or written by another server, is judged by what is written', async () => {
     await using here = await world()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
     await put(here, 'a', { interval: 1_000 })
     await looks(here, checks, 1)
     const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services/worker/a/check' })
@@ -155,7 +155,7 @@ describe('an instance that asks for a check', () => {
     await using _ = await leases.registry.register({ service: 'worker', instance: 'c', address: 'a:1', check: 'tcp://a:1', onEvent })
     for (let i = 0; i < 20; i++) await turn()
     expect(events).toEqual([expect.stringMatching(/^unchecked: .*no server makes health checks/)])
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
     await pass(here, 1_000)
     expect(await leases.registry.checkers()).toHaveLength(1)
     expect((await here.ask('PUT', '/v1/services/worker/a', body)).json.checkers).toBe(1)
@@ -167,7 +167,7 @@ describe('an instance that asks for a check', () => {
 
   test('is told so with any key that may register', async () => {
     await using here = await world()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
     await pass(here, 1_000)
     const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
     const desk = here.server.desk
@@ -194,7 +194,7 @@ test('an instance that a command of this server checks is critical until the com
 
 test('what stays critical as long as it says is ended', async () => {
   await using here = await world()
-  await using checks = await checksOf(here, { look: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
+  await using checks = await checksOf(here, { probe: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
   await put(here, 'a', { interval: 1_000, fall: 1, endAfter: 20_000 })
   await put(here, 'b', { interval: 1_000, fall: 1 })
   await pass(here, 15_000)
@@ -209,7 +209,7 @@ test('nothing is probed that did not ask for it, or has left', async () => {
   await using here = await world()
   const looked: string[] = []
   await using checks = await checksOf(here, {
-    look: async url => {
+    probe: async url => {
       looked.push(url)
       return { status: 'passing' }
     },
@@ -230,11 +230,11 @@ test('a service with more dead targets than there are slots does not hold up the
   await using here = await world()
   const pending: (() => void)[] = []
   const looked: string[] = []
-  const look = (url: string) => {
+  const probe = (url: string) => {
     looked.push(url)
     return new Promise<CheckResult>(resolve => pending.push(() => resolve({ status: 'critical', reason: 'no answer' })))
   }
-  await using checks = await checksOf(here, { look })
+  await using checks = await checksOf(here, { probe })
   const entries = (service: string, i: number) => [
     { key: `services/${service}/${i}`, value: JSON.stringify({ addresses: [], check: { url: `tcp://${service}:${i}`, interval: 100 } }) },
   ]
@@ -242,7 +242,7 @@ test('a service with more dead targets than there are slots does not hold up the
     here.lessor.propose({ kind: 'acquire', holder: `${service}${i}`, ttl: 3_600_000, wants: [], entries: entries(service, i) })
   for (let i = 1; i <= 300; i++) await put('dead', i)
   await pass(here, 5_000)
-  expect([looked.length, checks.underWay]).toEqual([64, 64])
+  expect([looked.length, checks.inFlight]).toEqual([64, 64])
   await put('other', 1)
   await pass(here, 2_000)
   for (let i = 0; i < 2; i++) {
@@ -250,7 +250,7 @@ test('a service with more dead targets than there are slots does not hold up the
     for (let n = 0; n < 10; n++) await turn()
   }
   expect(looked.slice(64), 'at the latest with the second slot that comes free').toContain('tcp://other:1')
-  expect(checks.underWay).toBe(64)
+  expect(checks.inFlight).toBe(64)
 })
 
 test('a server that stops does not wait for a store that does not answer', async () => {
@@ -264,7 +264,7 @@ test('a server that stops does not wait for a store that does not answer', async
       return typeof value === 'function' ? value.bind(target) : value
     },
   })
-  const checks = await checksOf({ lessor, clock }, { look: async () => ({ status: 'passing' }) })
+  const checks = await checksOf({ lessor, clock }, { probe: async () => ({ status: 'passing' }) })
   await pass({ clock }, 2_000)
   silent = true
   let closed = false
@@ -313,7 +313,7 @@ test('of several servers on one store each check is made by one, shared fairly, 
       seen[i]!.set(url, (seen[i]!.get(url) ?? 0) + 1)
       return { status: 'passing' } as const
     }
-    checks.push(await checksOf({ lessor, clock }, { look: count }))
+    checks.push(await checksOf({ lessor, clock }, { probe: count }))
   }
   await pass({ clock }, 20_000, 250)
   for (const each of seen) each.clear()

@@ -9,10 +9,10 @@ import { pathToFileURL } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { HealthChecks } from '../../../src/server/registry/checks.ts'
+import { HealthChecks } from '../../../src/server/registry/health-checks.ts'
+import { createResolver } from '../../../src/server/registry/host-resolver.ts'
 import { probe } from '../../../src/server/registry/probe.ts'
-import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
-import { resolver } from '../../../src/server/registry/resolve.ts'
+import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { eventually, Place } from '../../support/cli.ts'
 import { world } from '../../support/http-world.ts'
 
@@ -73,7 +73,7 @@ describe('a name', () => {
 
   test('is asked of a DNS server; what has no address is told from what got no answer', async () => {
     await using dns = await nameServer({ 'a.test': ['10.0.0.7', '10.0.0.8'], 'half.test': ['10.0.0.9'] })
-    const resolve = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+    const resolve = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
     const { signal } = new AbortController()
     expect(await resolve('a.test', signal)).toEqual(['10.0.0.7', '10.0.0.8'])
     expect(await resolve('none.test', signal)).toEqual([])
@@ -84,7 +84,7 @@ describe('a name', () => {
   test('at a silent resolver ends with the probe, and so does the lookup', async () => {
     await using dns = await nameServer()
     let lookup: Promise<unknown> | undefined
-    const ask = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+    const ask = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
     const resolve = (host: string, signal: AbortSignal) => {
       const asked = ask(host, signal)
       lookup = asked.catch((error: NodeJS.ErrnoException) => error.code)
@@ -102,7 +102,7 @@ describe('a name', () => {
     await using dns = await nameServer({ localhost: ['10.6.6.6'], 'a.localhost': ['10.6.6.6'], 'db.test': ['10.6.6.6'] })
     const hosts = join(mkdtempSync(join(tmpdir(), 'leasehold-')), 'hosts')
     writeFileSync(hosts, '# a comment\n10.0.0.5\tDB.test db # here\n::5 db\nnonsense db.test\n')
-    const resolve = resolver({ servers: [dns.address], hosts })
+    const resolve = createResolver({ servers: [dns.address], hosts })
     const { signal } = new AbortController()
     expect(await resolve('db.test', signal)).toEqual(['10.0.0.5'])
     expect(await resolve('db', signal)).toEqual(['10.0.0.5', '::5'])
@@ -112,7 +112,7 @@ describe('a name', () => {
 
   test('that leads to an address which no rule allows is resolved and not probed', async () => {
     await using dns = await nameServer({ 'a.test': ['93.184.216.34', '169.254.169.254'] })
-    const resolve = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+    const resolve = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
     const rules = new ProbeRules(['*.test:*'])
     const result = await probe('http://a.test/', { rules, timeout: 2_000, resolve })
     expect(result.reason).toMatch(/not probed: 169.254.169.254 is not a public address/)
@@ -128,15 +128,15 @@ test('many names at a silent resolver do not make the check of another name fail
   const { port } = well.address() as { port: number }
   const { lessor, clock } = here
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
-  const resolve = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+  const resolve = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
   const results = new Map<string, string>()
-  const look: typeof probe = async (url, options) => {
+  const probeWithResolver: typeof probe = async (url, options) => {
     const result = await probe(url, { ...options, resolve })
     results.set(url, result.status)
     return result
   }
   const rules = new ProbeRules(['127.0.0.1:*'])
-  await using checks = await HealthChecks.open({ rules, own: () => false, log: SILENT, lessor, clock, catalog, look })
+  await using checks = await HealthChecks.open({ rules, own: () => false, log: SILENT, lessor, clock, catalog, probe: probeWithResolver })
   const put = (instance: string, url: string) =>
     here.ask('PUT', `/v1/services/worker/${instance}`, { address: 'a:1', ttl: '1h', check: { url, interval: 100 } })
   for (let i = 0; i < 40; i++) await put(`silent-${i}`, `tcp://silent-${i}.test:80`)
@@ -149,7 +149,7 @@ test('many names at a silent resolver do not make the check of another name fail
   expect(results.get(`tcp://well.test:${port}`)).toBe('passing')
   await checks[Symbol.asyncDispose]()
   for (let i = 0; i < 50; i++) await turn()
-  expect(checks.underWay).toBe(0)
+  expect(checks.inFlight).toBe(0)
   well.close()
 })
 
