@@ -8,7 +8,7 @@ function instance(address: string): Instance {
   return { ...registration, address, status: 'passing', reason: '', load: 0, lease: 1, holder: 'h', revision: 1 }
 }
 
-test('one instance that is registered by a host name does not make Envoy refuse the others of its service', () => {
+test('an instance with a host name is left out of the Envoy cluster, which Envoy would reject otherwise', () => {
   const made = clusterLoadAssignment('web', ['http://10.0.0.7:80', 'http://db.example:80', 'http://[::1]:80'].map(instance)) as {
     endpoints: { lb_endpoints: { endpoint: { address: { socket_address: { address: string } } } }[] }[]
   }
