@@ -31,7 +31,7 @@ export interface Change {
 export type DirectoryListener = (known: KnownInstance, before: Instance | undefined, after: Instance | undefined) => void
 
 /** The value of an entry, and the lease that it is attached to. */
-interface Attached<T> {
+interface AttachedValue<T> {
   readonly lease: number
   readonly value: T
 }
@@ -47,8 +47,8 @@ export class KnownInstance {
   revision = 0
   suspect = false
   suppressed = false
-  state: Attached<InstanceState> | undefined
-  check: Attached<CheckResult> | undefined
+  state: AttachedValue<InstanceState> | undefined
+  check: AttachedValue<CheckResult> | undefined
   /** Undefined while the registration is missing. */
   #instance: Instance | undefined
 
