@@ -23,7 +23,7 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
   {
     name: 'a client over HTTP goes on believing after the log was put back',
     file: 'src/wire/http/connection.js',
-    find: 'for (const tell of [...this.onRewound])\n            tell(why)',
+    find: 'for (const listener of [...this.onRewound])\n            listener(why)',
     put: '',
     expected: ['S1'],
     profiles,

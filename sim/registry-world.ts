@@ -15,7 +15,7 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { SWEEP } from '../src/kernel/rule/service.ts'
 import { createState } from '../src/kernel/state.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
-import { type Registered, Registry } from '../src/recipe/registry/registry.ts'
+import { type Registration, Registry } from '../src/recipe/registry/registry.ts'
 import { Directory } from '../src/registry/directory.ts'
 import { Replica } from '../src/replica/replica.ts'
 import type { Profile } from '../src/store.ts'
@@ -170,7 +170,7 @@ export class Agent {
   readonly hall: Hall
   readonly names: readonly { readonly service: string; readonly instance: string }[]
   generation = 0
-  registered: Registered[] = []
+  registered: Registration[] = []
 
   constructor(town: RegistryWorld, machine: Machine, hall: Hall, names: Agent['names']) {
     this.town = town
@@ -192,7 +192,7 @@ export class Agent {
       within: (ms, answer) => operations.within(ms, answer),
     })
     const { generation } = this
-    const mine: Registered[] = []
+    const mine: Registration[] = []
     this.registered = mine
     await Promise.all(
       this.names.map(async name => {

@@ -143,9 +143,9 @@ test.each([
   [
     '64 capabilities and 64 tags of 128 bytes; 16 addresses',
     'src/registry/entry.ts',
-    /MAX_WORDS = 64\nconst WORD_BYTES = 128\nconst MAX_ADDRESSES = 16\n/,
+    /MAX_WORDS = 64\nconst MAX_WORD_BYTES = 128\nconst MAX_ADDRESSES = 16\n/,
   ],
-  ['every 5 s (or', 'src/recipe/registry/discovery.ts', /\bPROBE = 5_000\b/],
+  ['every 5 s (or', 'src/recipe/registry/discovery-feed.ts', /\bPROBE_INTERVAL = 5_000\b/],
   ['a third of a ttl (10 s at most)', 'src/recipe/registry/registrar.ts', /\bSPREAD = 10_000\b/],
 ])('the number in “%s” of docs/registry.md is the one in %s', (words, file, constant) => {
   expect(read('docs/registry.md')).toContain(words)

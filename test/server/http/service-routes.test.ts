@@ -4,7 +4,7 @@ import { LeaseError } from '../../../src/errors.ts'
 import { anonymousCaller } from '../../../src/server/access-control.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { limitsFrom } from '../../../src/server/limits.ts'
-import { heartbeat } from '../../../src/server/registry/registering.ts'
+import { heartbeat } from '../../../src/server/registry/registration-requests.ts'
 import { serve } from '../../../src/server/serve.ts'
 import { ask, type World, world } from '../../support/http-world.ts'
 

@@ -1,32 +1,32 @@
-/** What comes in pieces over one connection and cannot be taken up again on another: a backup. */
+/** A backup that is being received. It belongs to one connection, and cannot be resumed on another. */
 import { LeaseError } from '../../errors.ts'
 import type { ServerMessage } from '../messages.ts'
 import type { RespConnection } from './connection.ts'
 
 export class BackupStream {
   readonly on: RespConnection
-  readonly #news: (ServerMessage | LeaseError)[] = []
+  readonly #waiting: (ServerMessage | LeaseError)[] = []
   #wake = () => {}
 
   constructor(on: RespConnection) {
     this.on = on
   }
 
-  /** An answer, or why there will be none. */
-  tell(news: ServerMessage | LeaseError): void {
-    this.#news.push(news)
+  /** A message of the backup, or the reason why no more will come. */
+  push(next: ServerMessage | LeaseError): void {
+    this.#waiting.push(next)
     this.#wake()
   }
 
-  /** The bytes of the next piece; undefined after the last. Leaves nothing on the signal. */
+  /** The bytes of the next chunk; undefined after the last. Leaves no listener behind. */
   async next(signal: AbortSignal | undefined): Promise<Uint8Array | undefined> {
     for (;;) {
       signal?.throwIfAborted()
-      const news = this.#news.shift()
-      if (news instanceof LeaseError) throw news
-      if (news?.kind === 'failed') throw news.error
-      if (news?.kind === 'chunk') return news.bytes
-      if (news !== undefined) return undefined
+      const next = this.#waiting.shift()
+      if (next instanceof LeaseError) throw next
+      if (next?.kind === 'failed') throw next.error
+      if (next?.kind === 'chunk') return next.bytes
+      if (next !== undefined) return undefined
       await new Promise<void>(resolve => {
         this.#wake = () => {
           signal?.removeEventListener('abort', this.#wake)

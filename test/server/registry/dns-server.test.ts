@@ -5,21 +5,21 @@ import { connect } from 'node:net'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { Dns } from '../../../src/server/registry/dns.ts'
-import { aaaa, readQuestion } from '../../../src/server/registry/dns-message.ts'
+import { readQuestion } from '../../../src/server/registry/dns-message.ts'
+import { DnsServer } from '../../../src/server/registry/dns-server.ts'
 import { describeWith } from '../../support/engine.ts'
 import { type World, world } from '../../support/http-world.ts'
 
 const run = promisify(execFile)
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
-async function named(here: World): Promise<Dns> {
+async function dnsFor(here: World): Promise<DnsServer> {
   const { lessor, clock } = here
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
-  return Dns.open({ catalog, lessor, clock, log: SILENT, host: '127.0.0.1', port: 0 })
+  return DnsServer.open({ catalog, lessor, clock, log: SILENT, host: '127.0.0.1', port: 0 })
 }
 
-async function dig(dns: Dns, ...words: string[]): Promise<string[]> {
+async function dig(dns: DnsServer, ...words: string[]): Promise<string[]> {
   const { stdout } = await run('dig', [
     '@127.0.0.1',
     '-p',
@@ -37,15 +37,15 @@ async function dig(dns: Dns, ...words: string[]): Promise<string[]> {
 const records = (lines: readonly string[]) => lines.filter(line => !line.startsWith(';')).map(line => line.split(/\s+/))
 const status = (lines: readonly string[]) => /status: (\w+)/.exec(lines.join('\n'))?.[1]
 
-describeWith([{ program: 'dig', packages: ['bind9-dnsutils'] }], 'names, asked by dig', () => {
-  test('a service is its instances that may be picked, for no longer than their leases live', async () => {
+describeWith([{ program: 'dig', packages: ['bind9-dnsutils'] }], 'DNS, queried with dig:', () => {
+  test('a service resolves to the instances that may be picked, with a ttl no longer than their leases', async () => {
     await using here = await world()
     await here.ask('PUT', '/v1/services/planner/a', { address: 'http://10.0.0.7:8080', ttl: '20s' })
     await here.ask('PUT', '/v1/services/planner/b', { address: 'http://10.0.0.8:8080', ttl: '20s', weight: 7 })
     await here.ask('PUT', '/v1/services/planner/six', { address: 'http://[2001:db8::7]:9', ttl: '20s' })
     await here.ask('PUT', '/v1/services/planner/gone', { address: 'http://10.0.0.9:8080', ttl: '20s', status: 'draining' })
     await here.clock.advance(4_500)
-    await using dns = await named(here)
+    await using dns = await dnsFor(here)
     const found = records(await dig(dns, 'planner.service.leasehold', 'A'))
     expect(found.map(([, , , , address]) => address).sort()).toEqual(['10.0.0.7', '10.0.0.8'])
     expect(found.map(([, ttl]) => ttl)).toEqual(['15', '15'])
@@ -59,11 +59,11 @@ describeWith([{ program: 'dig', packages: ['bind9-dnsutils'] }], 'names, asked b
     expect(records(await dig(dns, 'b.planner.service.leasehold', 'A')).map(row => row[4])).toEqual(['10.0.0.8'])
   })
 
-  test('a capability is whoever has it; what is not there is not there, and nobody else is spoken for', async () => {
+  test('a capability resolves to all its instances, an unknown name is NXDOMAIN, and another domain is REFUSED', async () => {
     await using here = await world()
     await here.ask('PUT', '/v1/services/planner/a', { address: 'tcp://10.0.0.7:1', capabilities: ['review'] })
     await here.ask('PUT', '/v1/services/Critic/b', { address: 'tcp://10.0.0.8:1', capabilities: ['review'] })
-    await using dns = await named(here)
+    await using dns = await dnsFor(here)
     expect(
       records(await dig(dns, 'review.capability.leasehold'))
         .map(row => row[4])
@@ -76,11 +76,11 @@ describeWith([{ program: 'dig', packages: ['bind9-dnsutils'] }], 'names, asked b
     expect([status(nodata), records(nodata)]).toEqual(['NOERROR', []])
   })
 
-  test('an answer that is too long for a datagram is completed over TCP', async () => {
+  test('a reply that is too long for UDP is complete over TCP', async () => {
     await using here = await world()
     for (let i = 0; i < 40; i++)
       await here.ask('PUT', `/v1/services/${'long'.repeat(12)}/${'i'.repeat(50)}${i}`, { address: `10.0.1.${i}:80` })
-    await using dns = await named(here)
+    await using dns = await dnsFor(here)
     const name = `${'long'.repeat(12)}.service.leasehold`
     expect((await dig(dns, name, 'SRV', '+notcp', '+ignore', '+noedns')).join('\n')).toMatch(/flags: qr aa tc/)
     expect(records(await dig(dns, name, 'SRV', '+noedns'))).toHaveLength(16)
@@ -88,21 +88,21 @@ describeWith([{ program: 'dig', packages: ['bind9-dnsutils'] }], 'names, asked b
   })
 })
 
-test('a lapse is gone from the names with its last second', async () => {
+test('an instance that lapsed is not resolved any more', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', { address: 'http://10.0.0.7:8080', ttl: '10s', grace: '5s' })
-  await using dns = await named(here)
-  expect((await asked(dns, 'planner.service.leasehold')).length).toBeGreaterThan(50)
+  await using dns = await dnsFor(here)
+  expect((await replyTo(dns, 'planner.service.leasehold')).length).toBeGreaterThan(50)
   await here.clock.advance(16_000)
-  expect((await asked(dns, 'planner.service.leasehold'))[3]! & 15).toBe(3)
+  expect((await replyTo(dns, 'planner.service.leasehold'))[3]! & 15).toBe(3)
 })
 
-test('broken questions are refused or met with silence, and the next one is answered', async () => {
+test('malformed queries are refused or ignored, and the next query is answered', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', { address: 'http://10.0.0.7:8080' })
-  await using dns = await named(here)
+  await using dns = await dnsFor(here)
   const socket = createSocket('udp4')
-  const good = questionFor('planner.service.leasehold')
+  const good = queryFor('planner.service.leasehold')
   for (let i = 0; i < 20_000; i++) {
     const bytes = Buffer.from(good)
     for (let n = 0; n <= i % 4; n++) bytes[(i * 7 + n * 13) % bytes.length] = (i * 31 + n * 97) & 255
@@ -114,29 +114,18 @@ test('broken questions are refused or met with silence, and the next one is answ
   tcp.end(Buffer.from([0, 3, 1, 2, 3]))
   tcp.resume()
   await once(tcp, 'close')
-  expect((await asked(dns, 'planner.service.leasehold')).length).toBeGreaterThan(50)
+  expect((await replyTo(dns, 'planner.service.leasehold')).length).toBeGreaterThan(50)
 })
 
-test.each([
-  ['::', '00000000000000000000000000000000'],
-  ['::1', '00000000000000000000000000000001'],
-  ['2001:db8::7', '20010db8000000000000000000000007'],
-  ['1:2:3:4:5:6:7:8', '00010002000300040005000600070008'],
-  ['::ffff:10.0.0.7', '00000000000000000000ffff0a000007'],
-  ['fe80::', 'fe800000000000000000000000000000'],
-])('%s in bytes', (text, hex) => {
-  expect(aaaa(text).toString('hex')).toBe(hex)
-})
-
-function questionFor(name: string): Buffer {
+function queryFor(name: string): Buffer {
   const labels = name.split('.').map(label => Buffer.concat([Buffer.from([label.length]), Buffer.from(label)]))
   return Buffer.concat([Buffer.from([7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]), ...labels, Buffer.from([0, 0, 1, 0, 1])])
 }
 
-async function asked(dns: Dns, name: string): Promise<Buffer> {
+async function replyTo(dns: DnsServer, name: string): Promise<Buffer> {
   const socket = createSocket('udp4')
   try {
-    socket.send(questionFor(name), dns.port, '127.0.0.1')
+    socket.send(queryFor(name), dns.port, '127.0.0.1')
     const [reply] = (await once(socket, 'message')) as [Buffer]
     return reply
   } finally {

@@ -2,12 +2,12 @@ import { createHash, createHmac } from 'node:crypto'
 import { createSocket } from 'node:dgram'
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
-import { readBeat, UdpHeartbeats } from '../../../src/server/registry/udp.ts'
+import { readBeat, UdpHeartbeats } from '../../../src/server/registry/udp-heartbeats.ts'
 import { type World, world } from '../../support/http-world.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
-async function opened(here: World): Promise<UdpHeartbeats> {
+async function udpFor(here: World): Promise<UdpHeartbeats> {
   const { server, clock } = here
   return UdpHeartbeats.open({ guarded: server.guarded, clock, log: SILENT, host: '127.0.0.1', port: 0 })
 }
@@ -15,7 +15,7 @@ async function opened(here: World): Promise<UdpHeartbeats> {
 const signed = (secret: string, text: string) =>
   `${text} mac=${createHmac('sha256', createHash('sha256').update(secret).digest()).update(text).digest('hex')}`
 
-/** Sends, and waits until it was looked at: counted one way or the other, and passed on. */
+/** Sends datagrams, and waits until each was accepted or dropped, and the leases were renewed. */
 async function send(udp: UdpHeartbeats, ...messages: string[]): Promise<void> {
   const socket = createSocket('udp4')
   const before = udp.stats.beats + udp.stats.dropped
@@ -25,9 +25,9 @@ async function send(udp: UdpHeartbeats, ...messages: string[]): Promise<void> {
   socket.close()
 }
 
-test('a datagram keeps a registration alive and tells its state; silence ends it', async () => {
+test('a datagram renews a registration and changes its state, and without datagrams the registration lapses', async () => {
   await using here = await world()
-  await using udp = await opened(here)
+  await using udp = await udpFor(here)
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 })
   for (let i = 0; i < 5; i++) {
     await here.clock.advance(8_000)
@@ -39,9 +39,9 @@ test('a datagram keeps a registration alive and tells its state; silence ends it
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).status).toBe(404)
 })
 
-test('a lock is not renewed by what nobody acknowledges', async () => {
+test('a lock is not renewed by a datagram', async () => {
   await using here = await world()
-  await using udp = await opened(here)
+  await using udp = await udpFor(here)
   const { json } = await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'me', ttl: '10s' })
   await here.clock.advance(8_000)
   await send(udp, `beat ${json.lease}`)
@@ -50,9 +50,9 @@ test('a lock is not renewed by what nobody acknowledges', async () => {
   expect((await here.ask('GET', `/v1/leases/${json.lease}`)).status).toBe(410)
 })
 
-test('nor is one that carries a registration as well: its holder would believe in the lock', async () => {
+test('a lease with a lock and a registration is not renewed by a datagram', async () => {
   await using here = await world()
-  await using udp = await opened(here)
+  await using udp = await udpFor(here)
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 })
   const { value } = await here.lessor.read({ kind: 'lease', lease: json.lease })
   const entries = value!.entries.map(({ key, value }) => ({ key: key.replace('/a', '/b'), value: value.replaceAll('"a"', '"b"') }))
@@ -66,9 +66,9 @@ test('nor is one that carries a registration as well: its holder would believe i
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).status).toBe(200)
 })
 
-test('once there are keys it must be signed, by the key that registered, and not be heard before', async () => {
+test('once there are keys a datagram must be signed by the key that registered, and a replayed one is dropped', async () => {
   await using here = await world()
-  await using udp = await opened(here)
+  await using udp = await udpFor(here)
   const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
   await here.key('others', [{ verb: 'register', prefix: 'services/other' }])
   const headers = { Authorization: `Bearer ${secret}` }
@@ -108,13 +108,13 @@ test.each([
   'beat 1 key=x seq=1',
   'beat 1 key=1 seq=-1',
   'beat 1  load=1',
-])('"%s" is no heartbeat', text => {
+])('"%s" is not a heartbeat', text => {
   expect(readBeat(text)).toBeUndefined()
 })
 
-test('what is appended to a signed heartbeat is not obeyed: the whole datagram is dropped', async () => {
+test('a datagram with words after its signature is dropped', async () => {
   await using here = await world()
-  await using udp = await opened(here)
+  await using udp = await udpFor(here)
   const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
   const headers = { Authorization: `Bearer ${secret}` }
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, headers)
@@ -128,9 +128,9 @@ test('what is appended to a signed heartbeat is not obeyed: the whole datagram i
   expect(shown.json).toMatchObject({ status: 'passing', load: 0 })
 })
 
-test('one whose entry is nonsense keeps nobody else from being renewed', async () => {
+test('a heartbeat for a malformed registration does not stop the renewal of others', async () => {
   await using here = await world()
-  await using udp = await opened(here)
+  await using udp = await udpFor(here)
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 })
   const entries = [{ key: 'services/worker/junk', value: 'nonsense' }]
   const junk = await here.lessor.propose({ kind: 'acquire', holder: 'junk', ttl: 10_000, wants: [], entries })
@@ -139,9 +139,9 @@ test('one whose entry is nonsense keeps nobody else from being renewed', async (
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).json.load).toBe(1)
 })
 
-test('what another key signs for a lease does not silence the key that registered it', async () => {
+test('a heartbeat signed by another key does not affect the numbers of the key that registered', async () => {
   await using here = await world()
-  await using udp = await opened(here)
+  await using udp = await udpFor(here)
   const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
   const stranger = await here.key('others', [{ verb: 'register', prefix: 'services/other' }])
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s' }, { Authorization: `Bearer ${secret}` })
@@ -151,8 +151,8 @@ test('what another key signs for a lease does not silence the key that registere
   expect(udp.stats).toMatchObject({ beats: 2, renewed: 1 })
 })
 
-describe('what was overheard', () => {
-  /** An instance whose datagrams are signed, and what the log says of it. */
+describe('against replayed datagrams:', () => {
+  /** An instance with signed datagrams, and its entries in the log. */
   async function registered(here: World) {
     const secret = await here.key(
       'workers',
@@ -162,75 +162,75 @@ describe('what was overheard', () => {
     const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 }, headers)
     return {
       beat: (seq: number, status: string) => signed(secret, `beat ${json.lease} status=${status} key=1 seq=${seq}`),
-      says: (status: string) => here.ask('POST', '/v1/services/worker/a/heartbeat', { status }, headers),
+      report: (status: string) => here.ask('POST', '/v1/services/worker/a/heartbeat', { status }, headers),
       status: async () => (await here.ask('GET', '/v1/services/worker/a?consistent=true', undefined, headers)).json.status,
-      writes: async () =>
+      storedNumber: async () =>
         (await here.lessor.read({ kind: 'lease', lease: json.lease })).value!.entries.find(({ key }) => key.endsWith('/beat')),
     }
   }
 
-  test('counts for nothing after a restart either', async () => {
+  test('one is ignored after a restart of the server, too', async () => {
     await using here = await world()
-    const { beat, says, status } = await registered(here)
+    const { beat, report, status } = await registered(here)
     {
-      await using udp = await opened(here)
+      await using udp = await udpFor(here)
       await send(udp, beat(5, 'draining'))
       expect(await status()).toBe('draining')
-      await says('passing')
+      await report('passing')
       await send(udp, beat(5, 'draining'))
     }
-    await using udp = await opened(here)
+    await using udp = await udpFor(here)
     await send(udp, beat(5, 'draining'), beat(4, 'draining'))
     expect([await status(), udp.stats.renewed]).toEqual(['passing', 0])
     await here.clock.advance(11_000)
-    expect(await status(), 'and keeps nobody alive').toBeUndefined()
+    expect(await status(), 'and does not keep the instance alive').toBeUndefined()
   })
 
-  test('and was not written down yet is a sign of life once more, and changes nothing', async () => {
+  test('one whose number was not stored renews once more, and changes nothing else', async () => {
     await using here = await world()
-    const { beat, says, status, writes } = await registered(here)
+    const { beat, report, status, storedNumber } = await registered(here)
     {
-      await using udp = await opened(here)
+      await using udp = await udpFor(here)
       for (const seq of [1, 2, 3, 4]) await send(udp, beat(seq, 'passing'))
-      expect((await writes())!.value).toBe('1')
-      await says('draining')
+      expect((await storedNumber())!.value).toBe('1')
+      await report('draining')
     }
     {
-      await using udp = await opened(here)
+      await using udp = await udpFor(here)
       await send(udp, beat(2, 'passing'))
       await send(udp, beat(3, 'passing'))
       await send(udp, beat(4, 'passing'))
-      expect([await status(), udp.stats.renewed, (await writes())!.value]).toEqual(['draining', 3, '4'])
+      expect([await status(), udp.stats.renewed, (await storedNumber())!.value]).toEqual(['draining', 3, '4'])
     }
-    await using udp = await opened(here)
+    await using udp = await udpFor(here)
     await send(udp, beat(2, 'passing'), beat(3, 'passing'), beat(4, 'passing'))
-    expect([await status(), udp.stats.renewed], 'used up').toEqual(['draining', 0])
+    expect([await status(), udp.stats.renewed], 'numbers that were used up').toEqual(['draining', 0])
     for (const seq of [5, 6, 7]) await send(udp, beat(seq, 'warning'))
     expect([await status(), udp.stats.renewed]).toEqual(['draining', 3])
     await send(udp, beat(8, 'warning'))
-    expect(await status(), 'this cannot have been heard before').toBe('warning')
+    expect(await status(), 'this number cannot have been seen before').toBe('warning')
   })
 
-  test('by another server on the store counts for nothing here', async () => {
+  test('one is ignored by another server on the same store', async () => {
     await using here = await world()
-    const { beat, says, status } = await registered(here)
-    await using one = await opened(here)
-    await using other = await opened(here)
+    const { beat, report, status } = await registered(here)
+    await using one = await udpFor(here)
+    await using other = await udpFor(here)
     await send(other, beat(1, 'passing'))
     for (const seq of [2, 3, 4, 5, 6, 7]) await send(one, beat(seq, seq === 2 ? 'warning' : 'passing'))
-    await says('draining')
+    await report('draining')
     await send(other, beat(2, 'warning'), beat(6, 'passing'), beat(7, 'passing'))
     expect(await status()).toBe('draining')
   })
 
-  test('most numbers are not written down: what watches services is not told of every heartbeat', async () => {
+  test('only every fourth number is stored, so that watchers do not see every heartbeat', async () => {
     await using here = await world()
-    const { beat, writes } = await registered(here)
-    await using udp = await opened(here)
+    const { beat, storedNumber } = await registered(here)
+    await using udp = await udpFor(here)
     const revisions = new Set<string>()
     for (let seq = 1; seq <= 40; seq++) {
       await send(udp, beat(seq, 'passing'))
-      revisions.add((await writes())!.value)
+      revisions.add((await storedNumber())!.value)
     }
     expect([udp.stats.renewed, revisions.size]).toEqual([40, 10])
   })

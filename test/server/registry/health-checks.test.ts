@@ -6,8 +6,8 @@ import type { RegistrationEvent } from '../../../src/recipe/registry/registratio
 import type { CheckResult } from '../../../src/registry/entry.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { HealthChecks, type HealthChecksOptions } from '../../../src/server/registry/checks.ts'
-import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
+import { HealthChecks, type HealthChecksOptions } from '../../../src/server/registry/health-checks.ts'
+import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type World, world } from '../../support/http-world.ts'
@@ -20,7 +20,7 @@ function checksOf(here: { lessor: Lessor; clock: ManualClock }, more: Partial<He
   return HealthChecks.open({ ...OPTIONS, lessor, clock, catalog: Catalog.of({ lessor, clock, closing: lessor.signal }), ...more })
 }
 
-/** In steps, so that everything under way comes to its end between them. */
+/** Advances the clock in steps, and lets promises settle between them. */
 async function pass(here: { clock: ManualClock }, ms: number, step = 500): Promise<void> {
   for (let passed = 0; passed < ms; passed += step) {
     await here.clock.advance(step)
@@ -28,7 +28,7 @@ async function pass(here: { clock: ManualClock }, ms: number, step = 500): Promi
   }
 }
 
-/** And once renewed, for good: a first term is short. */
+/** Registers and renews an instance: the first term of a lease is short, later ones have the whole ttl. */
 async function put(here: World, instance: string, check: object): Promise<void> {
   const body = { address: 'http://10.0.0.7:80', ttl: '1h', check: { url: 'http://10.0.0.7:80/', ...check } }
   await here.ask('PUT', `/v1/services/worker/${instance}`, body)
@@ -40,33 +40,33 @@ async function status(here: World, instance = 'a'): Promise<unknown> {
   return json.status === undefined ? json.error.code : json.reason === '' ? json.status : `${json.status}: ${json.reason}`
 }
 
-/** Until so many more looks were made, and what they found was written. */
-async function looks(here: { clock: ManualClock }, checks: HealthChecks, count: number): Promise<void> {
+/** Advances the clock until `count` more probes were made and their results written. */
+async function probesMade(here: { clock: ManualClock }, checks: HealthChecks, count: number): Promise<void> {
   const { probes } = checks.stats
   for (let i = 0; checks.stats.probes < probes + count && i < 1_000; i++) await pass(here, 500)
   expect(checks.stats.probes).toBe(probes + count)
   for (let i = 0; i < 20; i++) await turn()
 }
 
-test('it takes several failures in a row to be critical, and several good looks to be well again', async () => {
+test('an instance becomes critical after `fall` failures in a row, and passing again after `rise` successes', async () => {
   await using here = await world()
   let result: CheckResult = { status: 'passing' }
-  await using checks = await checksOf(here, { look: async () => result })
+  await using checks = await checksOf(here, { probe: async () => result })
   await put(here, 'a', { interval: 10_000, fall: 3, rise: 2 })
-  await looks(here, checks, 2)
+  await probesMade(here, checks, 2)
   expect(await status(here)).toBe('passing')
   const { written } = checks.stats
   result = { status: 'critical', reason: 'HTTP 500' }
-  await looks(here, checks, 2)
+  await probesMade(here, checks, 2)
   expect(await status(here), 'two are not enough').toBe('passing')
-  await looks(here, checks, 1)
+  await probesMade(here, checks, 1)
   expect(await status(here)).toBe('critical: HTTP 500')
   result = { status: 'passing' }
-  await looks(here, checks, 1)
+  await probesMade(here, checks, 1)
   expect(await status(here), 'one is not enough').toBe('critical: HTTP 500')
-  await looks(here, checks, 1)
+  await probesMade(here, checks, 1)
   expect(await status(here)).toBe('passing')
-  await looks(here, checks, 10)
+  await probesMade(here, checks, 10)
   expect(checks.stats.written - written, 'only changes are written').toBe(2)
 })
 
@@ -74,22 +74,22 @@ describe('an instance that asks for a check', () => {
   test('is unknown, and not picked, until its first result', async () => {
     await using here = await world()
     await put(here, 'a', { interval: 10_000 })
-    expect(await status(here), 'nobody checks').toBe('unknown: not checked yet')
+    expect(await status(here), 'no server makes checks').toBe('unknown: not checked yet')
     await pass(here, 60_000)
     expect(await status(here), 'and it stays so').toBe('unknown: not checked yet')
     const { lessor, clock } = here
     await using leases = new Leases(lessor, { clock, holder: 'h' })
     const workers = leases.registry.discover({ service: 'worker' })
     expect(await workers.pick()).toBeUndefined()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
-    await looks(here, checks, 1)
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
+    await probesMade(here, checks, 1)
     expect(await status(here)).toBe('passing')
     expect((await workers.pick())?.instance).toBe('a')
   })
 
-  test('and is dead on arrival is critical from the first look on, within a second', async () => {
+  test('and never worked is critical after the first probe, within about a second', async () => {
     await using here = await world()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
     await pass(here, 5_000)
     await put(here, 'a', { interval: 3_600_000, fall: 3 })
     await pass(here, 1_500)
@@ -97,53 +97,53 @@ describe('an instance that asks for a check', () => {
     expect(await status(here)).toBe('critical: ECONNREFUSED')
   })
 
-  test('and starts slowly is used after one good look, and not ended before it failed as often as it says', async () => {
+  test('and starts slowly is passing after one success, and is not ended before it failed `fall` times', async () => {
     await using here = await world()
     let result: CheckResult = { status: 'critical', reason: 'ECONNREFUSED' }
-    await using checks = await checksOf(here, { look: async () => result })
+    await using checks = await checksOf(here, { probe: async () => result })
     await put(here, 'a', { interval: 1_000, fall: 3, rise: 2, endAfter: 0 })
-    await looks(here, checks, 2)
+    await probesMade(here, checks, 2)
     expect(await status(here)).toBe('critical: ECONNREFUSED')
     result = { status: 'passing' }
-    await looks(here, checks, 1)
+    await probesMade(here, checks, 1)
     expect(await status(here)).toBe('passing')
     result = { status: 'critical', reason: 'ECONNREFUSED' }
-    await looks(here, checks, 3)
+    await probesMade(here, checks, 3)
     expect(await status(here)).toBe('NOT_FOUND')
   })
 
-  test('and was found well keeps its status for one bad look of the next server', async () => {
+  test('and passed keeps its status after one failure on the next server', async () => {
     await using here = await world()
     await put(here, 'a', { interval: 1_000, fall: 3 })
     {
-      await using first = await checksOf(here, { look: async () => ({ status: 'passing' }) })
-      await looks(here, first, 1)
+      await using first = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
+      await probesMade(here, first, 1)
     }
-    await using second = await checksOf(here, { look: async () => ({ status: 'critical', reason: 'HTTP 500' }) })
-    await looks(here, second, 1)
+    await using second = await checksOf(here, { probe: async () => ({ status: 'critical', reason: 'HTTP 500' }) })
+    await probesMade(here, second, 1)
     expect(await status(here)).toBe('passing')
-    await looks(here, second, 2)
+    await probesMade(here, second, 2)
     expect(await status(here)).toBe('critical: HTTP 500')
   })
 
-  test('and whose result was deleted, or written by another server, is judged by what is written', async () => {
+  test('and whose result was deleted, or written by another server, is judged by the entry in the log', async () => {
     await using here = await world()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
     await put(here, 'a', { interval: 1_000 })
-    await looks(here, checks, 1)
+    await probesMade(here, checks, 1)
     const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services/worker/a/check' })
     await here.lessor.propose({ kind: 'delete', key: 'services/worker/a/check', lease: value[0]!.lease })
     expect(await status(here)).toBe('unknown: not checked yet')
-    await looks(here, checks, 1)
+    await probesMade(here, checks, 1)
     expect(await status(here)).toBe('passing')
     const critical = JSON.stringify({ status: 'critical', reason: 'HTTP 500' })
     await here.lessor.propose({ kind: 'put', key: 'services/worker/a/check', lease: value[0]!.lease, value: critical })
     expect(await status(here)).toBe('critical: HTTP 500')
-    await looks(here, checks, 2)
+    await probesMade(here, checks, 2)
     expect(await status(here)).toBe('passing')
   })
 
-  test('is told how many servers make checks', async () => {
+  test('learns how many servers make checks', async () => {
     await using here = await world()
     const body = { address: 'http://10.0.0.7:80', ttl: '1h', check: 'http://10.0.0.7:80/' }
     expect((await here.ask('PUT', '/v1/services/worker/a', body)).json.checkers).toBe(0)
@@ -155,7 +155,7 @@ describe('an instance that asks for a check', () => {
     await using _ = await leases.registry.register({ service: 'worker', instance: 'c', address: 'a:1', check: 'tcp://a:1', onEvent })
     for (let i = 0; i < 20; i++) await turn()
     expect(events).toEqual([expect.stringMatching(/^unchecked: .*no server makes health checks/)])
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
     await pass(here, 1_000)
     expect(await leases.registry.checkers()).toHaveLength(1)
     expect((await here.ask('PUT', '/v1/services/worker/a', body)).json.checkers).toBe(1)
@@ -165,22 +165,22 @@ describe('an instance that asks for a check', () => {
     expect(checks.size).toBe(3)
   })
 
-  test('is told so with any key that may register', async () => {
+  test('can read the list of these servers with any key that may register', async () => {
     await using here = await world()
-    await using checks = await checksOf(here, { look: async () => ({ status: 'passing' }) })
+    await using checks = await checksOf(here, { probe: async () => ({ status: 'passing' }) })
     await pass(here, 1_000)
     const secret = await here.key('workers', [{ verb: 'register', prefix: 'services/worker' }])
-    const desk = here.server.guarded
-    const caller = desk.access.identify(secret)
-    const { value } = await desk.read(caller, { kind: 'entries', prefix: 'leasehold/checks/servers' })
+    const guarded = here.server.guarded
+    const caller = guarded.access.identify(secret)
+    const { value } = await guarded.read(caller, { kind: 'entries', prefix: 'leasehold/checks/servers' })
     expect(value).toHaveLength(1)
-    await expect(desk.read(caller, { kind: 'entries', prefix: 'leasehold/checks' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
-    await expect(desk.read(caller, { kind: 'entries', prefix: 'leasehold' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+    await expect(guarded.read(caller, { kind: 'entries', prefix: 'leasehold/checks' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+    await expect(guarded.read(caller, { kind: 'entries', prefix: 'leasehold' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
     expect(checks.size).toBe(0)
   })
 })
 
-test('an instance that a command of this server checks is critical until the command has ended well', async () => {
+test('an instance that a configured command checks is critical until the command succeeds', async () => {
   await using here = await world()
   const { lessor, clock } = here
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
@@ -192,49 +192,49 @@ test('an instance that a command of this server checks is critical until the com
   expect(seen).toEqual(['passing: ', 'critical: not checked yet', 'critical: the command ended with 7'])
 })
 
-test('what stays critical as long as it says is ended', async () => {
+test('the lease of an instance that stays critical for endAfter is ended', async () => {
   await using here = await world()
-  await using checks = await checksOf(here, { look: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
+  await using checks = await checksOf(here, { probe: async () => ({ status: 'critical', reason: 'ECONNREFUSED' }) })
   await put(here, 'a', { interval: 1_000, fall: 1, endAfter: 20_000 })
   await put(here, 'b', { interval: 1_000, fall: 1 })
   await pass(here, 15_000)
   expect(await status(here)).toBe('critical: ECONNREFUSED')
   await pass(here, 12_000)
   expect(await status(here)).toBe('NOT_FOUND')
-  expect(await status(here, 'b'), 'merely marked').toBe('critical: ECONNREFUSED')
+  expect(await status(here, 'b'), 'only marked').toBe('critical: ECONNREFUSED')
   expect(checks.stats.ended).toBe(1)
 })
 
-test('nothing is probed that did not ask for it, or has left', async () => {
+test('an instance without a check, or that was deregistered, is not probed', async () => {
   await using here = await world()
-  const looked: string[] = []
+  const probed: string[] = []
   await using checks = await checksOf(here, {
-    look: async url => {
-      looked.push(url)
+    probe: async url => {
+      probed.push(url)
       return { status: 'passing' }
     },
   })
   await here.ask('PUT', '/v1/services/worker/a', { address: 'http://10.0.0.7:80', ttl: '1h' })
   await put(here, 'b', { url: 'http://10.0.0.8:80/', interval: 1_000 })
   await pass(here, 5_000)
-  expect(new Set(looked)).toEqual(new Set(['http://10.0.0.8:80/']))
+  expect(new Set(probed)).toEqual(new Set(['http://10.0.0.8:80/']))
   await here.ask('DELETE', '/v1/services/worker/b')
   await pass(here, 1_000)
-  looked.length = 0
+  probed.length = 0
   await pass(here, 5_000)
-  expect(looked).toEqual([])
+  expect(probed).toEqual([])
   expect(checks.size).toBe(0)
 })
 
-test('a service with more dead targets than there are slots does not hold up the checks of another', async () => {
+test('a service with more dead targets than there are slots does not delay the checks of another', async () => {
   await using here = await world()
   const pending: (() => void)[] = []
-  const looked: string[] = []
-  const look = (url: string) => {
-    looked.push(url)
+  const probed: string[] = []
+  const probe = (url: string) => {
+    probed.push(url)
     return new Promise<CheckResult>(resolve => pending.push(() => resolve({ status: 'critical', reason: 'no answer' })))
   }
-  await using checks = await checksOf(here, { look })
+  await using checks = await checksOf(here, { probe })
   const entries = (service: string, i: number) => [
     { key: `services/${service}/${i}`, value: JSON.stringify({ addresses: [], check: { url: `tcp://${service}:${i}`, interval: 100 } }) },
   ]
@@ -242,15 +242,15 @@ test('a service with more dead targets than there are slots does not hold up the
     here.lessor.propose({ kind: 'acquire', holder: `${service}${i}`, ttl: 3_600_000, wants: [], entries: entries(service, i) })
   for (let i = 1; i <= 300; i++) await put('dead', i)
   await pass(here, 5_000)
-  expect([looked.length, checks.underWay]).toEqual([64, 64])
+  expect([probed.length, checks.inFlight]).toEqual([64, 64])
   await put('other', 1)
   await pass(here, 2_000)
   for (let i = 0; i < 2; i++) {
     pending.shift()!()
     for (let n = 0; n < 10; n++) await turn()
   }
-  expect(looked.slice(64), 'at the latest with the second slot that comes free').toContain('tcp://other:1')
-  expect(checks.underWay).toBe(64)
+  expect(probed.slice(64), 'at the latest with the second slot that comes free').toContain('tcp://other:1')
+  expect(checks.inFlight).toBe(64)
 })
 
 test('a server that stops does not wait for a store that does not answer', async () => {
@@ -264,7 +264,7 @@ test('a server that stops does not wait for a store that does not answer', async
       return typeof value === 'function' ? value.bind(target) : value
     },
   })
-  const checks = await checksOf({ lessor, clock }, { look: async () => ({ status: 'passing' }) })
+  const checks = await checksOf({ lessor, clock }, { probe: async () => ({ status: 'passing' }) })
   await pass({ clock }, 2_000)
   silent = true
   let closed = false
@@ -275,7 +275,7 @@ test('a server that stops does not wait for a store that does not answer', async
   await replica[Symbol.asyncDispose]()
 })
 
-test('a command of the configuration is run without a shell and without our environment', async () => {
+test('a configured command runs without a shell and without the server’s environment', async () => {
   await using here = await world()
   process.env.LEASEHOLD_CANARY = 'x'
   const sees = ['/bin/sh', '-c', 'test -z "$LEASEHOLD_CANARY" && test "$0" = "a b; exit 2"', 'a b; exit 2']
@@ -286,7 +286,7 @@ test('a command of the configuration is run without a shell and without our envi
   delete process.env.LEASEHOLD_CANARY
 })
 
-test('of several servers on one store each check is made by one, shared fairly, and taken over when one dies', async () => {
+test('of several servers on one store one makes each check, the checks are shared fairly, and taken over when a server dies', async () => {
   const clock = new ManualClock()
   const log = new MemoryLog({ clock })
   const replica = () => Replica.open(new MemoryStore({ log, clock }), { clock })
@@ -313,7 +313,7 @@ test('of several servers on one store each check is made by one, shared fairly, 
       seen[i]!.set(url, (seen[i]!.get(url) ?? 0) + 1)
       return { status: 'passing' } as const
     }
-    checks.push(await checksOf({ lessor, clock }, { look: count }))
+    checks.push(await checksOf({ lessor, clock }, { probe: count }))
   }
   await pass({ clock }, 20_000, 250)
   for (const each of seen) each.clear()
@@ -325,7 +325,7 @@ test('of several servers on one store each check is made by one, shared fairly, 
   ).toEqual([])
   expect(one!.size + other!.size).toBe(40)
   expect(Math.min(one!.size, other!.size)).toBeGreaterThan(8)
-  // It is cut off and says nothing: its parts lapse and the other takes them.
+  // The first server vanishes: its parts lapse, and the other takes them.
   await lessors[0]![Symbol.asyncDispose]()
   await pass({ clock }, 40_000, 250)
   seen[0]!.clear()

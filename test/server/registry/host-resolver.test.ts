@@ -1,4 +1,4 @@
-/** How health checks look up names: only where a rule could allow them, without the shared thread pool, and never for longer than a check. */
+/** Health checks resolve names only where a rule could allow them, without the shared thread pool, and never for longer than a check. */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { mkdtempSync, writeFileSync } from 'node:fs'
@@ -9,10 +9,10 @@ import { pathToFileURL } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { HealthChecks } from '../../../src/server/registry/checks.ts'
+import { HealthChecks } from '../../../src/server/registry/health-checks.ts'
+import { createResolver } from '../../../src/server/registry/host-resolver.ts'
 import { probe } from '../../../src/server/registry/probe.ts'
-import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
-import { resolver } from '../../../src/server/registry/resolve.ts'
+import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { eventually, Place } from '../../support/cli.ts'
 import { world } from '../../support/http-world.ts'
 
@@ -23,7 +23,7 @@ interface NameServer extends AsyncDisposable {
   readonly asked: string[]
 }
 
-/** Answers A questions from `known`, says that there is nothing for other types and names, and is silent about names that begin with `silent`. */
+/** Answers A queries from `known`, has no records for other types and names, and does not answer names that begin with `silent`. */
 async function nameServer(known: Readonly<Record<string, readonly string[]>> = {}): Promise<NameServer> {
   const socket = createSocket('udp4')
   const asked: string[] = []
@@ -55,11 +55,11 @@ async function nameServer(known: Readonly<Record<string, readonly string[]>> = {
   }
 }
 
-describe('a name', () => {
+describe('a host name', () => {
   test.each([
-    ['of a host that no rule names', ['other.test:80', '*.svc.test:80']],
+    ['that no rule names', ['other.test:80', '*.svc.test:80']],
     ['at a port that no rule has', ['a.test:81', '127.0.0.0/8:81']],
-    ['while nothing is allowed', []],
+    ['without any rules', []],
   ])('%s is not resolved', async (_, rules) => {
     let asked = 0
     const resolve = async () => {
@@ -71,9 +71,9 @@ describe('a name', () => {
     expect(asked).toBe(0)
   })
 
-  test('is asked of a DNS server; what has no address is told from what got no answer', async () => {
+  test('is resolved by a DNS server; a name without an address is distinguished from a lookup without an answer', async () => {
     await using dns = await nameServer({ 'a.test': ['10.0.0.7', '10.0.0.8'], 'half.test': ['10.0.0.9'] })
-    const resolve = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+    const resolve = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
     const { signal } = new AbortController()
     expect(await resolve('a.test', signal)).toEqual(['10.0.0.7', '10.0.0.8'])
     expect(await resolve('none.test', signal)).toEqual([])
@@ -81,10 +81,10 @@ describe('a name', () => {
     await expect(resolve('silent.test', signal)).rejects.toMatchObject({ code: 'ETIMEOUT' })
   })
 
-  test('at a silent resolver ends with the probe, and so does the lookup', async () => {
+  test('at a silent DNS server: the lookup is cancelled when the probe ends', async () => {
     await using dns = await nameServer()
     let lookup: Promise<unknown> | undefined
-    const ask = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+    const ask = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
     const resolve = (host: string, signal: AbortSignal) => {
       const asked = ask(host, signal)
       lookup = asked.catch((error: NodeJS.ErrnoException) => error.code)
@@ -98,11 +98,11 @@ describe('a name', () => {
     expect(await lookup, 'it is cancelled').toBe('ECANCELLED')
   })
 
-  test('in the hosts file is found there; localhost is this machine whatever a DNS server says', async () => {
+  test('in the hosts file is resolved from there, and localhost is always this machine', async () => {
     await using dns = await nameServer({ localhost: ['10.6.6.6'], 'a.localhost': ['10.6.6.6'], 'db.test': ['10.6.6.6'] })
     const hosts = join(mkdtempSync(join(tmpdir(), 'leasehold-')), 'hosts')
     writeFileSync(hosts, '# a comment\n10.0.0.5\tDB.test db # here\n::5 db\nnonsense db.test\n')
-    const resolve = resolver({ servers: [dns.address], hosts })
+    const resolve = createResolver({ servers: [dns.address], hosts })
     const { signal } = new AbortController()
     expect(await resolve('db.test', signal)).toEqual(['10.0.0.5'])
     expect(await resolve('db', signal)).toEqual(['10.0.0.5', '::5'])
@@ -110,16 +110,16 @@ describe('a name', () => {
     expect(dns.asked).toEqual([])
   })
 
-  test('that leads to an address which no rule allows is resolved and not probed', async () => {
+  test('that resolves to an address which no rule allows is not probed', async () => {
     await using dns = await nameServer({ 'a.test': ['93.184.216.34', '169.254.169.254'] })
-    const resolve = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+    const resolve = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
     const rules = new ProbeRules(['*.test:*'])
     const result = await probe('http://a.test/', { rules, timeout: 2_000, resolve })
     expect(result.reason).toMatch(/not probed: 169.254.169.254 is not a public address/)
   })
 })
 
-test('many names at a silent resolver do not make the check of another name fail, and stopping ends them all', async () => {
+test('many names at a silent DNS server do not make the check of another name fail, and end when the checks stop', async () => {
   await using here = await world()
   await using dns = await nameServer({ 'well.test': ['127.0.0.1'] })
   const well = createServer(socket => socket.end())
@@ -128,15 +128,15 @@ test('many names at a silent resolver do not make the check of another name fail
   const { port } = well.address() as { port: number }
   const { lessor, clock } = here
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
-  const resolve = resolver({ servers: [dns.address], hosts: '/nonexistent' })
+  const resolve = createResolver({ servers: [dns.address], hosts: '/nonexistent' })
   const results = new Map<string, string>()
-  const look: typeof probe = async (url, options) => {
+  const probeWithResolver: typeof probe = async (url, options) => {
     const result = await probe(url, { ...options, resolve })
     results.set(url, result.status)
     return result
   }
   const rules = new ProbeRules(['127.0.0.1:*'])
-  await using checks = await HealthChecks.open({ rules, own: () => false, log: SILENT, lessor, clock, catalog, look })
+  await using checks = await HealthChecks.open({ rules, own: () => false, log: SILENT, lessor, clock, catalog, probe: probeWithResolver })
   const put = (instance: string, url: string) =>
     here.ask('PUT', `/v1/services/worker/${instance}`, { address: 'a:1', ttl: '1h', check: { url, interval: 100 } })
   for (let i = 0; i < 40; i++) await put(`silent-${i}`, `tcp://silent-${i}.test:80`)
@@ -149,14 +149,14 @@ test('many names at a silent resolver do not make the check of another name fail
   expect(results.get(`tcp://well.test:${port}`)).toBe('passing')
   await checks[Symbol.asyncDispose]()
   for (let i = 0; i < 50; i++) await turn()
-  expect(checks.underWay).toBe(0)
+  expect(checks.inFlight).toBe(0)
   well.close()
 })
 
-test('a server ends when it is told to, while names of checks are asked of a silent resolver', { timeout: 60_000 }, async () => {
+test('a server exits on SIGTERM while names of checks are being resolved by a silent DNS server', { timeout: 60_000 }, async () => {
   await using here = new Place()
   await using dns = await nameServer()
-  // Questions of the built program go to our name server: c-ares has no other setting than the machine's.
+  // Send the queries of the built program to this name server: c-ares has no other setting than the machine's.
   const preload = here.file('preload.mjs')
   writeFileSync(
     preload,
@@ -174,10 +174,10 @@ test('a server ends when it is told to, while names of checks are asked of a sil
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ address: 'a:1', ttl: '1h', check: { url: `http://silent-${i}.test:80/`, interval: 100 } }),
     })
-  await eventually('names are asked', async () => dns.asked.length > 0)
-  const told = systemClock.now()
+  await eventually('names are looked up', async () => dns.asked.length > 0)
+  const signalled = systemClock.now()
   server.process.kill('SIGTERM')
   expect((await server.finished).code).toBe(0)
-  // A lookup by getaddrinfo would hold the process for minutes; the bound leaves room for a busy machine.
-  expect(systemClock.now() - told).toBeLessThan(20_000)
+  // A lookup by getaddrinfo would keep the process alive for minutes. The limit leaves room for a busy machine.
+  expect(systemClock.now() - signalled).toBeLessThan(20_000)
 })

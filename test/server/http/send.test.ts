@@ -5,7 +5,7 @@ import { type Route, route } from '../../../src/server/http/route.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { type World, world } from '../../support/http-world.ts'
 
-/** More than the buffers of two machines' kernels take. */
+/** More bytes than the socket buffers of both sides hold. */
 const LONG = 48 << 20
 
 const long: Route = route({
@@ -52,7 +52,7 @@ class Talk {
   }
 }
 
-test('no backup is made for one who has left while others were made', async () => {
+test('a backup is aborted when its client disconnects', async () => {
   await using inner = await world()
   let left = false
   const waiting = new Proxy(inner.lessor, {
@@ -73,14 +73,14 @@ test('no backup is made for one who has left while others were made', async () =
   await expect.poll(() => left).toBe(true)
 })
 
-test('unfinished bodies of many connections do not add up without end', async () => {
+test('the unfinished bodies of all connections together are limited', async () => {
   await using here = await world({ limits: { ...DEFAULT_LIMITS, unfinished: 100_000 } })
   const head = (bytes: number) =>
     `POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${bytes}\r\n\r\n`
   const halves = Array.from({ length: 4 }, () => ask(here, head(60_000) + ' '.repeat(40_000)))
   const refused = await Promise.race(halves.map(half => half.until(({ text }) => text !== '')))
   expect(refused).toMatch(/^HTTP\/1\.1 429 .*Connection: close.*"LIMIT".*100000 bytes/s)
-  // Whoever says little is not concerned, and what was cut off or refused does not count any more.
+  // Small requests are not affected, and bodies that were refused or cut off do not count any more.
   const body = JSON.stringify({ resources: ['a'], holder: 'ann' })
   const small = ask(here, head(body.length) + body)
   expect(await small.until(({ text }) => text.includes('}'))).toMatch(/^HTTP\/1\.1 201 /)
@@ -96,7 +96,7 @@ function ask(here: World, text: string): Talk {
   return talk
 }
 
-/** As curl -d, then the half that asks is closed. */
+/** Sends a request as `curl -d` does, and closes the sending half of the connection. */
 function askHalf(here: World, method: string, path: string, body?: object, version = '1.1'): Talk {
   const text = body === undefined ? '' : JSON.stringify(body)
   const head = `${method} ${path} HTTP/${version}\r\nHost: localhost\r\n`
@@ -111,7 +111,7 @@ async function until(is: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await is())) await turn()
 }
 
-test.each(['/long', '/flowing'])('a reader that does not take its answer is cut off: GET %s', async path => {
+test.each(['/long', '/flowing'])('a client that does not read its response is disconnected: GET %s', async path => {
   await using here = await world({ door: { routes: [long, flowing] }, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   const talks = Array.from({ length: 3 }, () => new Talk(here))
   for (const { socket } of talks) {
@@ -119,7 +119,7 @@ test.each(['/long', '/flowing'])('a reader that does not take its answer is cut 
     socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   }
   await until(() => here.server.connections === 3)
-  // However often it is looked: nobody took anything, so all of them go within their time.
+  // No client reads, so all are disconnected in time, however often the server checks.
   await until(async () => {
     await here.clock.advance(400)
     return here.server.connections === 0
@@ -130,7 +130,7 @@ test.each(['/long', '/flowing'])('a reader that does not take its answer is cut 
   expect((await here.ask('GET', '/healthz')).status).toBe(200)
 })
 
-test.each(['/long', '/flowing'])('a reader that is slow, but reads, gets all of it: GET %s', async path => {
+test.each(['/long', '/flowing'])('a client that reads slowly gets the whole response: GET %s', async path => {
   await using here = await world({ door: { routes: [long, flowing] }, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   const talk = ask(here, `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   for (let seen = 0; talk.bytes < LONG; seen = talk.bytes) {
@@ -138,7 +138,7 @@ test.each(['/long', '/flowing'])('a reader that is slow, but reads, gets all of 
     talk.socket.resume()
     await until(() => talk.closed || talk.bytes >= Math.min(LONG, seen + (6 << 20)))
     talk.socket.pause()
-    // What was taken has made room: that is progress, and it counts anew.
+    // Reading is progress, and restarts the time limit.
     for (let i = 0; i < 20; i++) await turn()
     await here.clock.advance(900)
   }
@@ -146,7 +146,7 @@ test.each(['/long', '/flowing'])('a reader that is slow, but reads, gets all of 
   talk.socket.destroy()
 })
 
-test('readers of many small answers, none of which they take, are cut off', async () => {
+test('a client that reads none of many small responses is disconnected', async () => {
   await using here = await world({ limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   const talk = new Talk(here)
   talk.socket.pause()
@@ -159,7 +159,7 @@ test('readers of many small answers, none of which they take, are cut off', asyn
   })
 })
 
-test('an answer that waits for the one before it is given its own time', async () => {
+test('a response that waits for the one before it has its own time limit', async () => {
   await using here = await world({ limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'ann', ttl: '10m' })
   const body = JSON.stringify({ resources: ['a'], holder: 'bob', wait: '20s' })
@@ -173,22 +173,22 @@ test('an answer that waits for the one before it is given its own time', async (
   talk.socket.destroy()
 })
 
-test('who closes its half of the connection is answered all the same, at once and after a wait', async () => {
+test('a client that half-closes its connection is answered, at once and after a wait', async () => {
   await using here = await world()
   const first = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'ann', ttl: '10m', wait: '1s' })
   expect(await first.until(({ closed }) => closed)).toMatch(/HTTP\/1\.1 201 /)
   const { lease } = JSON.parse(first.text.slice(first.text.lastIndexOf('\r\n\r\n')))
-  const vain = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'bob', wait: '10s' })
+  const timedOut = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'bob', wait: '10s' })
   await until(() => here.server.guarded.waiting === 1)
   for (let i = 0; i < 12; i++) await here.clock.advance(1_000)
-  expect(await vain.until(({ closed }) => closed)).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)*HTTP\/1\.1 408 .*"TIMEOUT"/s)
+  expect(await timedOut.until(({ closed }) => closed)).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)*HTTP\/1\.1 408 .*"TIMEOUT"/s)
   const granted = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'bob', wait: '10s' })
   await until(() => here.server.guarded.waiting === 1)
   await here.ask('DELETE', `/v1/leases/${lease}`)
   expect(await granted.until(({ closed }) => closed)).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)*HTTP\/1\.1 201 .*"waited":true/s)
   for (const path of ['/v1/leases', '/v1/backup', '/readyz'])
     expect(await askHalf(here, 'GET', path).until(({ closed }) => closed)).toMatch(/^HTTP\/1\.1 200 /)
-  // Nothing can be said in advance to a client of HTTP/1.0: it is told that its place is gone.
+  // HTTP/1.0 has no interim responses to detect a lost client with, so the wait ends.
   const old = askHalf(here, 'POST', '/v1/leases', { resources: ['a'], holder: 'eve', wait: '10s' }, '1.0')
   expect(await old.until(({ closed }) => closed)).toMatch(/^HTTP\/1\.1 503 /)
   expect(here.server.guarded.waiting).toBe(0)
@@ -197,7 +197,7 @@ test('who closes its half of the connection is answered all the same, at once an
   expect(here.server.guarded.watches).toBe(0)
 })
 
-test('a place in a pipeline goes with the connection, whichever answer was due', async () => {
+test('all waiters of a pipeline leave the queue when the connection is reset', async () => {
   await using here = await world()
   await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'ann', ttl: '10m' })
   const body = JSON.stringify({ resources: ['a'], holder: 'bob', wait: '5m' })
@@ -208,7 +208,7 @@ test('a place in a pipeline goes with the connection, whichever answer was due',
   await until(() => here.server.guarded.waiting === 0)
 })
 
-test('what can be meant in two ways, or cannot be done, is refused by its status', async () => {
+test('ambiguous headers and unsupported encodings are refused', async () => {
   await using here = await world()
   const head = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n'
   const closed = (text: string) => ask(here, text).until(talk => talk.closed)

@@ -1,8 +1,9 @@
 /**
- * Work that several servers on one store share: it is cut into parts, a part is a resource, and whoever holds its lease does its work. Nobody does
- * work whose lease it no longer believes in.
+ * Divides work between the servers on one store. The work has a fixed number of parts, each part is a resource, and the server that holds its
+ * lease does its work. A server stops work on a part before its lease can end.
  *
- * Each server also lists itself; a fair share is the parts over the servers that are listed. Who has more gives back, who has less takes what is free.
+ * Each server also lists itself. A fair share is the number of parts divided by the number of listed servers: a server with more releases some,
+ * a server with less acquires free ones.
  */
 import { type Clock, pause } from '../../clock.ts'
 import { GONE } from '../../kernel/outcome.ts'
@@ -11,29 +12,31 @@ import type { Lessor } from '../../lessor.ts'
 export interface WorkSharesOptions {
   readonly lessor: Lessor
   readonly clock: Clock
-  /** The name of the work: `leasehold/NAME/parts/3`, `leasehold/NAME/servers/ID` (for checks: `CHECKERS` of recipe/registry/entry.ts). */
+  /** The name of the work, in `leasehold/NAME/parts/3` and `leasehold/NAME/servers/ID` (`CHECKERS` of src/registry/entry.ts is one). */
   readonly name: string
-  /** This server, by a name that nobody else has. */
+  /** A unique name of this server. */
   readonly id: string
+  /** @default 64 */
   readonly parts?: number
+  /** @default 10_000 */
   readonly ttl?: number
 }
 
-interface Held {
+interface HeldPart {
   readonly lease: number
-  /** Believed in until then, counted from before the request left. */
+  /** Counted from before the request was sent: the lease cannot have started earlier. */
   until: number
 }
 
-/** The margin for clocks that run at different rates. */
-const BELIEVED = 0.99
-/** For giving back what is held, at the end. */
-const GOODBYE = 1_000
+/** A margin for clocks that run at different rates. */
+const USABLE_SHARE = 0.99
+/** How long `close` waits for the releases. */
+const CLOSE_TIMEOUT = 1_000
 
 export class WorkShares implements AsyncDisposable {
   readonly #options: Required<WorkSharesOptions>
-  readonly #held = new Map<number, Held>()
-  #listed: Held | undefined
+  readonly #held = new Map<number, HeldPart>()
+  #listed: HeldPart | undefined
   #cancel: (() => void) | undefined
   #working: Promise<void> = Promise.resolve()
   #closed = false
@@ -47,13 +50,14 @@ export class WorkShares implements AsyncDisposable {
     return this.#options.parts
   }
 
-  /** How many parts are this server's now. */
+  /** The number of parts that this server has now. */
   get size(): number {
     let size = 0
     for (let part = 0; part < this.parts; part++) if (this.has(part)) size++
     return size
   }
 
+  /** Whether this server does the work of `part` now. */
   has(part: number): boolean {
     return (this.#held.get(part)?.until ?? 0) > this.#options.clock.now()
   }
@@ -65,7 +69,7 @@ export class WorkShares implements AsyncDisposable {
       await this.#list()
       await this.#balance()
     } catch {
-      // Nobody answers: what is held ends by our own clock.
+      // The lessor does not answer. The parts of this server end by its own clock.
     }
     if (!this.#closed) this.#cancel = clock.after((ttl / 4) * (0.8 + clock.random() / 5), () => (this.#working = this.#round()))
   }
@@ -77,7 +81,7 @@ export class WorkShares implements AsyncDisposable {
     const sent = clock.now()
     const outcome = await lessor.propose({ kind: 'renew', leases: all.map(({ lease }) => lease) })
     if (outcome.kind !== 'renewed') return
-    for (const [i, held] of all.entries()) held.until = outcome.ttls[i] === GONE ? 0 : sent + outcome.ttls[i]! * BELIEVED
+    for (const [i, held] of all.entries()) held.until = outcome.ttls[i] === GONE ? 0 : sent + outcome.ttls[i]! * USABLE_SHARE
     for (const [part, { until }] of this.#held) if (until === 0) this.#held.delete(part)
     if (this.#listed?.until === 0) this.#listed = undefined
   }
@@ -96,7 +100,7 @@ export class WorkShares implements AsyncDisposable {
     const busy = new Set(taken.map(({ resource }) => Number(resource.slice(resource.lastIndexOf('/') + 1))))
     for (const [part, { lease }] of this.#held) {
       if (this.#held.size <= fair) break
-      this.#held.delete(part) // stop first, then tell
+      this.#held.delete(part) // stop first, then release
       await lessor.propose({ kind: 'release', lease })
     }
     const free = Array.from({ length: parts }, (_, part) => part).filter(part => !busy.has(part) && !this.#held.has(part))
@@ -107,24 +111,24 @@ export class WorkShares implements AsyncDisposable {
     }
   }
 
-  async #acquire(wants: { resource: string }[], entries: { key: string; value: string }[]): Promise<Held | undefined> {
+  async #acquire(wants: { resource: string }[], entries: { key: string; value: string }[]): Promise<HeldPart | undefined> {
     const { lessor, clock, id, ttl } = this.#options
     const sent = clock.now()
     const outcome = await lessor.propose({ kind: 'acquire', holder: id, ttl, wants, entries })
-    return outcome.kind === 'granted' ? { lease: outcome.lease, until: sent + outcome.ttl * BELIEVED } : undefined
+    return outcome.kind === 'granted' ? { lease: outcome.lease, until: sent + outcome.ttl * USABLE_SHARE } : undefined
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true
     this.#cancel?.()
-    // While the store does not answer, a server that stops does not wait for it: what it held lapses by itself.
+    // A server that stops does not wait for a store that does not answer: its leases lapse by themselves.
     const { clock } = this.#options
     const late = new AbortController()
-    await Promise.race([this.#leave(), pause(clock, GOODBYE, late.signal, { ref: true })])
+    await Promise.race([this.#release(), pause(clock, CLOSE_TIMEOUT, late.signal, { ref: true })])
     late.abort()
   }
 
-  async #leave(): Promise<void> {
+  async #release(): Promise<void> {
     await this.#working
     const all = [...this.#held.values(), ...(this.#listed === undefined ? [] : [this.#listed])]
     this.#held.clear()

@@ -3,7 +3,7 @@ import { serve } from '../../../src/server/serve.ts'
 import { Line, Rig } from '../../support/replica/rig.ts'
 import { Raw } from '../../support/resp-place.ts'
 
-test('an answer that comes after its asker was told UNKNOWN is not taken for the answer to another question', async () => {
+test('an outcome that comes after its request was answered UNKNOWN is not taken for the answer to another request', async () => {
   const rig = new Rig()
   const line = new Line()
   await using lessor = await rig.open({ line, timeout: 5_000 })
@@ -15,7 +15,7 @@ test('an answer that comes after its asker was told UNKNOWN is not taken for the
     await expect.poll(() => line.sent.length).toBe(1)
     await rig.clock.advance(5_000)
     expect(String(await client.next())).toMatch(/UNKNOWN/)
-    // As many as there are places for answers, so that the next one has the place of the first.
+    // As many as there are reply slots, so that the next request uses the slot of the first.
     for (let i = 0; i < 3; i++) {
       client.send('PING\r\n')
       expect(await client.next()).toBe('PONG')

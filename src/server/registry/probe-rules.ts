@@ -1,22 +1,22 @@
 /**
- * Where probes may go. A registration names a target and the server connects to it, so whoever registers could use the server to reach what only
- * the server can: its own network, its cloud's metadata service, itself. So nothing is allowed until the operator says what, and every address that a name
- * resolves to is looked at, not the name alone.
+ * The targets that health checks may connect to. A registration names a target and the server connects to it, so a client could use the server to
+ * reach what only the server can: its network, its cloud's metadata service, itself. So nothing is allowed until the operator adds a rule, and
+ * every address that a name resolves to is checked, not only the name.
  *
- * Rules: `10.0.0.0/8:8080`, `10.0.0.7:8000-8999`, `*.svc.example:443`, `[fd00::/8]:*`. An address that is not public (loopback, private, link-local,
- * multicast and the like) needs a rule that names addresses; a rule that names hosts is not enough for it.
+ * Rules: `10.0.0.0/8:8080`, `10.0.0.7:8000-8999`, `*.svc.example:443`, `[fd00::/8]:*`. An address that is not public (loopback, private,
+ * link-local, multicast and others) needs a rule that names addresses. A rule that names hosts does not allow it.
  */
 import { BlockList, isIP, isIPv4 } from 'node:net'
 import { LeaseError } from '../../errors.ts'
 import { wordsOf } from './ipv6.ts'
 
-interface Rule {
+interface ProbeRule {
   readonly host: RegExp | undefined
   readonly addresses: BlockList | undefined
   readonly ports: readonly [number, number]
 }
 
-/** Not public (RFC 6890 and what came after). */
+/** Networks that are not public (RFC 6890 and its successors). */
 const SPECIAL: readonly (readonly [string, number, 'ipv4' | 'ipv6'])[] = [
   ...(
     [
@@ -55,27 +55,28 @@ const special = new BlockList()
 for (const [net, bits, family] of SPECIAL) special.addSubnet(net, bits, family)
 
 export class ProbeRules {
-  readonly #rules: readonly Rule[]
+  readonly #rules: readonly ProbeRule[]
 
   /** Throws `INVALID` for a rule that cannot be read. */
   constructor(rules: readonly string[]) {
     this.#rules = rules.map(ruleOf)
   }
 
+  /** There are no rules: nothing is allowed. */
   get none(): boolean {
     return this.#rules.length === 0
   }
 
   /**
-   * Undefined, or why `host` is not even resolved: no rule could allow any address of it. A rule that names addresses may allow those of any name.
-   * A registration chooses the name, and to ask for it already tells the name's owner something and costs this server something.
+   * Why `host` must not even be resolved: no rule could allow any of its addresses. Undefined: it may be resolved. A rule that names addresses may
+   * allow those of any host. A registration chooses the host, and a lookup alone reveals something to its owner, and costs this server something.
    */
   refusalOfName(host: string, port: number): string | undefined {
-    const able = this.#rules.some(rule => covers(rule, port) && (rule.addresses !== undefined || rule.host?.test(host)))
-    return able ? undefined : `no rule allows ${host} port ${port}`
+    const possible = this.#rules.some(rule => covers(rule, port) && (rule.addresses !== undefined || rule.host?.test(host)))
+    return possible ? undefined : `no rule allows ${host} port ${port}`
   }
 
-  /** Undefined, or why a probe of `host` at the address that it resolved to is not made. */
+  /** Why `host` must not be probed at `address`; undefined if it may be. */
   refusal(host: string, address: string, port: number): string | undefined {
     const plain = plainAddress(address)
     const family = isIPv4(plain) ? 'ipv4' : 'ipv6'
@@ -86,11 +87,11 @@ export class ProbeRules {
   }
 }
 
-function covers({ ports: [low, high] }: Rule, port: number): boolean {
+function covers({ ports: [low, high] }: ProbeRule, port: number): boolean {
   return low <= port && port <= high
 }
 
-/** An IPv4 address in the clothes of an IPv6 one (mapped, translated, 6to4) is what it is underneath. */
+/** The IPv4 address inside an IPv6 one (mapped, translated, 6to4); any other address unchanged. */
 export function plainAddress(address: string): string {
   const bare = address.replace(/%.*$/, '').toLowerCase()
   if (isIP(bare) !== 6) return bare
@@ -103,19 +104,19 @@ export function plainAddress(address: string): string {
   return bare
 }
 
-function ruleOf(text: string): Rule {
+function ruleOf(text: string): ProbeRule {
   const wrong = () =>
     new LeaseError(
       'INVALID',
-      `${JSON.stringify(text)} is no rule for checks: write 10.0.0.0/8:8080, 10.0.0.7:8000-8999, *.svc.example:443 or [fd00::/8]:*`,
+      `${JSON.stringify(text)} is not a rule for checks: write 10.0.0.0/8:8080, 10.0.0.7:8000-8999, *.svc.example:443 or [fd00::/8]:*`,
     )
   const [, bracketed, bare, range] = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\*|\d{1,5}(?:-\d{1,5})?)$/.exec(text) ?? []
-  const place = bracketed ?? bare
-  if (place === undefined || range === undefined) throw wrong()
+  const target = bracketed ?? bare
+  if (target === undefined || range === undefined) throw wrong()
   const [low = 1, high = low] = range === '*' ? [1, 65_535] : range.split('-').map(Number)
   if (low < 1 || high > 65_535 || low > high) throw wrong()
   const ports = [low, high] as const
-  const [net, bits] = place.split('/')
+  const [net, bits] = target.split('/')
   const family = isIP(net!)
   if (family !== 0) {
     const addresses = new BlockList()
@@ -125,9 +126,9 @@ function ruleOf(text: string): Rule {
     else throw wrong()
     return { host: undefined, addresses, ports }
   }
-  if (bracketed !== undefined || !/^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$/i.test(place)) throw wrong()
-  // A star stands for whole labels, one or more.
-  const pattern = place
+  if (bracketed !== undefined || !/^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$/i.test(target)) throw wrong()
+  // A star matches one or more whole labels.
+  const pattern = target
     .toLowerCase()
     .replaceAll('.', '\\.')
     .replace(/^\*\\\./, '([a-z0-9_-]+\\.)+')
