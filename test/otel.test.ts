@@ -58,7 +58,7 @@ async function within<T>(name: string, work: () => Promise<T>): Promise<{ readon
   return { result, id: span.spanContext().spanId }
 }
 
-test("acquire and hold are children of the caller's span, and say what is held", async () => {
+test("acquire and hold are children of the caller's span, and name the resources", async () => {
   const { leases } = silentLessor({ holder: 'me' })
   const { id } = await within('handler', async () => {
     await turn() // the context comes along through awaits
@@ -97,7 +97,7 @@ test('a wait is a child of its acquire, and two callers keep their own parents',
   await leases[Symbol.asyncDispose]()
 })
 
-test('what is refused, and a wait that is over, end in an error with its code', async () => {
+test('a refusal, and a wait that is over, end the span with an error and its code', async () => {
   const { leases, clock } = silentLessor()
   const held = await leases.acquire('k')
   await leases.tryAcquire('k')
@@ -110,7 +110,7 @@ test('what is refused, and a wait that is over, end in an error with its code', 
   await leases[Symbol.asyncDispose]()
 })
 
-test('a loss ends the hold with its cause, after a word of warning', async () => {
+test('a loss ends the hold with its cause, after a jeopardy event', async () => {
   const { leases, clock, lessor } = silentLessor()
   const lease = await leases.acquire('k', { ttl: 1_000 })
   lessor.stopAnswering()
@@ -123,7 +123,7 @@ test('a loss ends the hold with its cause, after a word of warning', async () =>
   await leases[Symbol.asyncDispose]()
 })
 
-test('nothing is traced once it was stopped', async () => {
+test('nothing is traced after the tracer was stopped', async () => {
   const { leases } = silentLessor()
   const lease = await leases.acquire('k')
   stop()

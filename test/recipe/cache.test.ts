@@ -20,7 +20,7 @@ function origin() {
   }
 }
 
-everywhere('a value is loaded once, and read anew after a write by anyone', async ({ open }) => {
+everywhere('a value is loaded once, and loaded again after a write by any process', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   const source = origin()
@@ -36,7 +36,7 @@ everywhere('a value is loaded once, and read anew after a write by anyone', asyn
   expect(source.seen.loads).toBe(4)
 })
 
-everywhere('no read is older than the last write completed before it, while many read and write', async ({ open }) => {
+everywhere('no read is older than the last write completed before it, while several processes read and write', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   let stored = 0
@@ -88,7 +88,7 @@ test('a write waits for a reader that cannot be reached until its term is over, 
   const writing = theirs.write('a', 'two').then(() => (written = true))
   await a.clock.advance(9_800)
   expect(written).toBe(false)
-  expect(await mine.get('a')).toBe('one') // the write is not completed: nobody knows of it
+  expect(await mine.get('a')).toBe('one') // the write is not completed yet
   await a.clock.advance(400)
   expect(written).toBe(true)
   await writing
@@ -118,7 +118,7 @@ test('a value whose lease ran out while it was loaded is not served: a write may
   expect(await reading).toBe('two')
 })
 
-test('a recall that overtakes the grant it is about is heeded', async () => {
+test('a recall that overtakes its grant is obeyed', async () => {
   const a = silentLessor({ holder: 'a' })
   const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
   const source = origin()
@@ -141,7 +141,7 @@ test('a recall that overtakes the grant it is about is heeded', async () => {
   expect(await reading).toBe('two')
 })
 
-test('a load that fails is told to whoever asked, and keeps nothing', async () => {
+test('a load that fails rejects get, and nothing is cached', async () => {
   const { leases, clock } = silentLessor()
   let fails = true
   const cache = leases.cache('c', { load: async () => (fails ? Promise.reject(new Error('down')) : 'fine') })
@@ -205,7 +205,7 @@ everywhere('without save, readers agree although writes to the source and calls 
   await using mine = a.cache('config/', { load, ttl: '10s' })
   await using theirs = b.cache('config/', { load, ttl: '10s' })
   values.set('a', 'mine')
-  values.set('a', 'theirs') // the source has this one last, and the caches are told of it first
+  values.set('a', 'theirs') // the source has this one last, but the caches learn of it first
   await theirs.write('a', 'theirs')
   await mine.write('a', 'mine')
   expect([await mine.get('a'), await theirs.get('a')]).toEqual(['theirs', 'theirs'])

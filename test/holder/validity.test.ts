@@ -14,7 +14,7 @@ class LateClock extends ManualClock {
 }
 
 for (const ttl of [500, 900, 1_500, 5_000, 30_000])
-  test(`a signal fires before a ttl of ${ttl} ms is over, though timers are late`, async () => {
+  test(`a signal fires before a ttl of ${ttl} ms is over, even if timers are late`, async () => {
     const clock = new LateClock()
     const { leases, lessor } = silentLessor({ clock })
     const sent = clock.now()
@@ -30,7 +30,7 @@ for (const ttl of [500, 900, 1_500, 5_000, 30_000])
     lessor.answer()
   })
 
-test('the system clock says how late its timers may be, and a manual clock has none that are late', () => {
+test('the system clock states how late its timers may be; the timers of a manual clock are on time', () => {
   expect(systemClock.lateness).toBe(50)
   expect(new ManualClock()).not.toHaveProperty('lateness')
 })
