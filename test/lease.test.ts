@@ -145,7 +145,7 @@ describe('a lease in hand', () => {
     const pending = leases.acquire('k', { renew: 'manual' })
     await clock.settle()
     clock.stepWall(3_600_000)
-    await clock.advance(1_000) // the pulse sees it
+    await clock.advance(1_000) // the clock watch notices it
     lessor.answer()
     await using lease = await pending
     expect(lease.held).toBe(true)
@@ -264,7 +264,7 @@ describe('a lease in hand', () => {
     const { clock, leases, lessor } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 9_000, renew: 'manual' })
     const propose = vi.spyOn(lessor, 'propose')
-    propose.mockReturnValueOnce(new Promise(() => {})) // lost on its way
+    propose.mockReturnValueOnce(new Promise(() => {})) // lost
     const renewed = lease.renew()
     await clock.advance(4_000)
     expect(propose).toHaveBeenCalledTimes(2)
@@ -299,7 +299,7 @@ describe('a lease in hand', () => {
     await clock.advance(5_000)
     expect(lossOf(lease)).toMatchObject({ code: 'LOST', cause: 'revoked', facts: { by: 'operator' } })
     expect(lossOf(lease).message).toBe(`jobs/nightly (lease ${lease.id}) is lost: the lessor has ended it: revoked by operator`)
-    // It said that it stopped, so what was frozen is free before its term is over.
+    // The holder reported that it has stopped, so the frozen resource is free before its term is over.
     await using next = await b.leases.acquire('jobs/nightly', { ifAvailable: true })
     expect(next.token).toBeGreaterThan(lease.token)
   })

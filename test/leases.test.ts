@@ -1,9 +1,10 @@
+/** The library as a user calls it: the examples of the documentation, and what tests of a user need. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { expect, test } from 'vitest'
 import { connect } from '../src/index.ts'
 import { ManualClock, MemoryLog, silentLessor } from '../src/testing/index.ts'
 
-/** Code of a user, as the README shows it. */
+/** A user's code, as the README shows it. */
 const db = {
   rows: [] as unknown[],
   async write(rows: unknown[], { fence, signal }: { fence: number; signal: AbortSignal }) {

@@ -144,7 +144,7 @@ test('every file of a server is private to its user', { timeout: SLOW }, async (
 describe('the operator secret is sent only to the server of the store', () => {
   const secret = `lh_${'s'.repeat(43)}`
 
-  /** A data file whose owner says that it serves at an address where we listen, and what arrives there. */
+  /** A data file whose owner announces an address on which this test listens, and what arrives there. */
   async function announced(path: string): Promise<AsyncDisposable & { received(): string }> {
     let received = ''
     const listener = createServer(socket => {

@@ -112,7 +112,11 @@ export class FileGuard implements Guard {
       else writeDurably(this.#path, after)
       this.#synced = after
     } catch (error) {
-      this.#broken = new LeaseError('UNAVAILABLE', `${this.#path} cannot be written: no token is admitted until the guard is opened again`, { cause: error })
+      this.#broken = new LeaseError(
+        'UNAVAILABLE',
+        `${this.#path} cannot be written: no token is admitted until the guard is opened again`,
+        { cause: error },
+      )
       throw this.#broken
     }
   }

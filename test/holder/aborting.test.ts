@@ -6,7 +6,7 @@ import { silentLessor } from '../../src/testing/in-memory.ts'
 const address = 'http://10.0.0.7:8080'
 const mine = new Error('not any more')
 
-/** What is called for its answer throws the signal's reason; what is iterated over ends. */
+/** A call throws the signal's reason; an iteration ends. */
 const calls: Readonly<Record<string, (leases: Leases, signal: AbortSignal) => Promise<unknown>>> = {
   acquire: (leases, signal) => leases.acquire('held', { signal }),
   request: (leases, signal) => leases.request('held', { signal }, () => {}),
@@ -33,7 +33,7 @@ async function world() {
   await other.leases.registry.register({ service: 's', instance: '1', address })
   return {
     ...{ leases, lessor, clock },
-    /** Nothing of ours is held, waited for or listed. */
+    /** This client holds nothing, waits for nothing and lists nothing. */
     async nothingLeft() {
       await clock.advance(100)
       const { held, pending } = await other.leases.query()
@@ -68,7 +68,7 @@ describe.each(cases)('%s', (name, call, expected) => {
     await there.nothingLeft()
   })
 
-  // A lease on nothing is not waited for.
+  // A lease without resources never waits.
   test.each(name === 'grant' ? ['while no answer comes'] : ['while it waits', 'while no answer comes'])('ended %s', async when => {
     await using there = await world()
     const { leases, lessor, clock } = there

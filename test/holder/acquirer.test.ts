@@ -22,7 +22,7 @@ test('a waiter gets the lease after the release by the holder and a renewal of i
   const [a, b] = here.leases
   const held = await a!.acquire('k')
   const pending = b!.acquire('k', { ttl: 10_000 })
-  await here.clock.advance(60_000) // its place is kept for as long as it lives
+  await here.clock.advance(60_000) // its place is kept while it is renewed
   here.lessors[1]!.proposals.length = 0
   await held.release()
   await using lease = await pending
@@ -40,7 +40,7 @@ test('a renewal that was sent before the news of the grant does not count, even 
   const lessor = here.lessors[1]!
   const kept = vi.spyOn(lessor, 'propose')
   lessor.stopAnswering()
-  await here.clock.advance(3_100) // a renewal of the waiter has left
+  await here.clock.advance(3_100) // a renewal of the waiter has been sent
   expect(kept).toHaveBeenCalledTimes(1)
   await held.release()
   await here.clock.settle()
@@ -364,7 +364,7 @@ test('a steal waits until the former holder has stopped or its term is over', as
   const [a, b] = here.leases
   const lease = await a!.acquire('k', { ttl: 10_000 })
   const { signal } = lease
-  here.lessors[0]!.stopAnswering() // a hears of nothing
+  here.lessors[0]!.stopAnswering() // a receives no events
   const stealing = b!.acquire('k', { steal: true, ttl: 60_000 })
   let stolen = false
   void stealing.then(() => (stolen = true))
@@ -382,7 +382,7 @@ test('a steal is granted at once when the former holder learns of it and stops',
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const lease = await a!.acquire('k', { ttl: 60_000 })
-  await here.clock.advance(31_000) // it listens by now
+  await here.clock.advance(31_000) // it follows events by now
   await using stolen = await b!.acquire('k', { steal: true })
   expect(stolen.token).toBeGreaterThan(lease.token)
   expect((lease.signal.reason as LeaseError).message).toMatch(/stolen by b/)
@@ -407,7 +407,7 @@ test('a recall informs the holder and leaves it its lease', async () => {
   const signal = late.recalled
   expect(signal.aborted).toBe(false)
   await here.clock.settle()
-  expect(signal.aborted).toBe(true) // though it began to listen only afterwards
+  expect(signal.aborted).toBe(true) // although it began to follow events only afterwards
 })
 
 test('nested requests of one name are refused with DEADLOCK instead of waiting for themselves', async () => {

@@ -14,7 +14,7 @@ function place() {
   return { url: `file:${join(path, 'leases.db')}`, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
 }
 
-/** Another process, with `leases` on the same file. Ends with what it printed and how it ended. */
+/** A second process, with `leases` on the same file. Resolves with its output and exit code. */
 function child(url: string, source: string) {
   const program = `import { connect } from ${JSON.stringify(index)}
 const leases = await connect(${JSON.stringify(url)}, { holder: 'child' })
@@ -102,7 +102,7 @@ test('a client of a server ends after its last answer, even if nothing was close
   const began = performance.now()
   const { ended } = child(`leasehold://127.0.0.1:${here.port}`, `await leases.request('k', () => {})`)
   expect(await ended).toMatchObject({ code: 0 })
-  expect(performance.now() - began).toBeLessThan(20_000) // timeout for an answer is 30 s
+  expect(performance.now() - began).toBeLessThan(20_000) // the timeout for an answer is 30 s
 }, 60_000)
 
 describe('a process that waits for events stays alive until they come', () => {

@@ -90,7 +90,7 @@ test('a waiter is rejected at once when the lessor has ended, not when its place
   const ended = new LeaseError('UNAVAILABLE', 'another process owns it now')
   lessor.end(ended)
   expect(await waiting).toBe(ended)
-  expect(lease.held).toBe(true) // by its own clock, as long as that lasts
+  expect(lease.held).toBe(true) // by its own clock, until its time is over
   await expect(lease.renew()).rejects.toBe(ended)
 })
 
@@ -136,5 +136,5 @@ test('cancelled calls leave no memory behind, and leases without pending calls c
     collect()
     expect(pending.filter(ref => ref.deref() !== undefined).length).toBeLessThan(5)
   })
-  expect(leases.stats.leases).toBe(0) // they are still there themselves
+  expect(leases.stats.leases).toBe(0) // the client itself is still referenced
 })

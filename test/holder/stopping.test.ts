@@ -25,7 +25,7 @@ test('a revoked resource stays frozen until the work has stopped, then goes to t
       return stopped
     },
   })
-  expect(lease.recalled.aborted).toBe(false) // it listens from now on
+  expect(lease.recalled.aborted).toBe(false) // it follows events from now on
   const next = b.acquire('k')
   await b.revoke({ lease: lease.id })
   await clock.advance(2_000)

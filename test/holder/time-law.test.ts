@@ -10,7 +10,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-/** A process of its own: its clock runs at another rate, and all of it can stand still while the world goes on. */
+/** A simulated process: its clock runs at its own rate, and it can stall while the rest goes on. */
 class Process implements Clock {
   readonly #world: ManualClock
   readonly #rate: number
@@ -79,7 +79,7 @@ class Process implements Clock {
   }
 }
 
-/** A network: both ways take their time, and some messages never arrive. */
+/** A network with delays both ways, which loses some messages. */
 class Far implements Lessor {
   readonly #replica: Replica
   readonly #world: ManualClock
@@ -224,7 +224,7 @@ test(`no two holders hold a lease at once, however the first ended, under stalls
     seen.lost += lost
     seen.moves += moves
   }
-  // Otherwise the faults were too kind to show anything.
+  // Otherwise the faults were too mild to prove anything.
   expect(seen.grants).toBeGreaterThan(SEEDS * 5)
   expect(seen.lost).toBeGreaterThan(SEEDS)
   expect(seen.moves).toBeGreaterThan(SEEDS / 4)

@@ -55,7 +55,7 @@ test('a transfer to a holder that does not wait is adopted by number', async () 
 test('a lease of a living process is not adopted by another process of its name', async () => {
   const a = silentLessor({ holder: 'worker' })
   const namesake = silentLessor({ holder: 'worker', clock: a.clock, log: a.log })
-  await using mine = await a.leases.acquire('seat', { ttl: 10_000 }) // its first: the number of its incarnation
+  await using mine = await a.leases.acquire('seat', { ttl: 10_000 }) // its first lease decides its incarnation
   await expect(namesake.leases.adopt(mine.id)).rejects.toMatchObject({ code: 'HELD' })
   expect(mine.held).toBe(true)
 })

@@ -1,4 +1,4 @@
-/** A heartbeat on a thread of its own: real threads, real blocks. */
+/** The heartbeat in a worker thread, with real threads and a blocked event loop. */
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -18,7 +18,7 @@ function place() {
   return { url: `file:${join(path, 'leases.db')}`, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
 }
 
-/** A process whose lines are objects. Monotonic time is common to the processes of one machine. */
+/** A process that prints one JSON object per line. Monotonic time is common to the processes of one machine. */
 function child(url: string, options: object, source: string, env: Record<string, string> = {}) {
   const program = `import { connect } from ${JSON.stringify(index)}
 const now = () => Number(process.hrtime.bigint()) / 1e6

@@ -27,7 +27,7 @@ function afterGrant(lessor: SilentLessor, microtasks: number, then: () => void):
   })
 }
 
-/** Enough to reach from the answer to long after the listener. */
+/** Reaches from the answer to well after the listener was added. */
 const TURNS = Array.from({ length: 24 }, (_, i) => i)
 
 test.each(TURNS)('an election that is aborted %i microtasks after the grant ends, and leaves the office free', async microtasks => {
@@ -74,7 +74,7 @@ test('an offer that is lost before it is returned removes its capacity', async (
   const read = lessor.read.bind(lessor)
   let looks = 0
   vi.spyOn(lessor, 'read').mockImplementation((query, options) => {
-    // The offer is seen by now, and is lost while its capacity is looked at again.
+    // The offer is listed by now, and is lost while its capacity is read again.
     if (query.kind === 'resource' && ++looks === 2) clock.stall(2_000)
     return read(query as never, options) as never
   })

@@ -19,7 +19,7 @@ function candidates(...holders: string[]) {
   }
 }
 
-everywhere('one leads at a time, tokens grow from term to term, and everyone can see who leads', async ({ open }) => {
+everywhere('there is one leader at a time, tokens grow from term to term, and every process can read the leader', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   await using c = await open('c')
@@ -55,7 +55,7 @@ everywhere('one leads at a time, tokens grow from term to term, and everyone can
   expect(new Set(seen)).toEqual(new Set([undefined, 'a', 'b']))
 })
 
-test('a leader that is cut off hears that its term is over before another can lead', async () => {
+test('the signal of a leader that is cut off fires before another can lead', async () => {
   await using here = candidates('a', 'b')
   const [a, b] = here.leases
   const stop = new AbortController()
@@ -76,7 +76,7 @@ test('a leader that is cut off hears that its term is over before another can le
   stop.abort()
 })
 
-test('the seat is given up only after the work of the term has ended', async () => {
+test('a leader leaves office only after the work of the term has ended', async () => {
   await using here = candidates('a', 'b')
   const [a, b] = here.leases
   const stop = new AbortController()
@@ -103,7 +103,7 @@ test('the seat is given up only after the work of the term has ended', async () 
     })
   await here.clock.settle()
   stop.abort()
-  await here.clock.advance(60_000) // the work takes its time, and the seat is kept meanwhile
+  await here.clock.advance(60_000) // the work goes on, and the office is kept meanwhile
   expect({ signalled, successor }).toEqual({ signalled: true, successor: false })
   finish()
   await leading
@@ -111,7 +111,7 @@ test('the seat is given up only after the work of the term has ended', async () 
   expect(term!.lease.held).toBe(true)
 })
 
-test('work that does not end within its budget loses the seat all the same', async () => {
+test('work that does not end within its budget loses the office anyway', async () => {
   await using here = candidates('a', 'b')
   const [a, b] = here.leases
   const election = a!.election('s', { budget: '5s' })

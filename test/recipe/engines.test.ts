@@ -13,7 +13,7 @@ const polling = { timeout: 20_000, interval: 50 }
 
 interface Where extends AsyncDisposable {
   url(name: string): string
-  /** Killed and started again, with what it had acknowledged. */
+  /** Kills the engine and starts it again on the same data. */
   crash(): Promise<void>
 }
 
@@ -155,7 +155,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
   })
 }
 
-/** What it has or waits for. */
+/** The resources that a holder holds or waits for. */
 async function waitsOf(leases: Leases, name: string): Promise<string[]> {
   const { held, pending } = await leases.query()
   const all = [...held, ...pending].filter(({ holder, resource }) => holder === name && !resource.startsWith('config'))

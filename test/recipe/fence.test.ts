@@ -40,7 +40,7 @@ interface GuardProcess {
   kill(signal: NodeJS.Signals): void
 }
 
-/** Another process with a guard on the same file. */
+/** A second process with a guard on the same file. */
 function guardProcess(path: string): GuardProcess {
   const child = fork(fileURLToPath(new URL('../support/fence-child.mjs', import.meta.url)), [path], { execArgv: [] })
   const tokens: number[] = []
@@ -116,7 +116,7 @@ test('in a file that several processes share, tokens are admitted in one order, 
     expect(await second.ask('admit', 'a', 9)).toBe('admitted')
     expect(await first.ask('admit', 'a', 6)).toBe('STALE')
     expect(JSON.parse(readFileSync(path, 'utf8'))).toEqual([['a', 9]])
-    // Each writes what it was admitted with into a file of the resource, as a store behind the guard would.
+    // Each process writes its admitted tokens to a file, as a store behind the guard would.
     const runs = await Promise.all(children.map(child => child.ask('race', 'b', join(here.path, 'written'), 60)))
     const admitted = runs.flatMap(run => run as number[])
     const written = readFileSync(join(here.path, 'written'), 'utf8').trim().split('\n').map(Number) // prettier-ignore
@@ -267,7 +267,7 @@ describeEngine('postgres', 'in Postgres', () => {
         await within.query('insert into account values ($1, $2) on conflict (id) do update set balance = excluded.balance', ['x', balance])
       }
       await new PostgresGuard(client).write('x', 10, put(100))
-      // The younger one waits for the older one's transaction, or the older one for the younger one's: never both in between.
+      // Either transaction waits for the other: they never interleave.
       const [older, younger] = await Promise.allSettled([
         new PostgresGuard(client).write('x', 11, put(111)),
         new PostgresGuard(other).write('x', 12, put(112)),

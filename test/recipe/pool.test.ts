@@ -73,7 +73,7 @@ everywhere('a member that is offered again with fewer units is granted to every 
   const pool = owner.pool('p')
   const offer = await pool.offer('a', { units: 4 })
   const all = await pool.take()
-  // One wants four units whatever comes, the other all that the member has.
+  // One taker wants four units, the other all units of the member.
   const four = new AbortController()
   const fixed = user.pool('p').take(1, { units: 4, signal: four.signal })
   await expect.poll(async () => (await owner.query('p')).pending.length).toBe(1)
@@ -85,7 +85,7 @@ everywhere('a member that is offered again with fewer units is granted to every 
   await using taken = await whole
   expect(taken.resources).toEqual(['p/a'])
   await taken.release()
-  // A newcomer is not kept waiting behind the one that wants more than there is.
+  // A newcomer does not wait behind a taker that wants more units than there are.
   await using one = await other.pool('p').take(1, { units: 1, ifAvailable: true })
   expect(one.held).toBe(true)
   four.abort(new Error('enough'))
