@@ -1,6 +1,6 @@
 // What a lease is for, with three processes and one file: a holder is killed, no process cleans up, and the next holder goes on.
 //
-// `npm start` runs this as long as there is no server. It takes about three seconds and leaves no files behind.
+// Run it with `node examples/takeover.mjs`. It takes about three seconds and leaves no files behind.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'

@@ -11,7 +11,7 @@ import { uptime } from 'node:os'
 
 /** Where time, timers and random numbers come from. Pass one as `clock` to control them in tests. */
 export interface Clock {
-  /** Monotonic milliseconds, with a fraction. Stands still while the machine is suspended. */
+  /** Monotonic milliseconds, with a fraction. Stops while the machine is suspended. */
   now(): number
   /** Milliseconds since the machine booted, suspends included. Coarse (10 ms): use it only to notice that the machine slept. */
   uptime(): number

@@ -130,17 +130,17 @@ export type AdoptOptions = Pick<AcquireOptions, 'renew' | 'maxHold'> & {
   readonly advanced?: Pick<AdvancedAcquireOptions, 'maxStall'>
 }
 
-type Check = (value: unknown) => boolean
-type Checks<T> = Readonly<Record<keyof T, readonly [Check, string?]>>
+type OptionCheck = (value: unknown) => boolean
+type OptionChecks<T> = Readonly<Record<keyof T, readonly [OptionCheck, string?]>>
 
-const anything: Check = () => true
-const isObject: Check = value => typeof value === 'object' && value !== null
-const isFunction: Check = value => typeof value === 'function'
-const isBoolean: Check = value => typeof value === 'boolean'
-const isSignal: Check = value => isObject(value) && isFunction((value as AbortSignal).throwIfAborted)
+const anything: OptionCheck = () => true
+const isObject: OptionCheck = value => typeof value === 'object' && value !== null
+const isFunction: OptionCheck = value => typeof value === 'function'
+const isBoolean: OptionCheck = value => typeof value === 'boolean'
+const isSignal: OptionCheck = value => isObject(value) && isFunction((value as AbortSignal).throwIfAborted)
 
 /** What each option may be. Options marked `anything` are checked where they are used. */
-const OPTIONS: Checks<AcquireOptions> = {
+const OPTIONS: OptionChecks<AcquireOptions> = {
   ttl: [anything],
   wait: [anything],
   ifAvailable: [isBoolean, 'true or false'],
@@ -159,7 +159,7 @@ const OPTIONS: Checks<AcquireOptions> = {
   advanced: [isObject, 'an object'],
 }
 
-const ADVANCED: Checks<AdvancedAcquireOptions> = {
+const ADVANCED: OptionChecks<AdvancedAcquireOptions> = {
   any: [anything],
   grace: [anything],
   maxLife: [anything],
@@ -184,7 +184,7 @@ export function checkOptions(options: unknown, call = 'acquire', without: readon
 
 function checkEach(
   options: Readonly<Record<string, unknown>>,
-  checks: Readonly<Record<string, readonly [Check, string?]>>,
+  checks: Readonly<Record<string, readonly [OptionCheck, string?]>>,
   call: string,
   without: readonly string[],
 ): void {
@@ -245,7 +245,7 @@ export function waitOf({ wait, ifAvailable = false }: Pick<AcquireOptions, 'wait
   )
 }
 
-/** Throws `INVALID` when a method that never waits is told to wait. */
+/** Throws `INVALID` when a method that never waits gets `wait`. */
 export function checkNoWait(options: object, call: string): void {
   if ((options as AcquireOptions).wait === undefined) return
   throw new LeaseError('INVALID', `${call} does not wait: leave out wait, or use acquire`, { facts: { option: 'wait' } })

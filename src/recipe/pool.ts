@@ -2,8 +2,8 @@
  * Pools of members, of which a caller takes as many as it needs: GPUs, licences, test machines.
  *
  * A member is in the pool while its offer is held, with labels to choose by and, if it can be shared, units. A taker waits in one fair queue for
- * any members that match. Members that come to match during the wait count from then on: the taker stands in their queues where it would have
- * stood from the start.
+ * any members that match. Members that come to match during the wait count from then on: the taker gets the place in their queues that it
+ * would have had from the start.
  *
  * Not promised: that a granted member still matches. A member that is withdrawn or relabelled is not taken from the queues of those that
  * already wait for it.

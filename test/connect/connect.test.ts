@@ -18,7 +18,7 @@ function folder() {
 }
 
 test('the package exports about a dozen names, and what a user needs first is among them', () => {
-  expect(Object.keys(leasehold).sort()).toEqual(['Lease', 'LeaseError', 'Leases', 'connect'])
+  expect(Object.keys(leasehold).sort()).toEqual(['Lease', 'LeaseError', 'Leases', 'connect', 'parseDuration'])
 })
 
 test('what is no object cannot be the options', async () => {

@@ -6,7 +6,7 @@ import { silentLessor } from '../../src/testing/in-memory.ts'
 
 const wrong = (value: unknown) => value as never
 
-test('a name that is none, or no name at all, is INVALID', async () => {
+test('a wrong name, or no name at all, is INVALID', async () => {
   await using leases = silentLessor().leases
   for (const names of [undefined, null, 7, {}, [], [7], ['a', undefined]]) {
     await expect(leases.acquire(wrong(names))).rejects.toMatchObject({ code: 'INVALID' })
@@ -15,7 +15,7 @@ test('a name that is none, or no name at all, is INVALID', async () => {
   }
 })
 
-test('an option that does not exist, or is not what it must be, is INVALID and named', async () => {
+test('an option that does not exist or has a wrong value is INVALID, and the error names it', async () => {
   await using leases = silentLessor().leases
   const mistakes: Record<string, unknown> = {
     mode: 'read',
@@ -31,20 +31,20 @@ test('an option that does not exist, or is not what it must be, is INVALID and n
     tll: '30s',
   }
   for (const [option, value] of Object.entries(mistakes)) {
-    const told = { code: 'INVALID', facts: { option }, message: expect.stringContaining(option) }
-    await expect(leases.acquire('k', wrong({ [option]: value })), option).rejects.toMatchObject(told)
-    await expect(leases.tryAcquire('k', wrong({ [option]: value })), option).rejects.toMatchObject(told)
+    const expected = { code: 'INVALID', facts: { option }, message: expect.stringContaining(option) }
+    await expect(leases.acquire('k', wrong({ [option]: value })), option).rejects.toMatchObject(expected)
+    await expect(leases.tryAcquire('k', wrong({ [option]: value })), option).rejects.toMatchObject(expected)
     await expect(
       leases.request('k', wrong({ [option]: value }), () => {}),
       option,
-    ).rejects.toMatchObject(told)
+    ).rejects.toMatchObject(expected)
   }
   await expect(leases.acquire('k', wrong(null))).rejects.toMatchObject({ code: 'INVALID' })
   expect(await leases.request('k', wrong(undefined), () => 7)).toBe(7)
   expect((await leases.query()).held).toEqual([])
 })
 
-test('who waits for events or for a seat without a way to stop is told so', async () => {
+test('watch, terms, observe and lead refuse a call without a signal', async () => {
   await using leases = silentLessor().leases
   const election = leases.election('seat')
   for (const wait of [
@@ -57,7 +57,7 @@ test('who waits for events or for a seat without a way to stop is told so', asyn
   await expect(election.lead(() => {}, wrong(undefined))).rejects.toMatchObject({ code: 'INVALID' })
 })
 
-test('a lease may hang on a session, on a term and on a registration', async () => {
+test('a session, a term and a registration can be the parent of a lease', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   const session = await leases.session()
@@ -80,13 +80,13 @@ test('a lease may hang on a session, on a term and on a registration', async () 
   expect(child.signal.reason).toMatchObject({ facts: { cause: 'parent' } })
 })
 
-test('options that are made elsewhere are taken by request', async () => {
+test('request takes options of the type AcquireOptions', async () => {
   await using leases = silentLessor().leases
   const options: AcquireOptions = { ttl: '5s', ifAvailable: true }
   expect(await leases.request('k', options, lease => lease?.held)).toBe(true)
 })
 
-test('HELD says what remains', async () => {
+test('HELD says how much time remains', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   await using _held = await leases.acquire('k', { ttl: '30s', renew: 'manual' })
@@ -97,7 +97,7 @@ test('HELD says what remains', async () => {
   expect(refused.facts.remaining).toBeLessThan(21_000)
 })
 
-test('one signal ends any number of waits, with one listener, and none is left', async () => {
+test('one signal ends any number of waits with one listener, which is removed', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   await using _held = await leases.acquire('k')
@@ -115,11 +115,11 @@ test('one signal ends any number of waits, with one listener, and none is left',
     },
   })
   const waits = Array.from({ length: 20 }, () => leases.acquire('k', { signal: stop.signal }))
-  const told = Promise.all(waits.map(wait => expect(wait).rejects.toThrow('enough')))
+  const rejections = Promise.all(waits.map(wait => expect(wait).rejects.toThrow('enough')))
   await clock.settle()
   expect(listeners).toBe(1)
   stop.abort(new Error('enough'))
-  await told
+  await rejections
   expect(listeners).toBe(0)
   await using free = await leases.acquire('other', { signal: new AbortController().signal })
   expect(free.held).toBe(true)
@@ -131,12 +131,12 @@ test('request takes its options before or after the callback', async () => {
   expect(await leases.request('k', { ttl: '3s' }, lease => lease.ttl)).toBe(3_000)
   await using _held = await leases.acquire('k')
   expect(await leases.request('k', lease => lease, { ifAvailable: true })).toBeNull()
-  const asked = expect(leases.request('k', () => {}, { wait: '1s' })).rejects.toMatchObject({ code: 'TIMEOUT' })
+  const pending = expect(leases.request('k', () => {}, { wait: '1s' })).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(1_000)
-  await asked
+  await pending
 })
 
-test('an argument that is misplaced, or one too many, is INVALID and the right order is shown', async () => {
+test('a misplaced or superfluous argument is INVALID, and the error shows the right order', async () => {
   await using leases = silentLessor().leases
   const work = () => {}
   const order = { code: 'INVALID', message: expect.stringContaining('request(names, options, callback)') }
@@ -154,15 +154,15 @@ test('an argument that is misplaced, or one too many, is INVALID and the right o
   expect((await leases.query()).held).toEqual([])
 })
 
-test('options that contradict each other, or that a call has no use for, are INVALID', async () => {
+test('options that contradict each other, or that do not apply to a call, are INVALID', async () => {
   await using leases = silentLessor().leases
-  for (const asked of [
+  for (const call of [
     leases.tryAcquire('k', wrong({ wait: '5s' })),
     leases.acquire('k', { ifAvailable: true, wait: '5s' }),
     leases.grant(wrong({ mode: 'shared' })),
     leases.grant(wrong({ wait: '5s' })),
   ])
-    await expect(asked).rejects.toMatchObject({ code: 'INVALID' })
+    await expect(call).rejects.toMatchObject({ code: 'INVALID' })
   await using one = (await leases.tryAcquire('k', wrong({ ifAvailable: true })))!
   expect(one.held).toBe(true)
 })
@@ -172,14 +172,14 @@ test('wait must be a duration above 0, and the error names ifAvailable and tryAc
   await using _offer = await leases.pool('p').offer('one')
   const cache = leases.cache('c/', { load: () => 1 })
   for (const wait of [0, '0s', true, false]) {
-    const told = { code: 'INVALID', facts: { option: 'wait' }, message: expect.stringMatching(/ifAvailable: true.*tryAcquire/) }
-    await expect(leases.acquire('k', wrong({ wait })), String(wait)).rejects.toMatchObject(told)
+    const expected = { code: 'INVALID', facts: { option: 'wait' }, message: expect.stringMatching(/ifAvailable: true.*tryAcquire/) }
+    await expect(leases.acquire('k', wrong({ wait })), String(wait)).rejects.toMatchObject(expected)
     await expect(
       leases.request('k', wrong({ wait }), () => {}),
       String(wait),
-    ).rejects.toMatchObject(told)
-    await expect(leases.pool('p').take(1, wrong({ wait })), String(wait)).rejects.toMatchObject(told)
-    await expect(cache.write('a', 2, wrong({ wait })), String(wait)).rejects.toMatchObject(told)
+    ).rejects.toMatchObject(expected)
+    await expect(leases.pool('p').take(1, wrong({ wait })), String(wait)).rejects.toMatchObject(expected)
+    await expect(cache.write('a', 2, wrong({ wait })), String(wait)).rejects.toMatchObject(expected)
     await expect(leases.tryAcquire('k', wrong({ wait })), String(wait)).rejects.toMatchObject({ code: 'INVALID' })
   }
   for (const wait of ['-1s', 1.5, Number.NaN, {}])
@@ -191,13 +191,13 @@ test('an option that moved under advanced is refused with its new place, and a w
   await using leases = silentLessor().leases
   const moved = ['any', 'grace', 'maxLife', 'maxStall', 'recall', 'holding', 'onQueued', 'onAway', 'require']
   for (const option of moved) {
-    const told = { code: 'INVALID', facts: { option }, message: expect.stringContaining(`write { advanced: { ${option}: … } }`) }
-    await expect(leases.acquire('k', wrong({ [option]: 1 })), option).rejects.toMatchObject(told)
+    const expected = { code: 'INVALID', facts: { option }, message: expect.stringContaining(`write { advanced: { ${option}: … } }`) }
+    await expect(leases.acquire('k', wrong({ [option]: 1 })), option).rejects.toMatchObject(expected)
   }
   const mistakes = { holding: [7], recall: 'yes', onQueued: true, require: 'durable', tll: 1 }
   for (const [option, value] of Object.entries(mistakes)) {
-    const told = { code: 'INVALID', facts: { option }, message: expect.stringContaining(option) }
-    await expect(leases.acquire('k', { advanced: wrong({ [option]: value }) }), option).rejects.toMatchObject(told)
+    const expected = { code: 'INVALID', facts: { option }, message: expect.stringContaining(option) }
+    await expect(leases.acquire('k', { advanced: wrong({ [option]: value }) }), option).rejects.toMatchObject(expected)
   }
   await expect(leases.grant({ advanced: wrong({ any: 1 }) })).rejects.toMatchObject({ code: 'INVALID', facts: { option: 'any' } })
   await expect(leases.adopt(1, { advanced: wrong({ grace: 1 }) })).rejects.toMatchObject({ code: 'INVALID', facts: { option: 'grace' } })
@@ -241,7 +241,7 @@ test('a policy is set and deleted', async () => {
   })
 })
 
-test('every call of the library refuses an option that it does not have, and says which was meant', async () => {
+test('every call refuses an unknown option, and suggests the right one', async () => {
   const { leases } = silentLessor()
   const bad = wrong({ tll: '1s' })
   const session = await leases.session()
@@ -280,8 +280,8 @@ test('every call of the library refuses an option that it does not have, and say
     transfer: () => lease.transfer('other', bad),
   }
   for (const [name, call] of Object.entries(calls)) {
-    const told = await (async () => call())().catch(error => error)
-    expect(told, name).toMatchObject({ code: 'INVALID', message: expect.stringContaining('tll') })
+    const error = await (async () => call())().catch(error => error)
+    expect(error, name).toMatchObject({ code: 'INVALID', message: expect.stringContaining('tll') })
   }
   await expect(leases.acquire('k', bad)).rejects.toMatchObject({ message: expect.stringContaining('Did you mean ttl?') })
   expect(() => new Leases(leases.lessor, wrong({ tll: 1 }))).toThrow(expect.objectContaining({ code: 'INVALID' }))

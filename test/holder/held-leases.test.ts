@@ -10,11 +10,11 @@ test('request rejects with LOST when synchronous work outlasts the ttl, and the 
   const { clock, leases } = silentLessor()
   for (const work of [() => clock.block(800), async () => clock.block(800)]) {
     let seen: Lease | undefined
-    const asked = leases.request('k', { ttl: 500 }, lease => {
+    const pending = leases.request('k', { ttl: 500 }, lease => {
       seen = lease
       return work()
     })
-    await expect(asked).rejects.toMatchObject({ code: 'LOST', facts: { resource: 'k', cause: 'stall' } })
+    await expect(pending).rejects.toMatchObject({ code: 'LOST', facts: { resource: 'k', cause: 'stall' } })
     expect((seen!.signal.reason as LeaseError).code).toBe('LOST')
     expect(leases.losses.at(-1)).toMatchObject({ lease: seen!.id, resources: ['k'] })
   }
@@ -22,46 +22,46 @@ test('request rejects with LOST when synchronous work outlasts the ttl, and the 
   await leases[Symbol.asyncDispose]()
 })
 
-test('request rejects with LOST when the lease was lost and the callback never looked', async () => {
+test('request rejects with LOST when the lease was lost and the callback never checked', async () => {
   const { clock, leases, lessor } = silentLessor()
-  const asked = leases.request('k', { ttl: 500 }, () => new Promise<void>(resolve => clock.after(800, resolve)))
+  const pending = leases.request('k', { ttl: 500 }, () => new Promise<void>(resolve => clock.after(800, resolve)))
   await clock.advance(1)
   lessor.stopAnswering()
-  const rejected = expect(asked).rejects.toMatchObject({ code: 'LOST', facts: { cause: 'unreachable' } })
+  const rejected = expect(pending).rejects.toMatchObject({ code: 'LOST', facts: { cause: 'unreachable' } })
   await clock.advance(900)
   lessor.answer()
   await rejected
   await leases[Symbol.asyncDispose]()
 })
 
-test('request resolves when the callback was told of the loss and returned all the same', async () => {
+test('request resolves when the callback knew of the loss and returned normally', async () => {
   const { clock, leases, lessor } = silentLessor()
   const untilAborted = (lease: Lease) =>
     new Promise<string>(resolve => lease.signal.addEventListener('abort', () => resolve('stopped'), { once: true }))
-  const untilAsked = async (lease: Lease) => {
+  const untilNotHeld = async (lease: Lease) => {
     await new Promise<void>(resolve => clock.after(800, resolve))
     return lease.held ? 'held' : 'stopped'
   }
-  for (const work of [untilAborted, untilAsked]) {
-    const asked = leases.request('k', { ttl: 500 }, work)
+  for (const work of [untilAborted, untilNotHeld]) {
+    const pending = leases.request('k', { ttl: 500 }, work)
     await clock.advance(1)
     lessor.stopAnswering()
     await clock.advance(900)
     lessor.answer()
-    expect(await asked).toBe('stopped')
+    expect(await pending).toBe('stopped')
   }
   expect(leases.losses).toHaveLength(2)
   await leases[Symbol.asyncDispose]()
 })
 
-test('an error of the callback is what request rejects with, also when the lease was lost', async () => {
+test('request rejects with the error of the callback, even if the lease was lost', async () => {
   const { clock, leases } = silentLessor()
   const oops = new Error('oops')
-  const asked = leases.request('k', { ttl: 500 }, () => {
+  const pending = leases.request('k', { ttl: 500 }, () => {
     clock.block(800)
     throw oops
   })
-  await expect(asked).rejects.toBe(oops)
+  await expect(pending).rejects.toBe(oops)
   expect(leases.losses).toHaveLength(1)
   await leases[Symbol.asyncDispose]()
 })
@@ -75,7 +75,7 @@ test('request resolves when the callback released or transferred its lease itsel
   await leases[Symbol.asyncDispose]()
 })
 
-test('a release after the deadline is a loss, also when no timer has fired since', async () => {
+test('a release after the deadline is a loss, even if no timer has fired since', async () => {
   const { clock, leases } = silentLessor()
   const lease = await leases.acquire('k', { ttl: 500 })
   clock.block(800)
@@ -85,7 +85,7 @@ test('a release after the deadline is a loss, also when no timer has fired since
   await leases[Symbol.asyncDispose]()
 })
 
-test('a release while the lessor is asked why the lease has ended is a loss', async () => {
+test('a release while the end of the lease is being read is a loss', async () => {
   const { clock, leases, lessor } = silentLessor()
   const other = silentLessor({ clock, holder: 'other' })
   const lease = await leases.acquire('k', { ttl: 10_000 })
@@ -103,7 +103,7 @@ test('a release while the lessor is asked why the lease has ended is a loss', as
   await Promise.all([leases[Symbol.asyncDispose](), other.leases[Symbol.asyncDispose]()])
 })
 
-test('an exception of onLost is reported as a warning, thrown or rejected', async () => {
+test('an onLost callback that throws or rejects causes a process warning', async () => {
   const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
   const { clock, leases, lessor } = silentLessor()
   const oops = new Error('cannot stop')

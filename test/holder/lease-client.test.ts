@@ -1,4 +1,4 @@
-/** Whoever leaves while something is under way leaves nothing behind. */
+/** Closing leases while requests are under way leaves no lease behind. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -46,12 +46,12 @@ async function served(scheme: string): Promise<Somewhere> {
 }
 
 describe.each(Object.entries(somewhere))('leases of %s that are closed', (_, begin) => {
-  test.each([0, 1, 3, 8, 30])('give back what was asked for %i turns ago, and is granted or queued meanwhile', async turns => {
+  test.each([0, 1, 3, 8, 30])('release what was requested %i turns ago and is granted or queued meanwhile', async turns => {
     await using there = await begin()
     await using other = await there.open('other')
     await using _held = await other.acquire('held')
     const leases = await there.open('leaver')
-    const asked = [
+    const calls = [
       leases.acquire('free'),
       leases.acquire('held'),
       leases.request('other', () => {}),
@@ -59,19 +59,19 @@ describe.each(Object.entries(somewhere))('leases of %s that are closed', (_, beg
     ].map(answer => answer.then(() => 'done').catch((error: LeaseError) => error.code))
     for (let turn = 0; turn < turns; turn++) await null
     await leases[Symbol.asyncDispose]()
-    for (const answer of await Promise.all(asked)) expect(['done', 'UNAVAILABLE']).toContain(answer)
+    for (const answer of await Promise.all(calls)) expect(['done', 'UNAVAILABLE']).toContain(answer)
     const { held, pending } = await other.query()
     expect([held.map(({ resource }) => resource), pending]).toEqual([['held'], []])
     expect((await other.read({ kind: 'entries', prefix: '' }, { consistent: true })).value).toEqual([])
   })
 })
 
-test('an answer that does not come is not waited for longer than a second', async () => {
+test('close waits at most a second for an answer that does not come', async () => {
   const { leases, lessor, clock } = silentLessor()
   await leases.acquire('k').then(lease => lease.release())
   lessor.stopAnswering()
-  const asked = [leases.acquire('k'), leases.registry.register({ service: 's', instance: '1', address })]
-  const told = Promise.allSettled(asked)
+  const pending = [leases.acquire('k'), leases.registry.register({ service: 's', instance: '1', address })]
+  const outcomes = Promise.allSettled(pending)
   let closed = false
   const closing = leases[Symbol.asyncDispose]().then(() => (closed = true))
   await clock.advance(900)
@@ -79,10 +79,10 @@ test('an answer that does not come is not waited for longer than a second', asyn
   await clock.advance(1_200)
   expect(closed).toBe(true)
   await closing
-  expect(await told).toMatchObject([{ reason: { code: 'UNAVAILABLE' } }, { status: 'rejected' }])
+  expect(await outcomes).toMatchObject([{ reason: { code: 'UNAVAILABLE' } }, { status: 'rejected' }])
 })
 
-test('whoever waits when the lessor has ended for good is told at once, and not when its place would have lapsed', async () => {
+test('a waiter is rejected at once when the lessor has ended, not when its place would have lapsed', async () => {
   const { leases, lessor, clock } = silentLessor()
   const lease = await leases.acquire('k')
   const waiting = leases.acquire('k').catch((error: unknown) => error)
@@ -90,11 +90,11 @@ test('whoever waits when the lessor has ended for good is told at once, and not 
   const ended = new LeaseError('UNAVAILABLE', 'another process owns it now')
   lessor.end(ended)
   expect(await waiting).toBe(ended)
-  expect(lease.held).toBe(true) // by its own clock, as long as that lasts
+  expect(lease.held).toBe(true) // by its own clock, until its time is over
   await expect(lease.renew()).rejects.toBe(ended)
 })
 
-test('what is adopted while leases are closed is refused, before, during or after', async () => {
+test('adopt is refused before, during and after closing', async () => {
   for (let turns = 0; turns < 40; turns += 3) {
     const a = silentLessor({ holder: 'a' })
     const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
@@ -111,14 +111,14 @@ test('what is adopted while leases are closed is refused, before, during or afte
   }
 })
 
-test('what was called off is forgotten, and leases that nobody waits for any more are closed at once', async () => {
+test('cancelled calls leave no memory behind, and leases without pending calls close at once', async () => {
   const { leases, clock } = silentLessor()
   const lease = await leases.acquire('k')
-  const asked: WeakRef<AbortController>[] = []
+  const pending: WeakRef<AbortController>[] = []
   for (let i = 0; i < 100; i++) {
     const controller = new AbortController()
     const waiting = leases.acquire('k', { signal: controller.signal }).catch(() => {})
-    asked.push(new WeakRef(controller))
+    pending.push(new WeakRef(controller))
     await clock.settle()
     controller.abort()
     await waiting
@@ -134,7 +134,7 @@ test('what was called off is forgotten, and leases that nobody waits for any mor
   const collect = runInNewContext('gc') as () => void
   await vi.waitFor(() => {
     collect()
-    expect(asked.filter(ref => ref.deref() !== undefined).length).toBeLessThan(5)
+    expect(pending.filter(ref => ref.deref() !== undefined).length).toBeLessThan(5)
   })
-  expect(leases.stats.leases).toBe(0) // they are still there themselves
+  expect(leases.stats.leases).toBe(0) // the client itself is still referenced
 })

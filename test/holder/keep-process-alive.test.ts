@@ -14,7 +14,7 @@ function place() {
   return { url: `file:${join(path, 'leases.db')}`, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
 }
 
-/** Another process, with `leases` on the same file. Ends with what it printed and how it ended. */
+/** A second process, with `leases` on the same file. Resolves with its output and exit code. */
 function child(url: string, source: string) {
   const program = `import { connect } from ${JSON.stringify(index)}
 const leases = await connect(${JSON.stringify(url)}, { holder: 'child' })
@@ -39,7 +39,7 @@ ${source}`
   }
 }
 
-test('a process ends by itself once everything is released, and closing says so too', async () => {
+test('a process ends by itself once all leases are released, and closing resolves', async () => {
   using here = place()
   const { ended } = child(
     here.url,
@@ -51,7 +51,7 @@ test('a process ends by itself once everything is released, and closing says so 
   expect(await ended).toEqual({ code: 0, output: 'released\n' })
 })
 
-test('a process that waits for a lease, or has one, stays', async () => {
+test('a process that waits for a lease, or holds one, stays alive', async () => {
   using here = place()
   await using leases = await connect(here.url, { holder: 'parent' })
   const held = await leases.acquire('k')
@@ -71,7 +71,7 @@ test('a process that waits for a lease, or has one, stays', async () => {
   expect(await ended).toEqual({ code: 0, output: 'asking\ngranted\nrevoked\n' })
 })
 
-test('process.exit in a critical section leaves nothing that lasts beyond the ttl', async () => {
+test('process.exit in a critical section leaves no lease that outlasts its ttl', async () => {
   using here = place()
   await using leases = await connect(here.url, { holder: 'parent' })
   const { ended } = child(here.url, `await leases.request('k', { ttl: '1s' }, () => process.exit(3))`)
@@ -80,7 +80,7 @@ test('process.exit in a critical section leaves nothing that lasts beyond the tt
   expect(lease.held).toBe(true)
 })
 
-test('a loop that was blocked for longer than the ttl is told so, and never believes afterwards', async () => {
+test('a loop that was blocked for longer than the ttl learns of the loss, and never holds the lease afterwards', async () => {
   using here = place()
   const { ended } = child(
     here.url,
@@ -97,15 +97,15 @@ test('a loop that was blocked for longer than the ttl is told so, and never beli
   expect(output).toBe('false\ntrue stall\n')
 })
 
-test('a program on a server ends when its last question is answered, though nothing was disposed of', async () => {
+test('a client of a server ends after its last answer, even if nothing was closed', async () => {
   await using here = await server()
   const began = performance.now()
   const { ended } = child(`leasehold://127.0.0.1:${here.port}`, `await leases.request('k', () => {})`)
   expect(await ended).toMatchObject({ code: 0 })
-  expect(performance.now() - began).toBeLessThan(20_000) // timeout for an answer is 30 s
+  expect(performance.now() - began).toBeLessThan(20_000) // the timeout for an answer is 30 s
 }, 60_000)
 
-describe('whoever waits for news stays until they come', () => {
+describe('a process that waits for events stays alive until they come', () => {
   const watching = `
      const stop = new AbortController()
      const { signal } = stop

@@ -1,9 +1,10 @@
+/** The library as a user calls it: the examples of the documentation, and what tests of a user need. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { expect, test } from 'vitest'
-import { connect } from '../../src/index.ts'
-import { ManualClock, MemoryLog, silentLessor } from '../../src/testing/index.ts'
+import { connect } from '../src/index.ts'
+import { ManualClock, MemoryLog, silentLessor } from '../src/testing/index.ts'
 
-/** Code of a user, as the README shows it. */
+/** A user's code, as the README shows it. */
 const db = {
   rows: [] as unknown[],
   async write(rows: unknown[], { fence, signal }: { fence: number; signal: AbortSignal }) {
@@ -55,7 +56,7 @@ test('the examples of the library run as they are written', async () => {
   expect(await config.get('a')).toBe(2)
 })
 
-test('a user tests code of its own without sleeping', async () => {
+test('a user can test code of their own without sleeping', async () => {
   const { clock, leases, lessor } = silentLessor()
   let stopped = false
   const working = leases.request('k', { ttl: '10s' }, async lease => {
@@ -71,7 +72,7 @@ test('a user tests code of its own without sleeping', async () => {
   await working
 })
 
-test('two processes of a test meet on one log, under one clock', async () => {
+test('two clients in a test share one log and one clock', async () => {
   const clock = new ManualClock()
   const log = new MemoryLog({ clock })
   const [a, b] = [silentLessor({ clock, log, holder: 'a' }), silentLessor({ clock, log, holder: 'b' })]
@@ -79,10 +80,10 @@ test('two processes of a test meet on one log, under one clock', async () => {
   expect(await b.leases.tryAcquire('k')).toBeUndefined()
 })
 
-test('what happens to leases can be listened to', async () => {
-  const heard: string[] = []
+test('diagnostics channels publish what happens to leases', async () => {
+  const published: string[] = []
   const listeners = ['acquired', 'queued', 'renewed', 'jeopardy', 'lost', 'released'].map(name => {
-    const listen = (message: unknown) => heard.push(`${name} ${(message as { resource?: string }).resource ?? ''}`.trim())
+    const listen = (message: unknown) => published.push(`${name} ${(message as { resource?: string }).resource ?? ''}`.trim())
     subscribe(`leasehold:${name}`, listen)
     return () => unsubscribe(`leasehold:${name}`, listen)
   })
@@ -99,5 +100,5 @@ test('what happens to leases can be listened to', async () => {
   } finally {
     for (const stop of listeners) stop()
   }
-  expect(heard).toEqual(['acquired k', 'renewed', 'released k', 'acquired l', 'jeopardy l', 'lost l'])
+  expect(published).toEqual(['acquired k', 'renewed', 'released k', 'acquired l', 'jeopardy l', 'lost l'])
 })

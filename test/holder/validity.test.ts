@@ -4,7 +4,7 @@ import { systemClock } from '../../src/clock.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-/** As a busy machine: every timer fires almost as late as the clock says that timers may. */
+/** A busy machine: every timer fires almost as late as the clock allows. */
 class LateClock extends ManualClock {
   readonly lateness = 50
 
@@ -14,7 +14,7 @@ class LateClock extends ManualClock {
 }
 
 for (const ttl of [500, 900, 1_500, 5_000, 30_000])
-  test(`a signal fires before a ttl of ${ttl} ms is over, though timers are late`, async () => {
+  test(`a signal fires before a ttl of ${ttl} ms is over, even if timers are late`, async () => {
     const clock = new LateClock()
     const { leases, lessor } = silentLessor({ clock })
     const sent = clock.now()
@@ -25,12 +25,12 @@ for (const ttl of [500, 900, 1_500, 5_000, 30_000])
     for (let ms = 0; ms < ttl + 100; ms++) await clock.advance(1)
     expect(fired).toBeGreaterThan(0)
     expect(fired - sent).toBeLessThanOrEqual(ttl)
-    // Not for the price of half the lease.
+    // And it does not cost half of the term.
     expect(fired - sent).toBeGreaterThan(ttl * 0.85)
     lessor.answer()
   })
 
-test('the system clock says how late its timers may be, and a manual clock has none that are late', () => {
+test('the system clock states how late its timers may be; the timers of a manual clock are on time', () => {
   expect(systemClock.lateness).toBe(50)
   expect(new ManualClock()).not.toHaveProperty('lateness')
 })
