@@ -1,6 +1,6 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { completed, rememberFlags } from '../../src/cli/hints.ts'
+import { rememberFlags, withStoreFlags } from '../../src/cli/hints.ts'
 import { Place } from '../support/cli.ts'
 
 const SLOW = 120_000
@@ -51,10 +51,10 @@ test('options that only look like a contradiction are taken', { timeout: SLOW },
 test('a suggested command gets the store and the configuration file that were named, once', () => {
   const hint = 'See leasehold history NAME, or ask: leasehold key ls. (leasehold key create --name admin --allow admin --store URL)'
   rememberFlags({})
-  expect(completed(hint)).toBe(hint)
+  expect(withStoreFlags(hint)).toBe(hint)
   rememberFlags({ store: 'postgres://ann:secret@host/db?name=a', config: '/etc/l.json' })
   const flags = "--store 'postgres://host/db?name=a' --config /etc/l.json"
-  expect(completed(hint)).toBe(
+  expect(withStoreFlags(hint)).toBe(
     `See leasehold history ${flags} NAME, or ask: leasehold key ls ${flags}. (leasehold key create --name admin --allow admin --store URL)`,
   )
   rememberFlags({})

@@ -8,14 +8,14 @@ import { silentLessor } from '../../../src/testing/in-memory.ts'
 
 test('a command whose lease is lost while it is being started is ended as any other', { timeout: 60_000 }, async () => {
   const { leases, lessor } = silentLessor()
-  const hearing = new SignalForwarder()
+  const signals = new SignalForwarder()
   const notes: string[] = []
   const out = new Output({ json: false })
   out.note = text => void notes.push(text)
   try {
     const options: LeasedProcessOptions = {
       leases,
-      hearing,
+      signals,
       out,
       // Asked for when the lease is held and there is no command yet.
       get url() {
@@ -31,7 +31,7 @@ test('a command whose lease is lost while it is being started is ended as any ot
     expect(performance.now() - began).toBeLessThan(30_000)
     expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. The command is ended: TERM now/)
   } finally {
-    hearing.stop()
+    signals.stop()
   }
 })
 
@@ -39,7 +39,7 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
   timeout: 60_000,
 }, async () => {
   const { clock, leases, lessor } = silentLessor()
-  const hearing = new SignalForwarder()
+  const signals = new SignalForwarder()
   const notes: string[] = []
   const out = new Output({ json: true })
   const granted = new Promise<void>(resolve => {
@@ -50,7 +50,7 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
   })
   try {
     const command = ['sleep', '40']
-    const ended = new LeasedProcess({ leases, hearing, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
+    const ended = new LeasedProcess({ leases, signals, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
     await granted
     clock.stall(4_500)
     for (let i = 0; i < 100; i++) await clock.advance(100)
@@ -63,6 +63,6 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
     lessor.answer()
     expect(await ended).toEqual({ code: 79, lost: true })
   } finally {
-    hearing.stop()
+    signals.stop()
   }
 })
