@@ -77,9 +77,15 @@ function deepHelp(argv: readonly string[]): readonly string[] {
   return word === 'help' && names.length > 1 ? [...names, '--help'] : argv
 }
 
+/** By the code of Commander's error. */
+const HINTS: Readonly<Record<string, string>> = {
+  'commander.unknownOption': ' Options of the command that is run come after --.',
+  'commander.missingArgument': ' The command to run, if it takes one, comes after --: leasehold run NAME -- CMD…',
+}
+
 function parseError({ message, code }: CommanderError, argv: readonly string[], root: Command): Error {
   if (code === 'commander.help') return missingSubcommand(argv, root)
-  const hint = code === 'commander.unknownOption' ? ' Options of the command that is run come after --.' : ''
+  const hint = HINTS[code] ?? ''
   // Commander puts its suggestion on a second line.
   return usageError(message.replace(/^error: /, '').replaceAll('\n', ' '), `Run: leasehold help, or leasehold help COMMAND.${hint}`)
 }

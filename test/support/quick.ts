@@ -8,7 +8,7 @@ import { beforeEach } from 'vitest'
 /** `testTimeout` of vitest.config.ts. */
 const DEFAULT_TIMEOUT = 60_000
 /** Ms for the runs of one property. */
-const PROPERTY_TIME = 500
+const PROPERTY_TIME = 1_500
 
 configureGlobal({ interruptAfterTimeLimit: PROPERTY_TIME, markInterruptAsFailure: false })
 

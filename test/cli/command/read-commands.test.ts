@@ -21,7 +21,7 @@ test('a table may have more rows than a call has room for arguments', () => {
 test('ls, show and history tell people in tables and programs in JSON; stdout has data alone', { timeout: SLOW }, async () => {
   await using here = new Place()
   const empty = await here.run(['ls'])
-  expect(empty).toMatchObject({ code: 0, stdout: '', stderr: expect.stringMatching(/nothing is held/) })
+  expect(empty).toMatchObject({ code: 0, stdout: '', stderr: expect.stringMatching(/no resource is held/) })
   await using leases = await connect(here.url, { holder: 'alpha' })
   await using lease = await leases.acquire('jobs/a')
   await (await leases.acquire('jobs/b')).release()
@@ -42,7 +42,7 @@ test('ls, show and history tell people in tables and programs in JSON; stdout ha
   expect((await here.run(['show', '179472132466001'])).code).toBe(1)
   expect(await here.json('history', 'jobs/b')).toMatchObject([{ holder: 'alpha', cause: 'released' }])
   expect((await here.run(['explain', 'jobs/a'])).stdout).toMatch(
-    /held by alpha \(lease \d+, token \d+\)[\s\S]*1 waits: beta[\s\S]*leasehold revoke \d+/,
+    /held by alpha \(lease \d+, token \d+\)[\s\S]*1 waiter: beta[\s\S]*leasehold revoke \d+/,
   )
   stop.abort()
   await waiting
@@ -193,14 +193,14 @@ test('a flag counts before the environment, that before the file, that before th
   expect(settingsOf({}, { ...state, LEASEHOLD_URL: '' })).toMatchObject({ from: `${file} ("store")` })
 
   chmodSync(file, 0o666)
-  expect(() => settingsOf({}, state)).toThrow(/can be written by others/)
+  expect(() => settingsOf({}, state)).toThrow(/can be written by other users/)
   expect(settingsOf({ config: file }, state)).toMatchObject({ holder: 'file' })
   chmodSync(file, 0o600)
   for (const [text, complaint] of [
     ['{', /not JSON/],
     ['[]', /not an object/],
-    ['{"stor":"x"}', /"stor", which is no setting/],
-    ['{"store":1}', /must be a text/],
+    ['{"stor":"x"}', /unknown setting "stor"/],
+    ['{"store":1}', /must be a non-empty string/],
     ['{"serve":[]}', /must be an object/],
   ] as const) {
     writeFileSync(file, text)
@@ -246,18 +246,18 @@ test('what was asked for in a way that can mean nothing is refused, and says how
     [64, ['explain', 'a//b'], /empty segment/],
     [64, ['policy'], /leasehold policy set/],
     [64, ['key'], /leasehold key create/],
-    [64, ['help', 'bogus'], /no command bogus/],
-    [64, ['--json'], /there is no command/],
-    [64, ['--store', 'file:x', 'key'], /key what[\s\S]*leasehold key create/],
+    [64, ['help', 'bogus'], /unknown command: bogus/],
+    [64, ['--json'], /no command was given/],
+    [64, ['--store', 'file:x', 'key'], /key needs a subcommand[\s\S]*leasehold key create/],
     [64, ['serve', '--store', 'memory:', '--socket', `${'x'.repeat(200)}`], /too long for a socket/],
     [64, ['serve', '--store', 'memory:', '--socket', 'nowhere/s'], /nowhere is no folder/],
     [64, ['key', 'create', '--name', 'ci'], /--allow/],
     [64, ['elect', 'a', '--terms', '0', '--', 'true'], /--terms/],
     [64, ['elect', 'a', '--terms', '-1', '--', 'true'], /--terms/],
     [64, ['certify', 'file:x', '--store', 'file:y'], /unknown option '--store'/],
-    [64, ['--store', 'file:y', 'certify', 'file:x'], /certify has no use for --store/],
+    [64, ['--store', 'file:y', 'certify', 'file:x'], /certify does not take --store/],
     [64, ['migrate', 'file:x', 'file:y', '--holder', 'me'], /unknown option '--holder'/],
-    [64, ['--store', 'file:z', 'migrate', 'file:x', 'file:y'], /migrate has no use for --store/],
+    [64, ['--store', 'file:z', 'migrate', 'file:x', 'file:y'], /migrate does not take --store/],
   ]
   const ended = await Promise.all(cases.map(([, args]) => here.run(args)))
   expect(ended.map(({ code, stdout }) => [code, stdout])).toEqual(cases.map(([code]) => [code, '']))
@@ -302,23 +302,23 @@ test('explain says in sentences what is so, why, and what would change it', () =
   }
   const say = (more: Partial<ExplainedFacts>) => explanation({ ...known, ...more }).join('\n')
   const holding = (status: 'live' | 'suspect' | 'frozen') => ({ ...known.resource, grants: [{ ...grant, status }] })
-  expect(say({})).toMatch(/r is free\. Nobody who held it is remembered[\s\S]*defaults hold/)
+  expect(say({})).toMatch(/r is free\. No past holders are recorded[\s\S]*No policy applies\. Defaults: /)
   expect(say({ history: [{ ...past, cause: 'revoked', by: 'op' }] })).toMatch(
-    /The last to hold it was h \(token 9\), until 60 s ago: revoked by op/,
+    /Its last holder was h \(token 9\), until 60 s ago: revoked by op/,
   )
   expect(say({ resource: holding('live') })).toMatch(
-    /held by h \(lease 7, token 9\) for 2 min; 4 s are left[\s\S]*leasehold revoke 7 or leasehold break r/,
+    /held by h \(lease 7, token 9\) for 2 min\. Without a renewal it expires in 4 s[\s\S]*leasehold revoke 7 or leasehold break r/,
   )
-  expect(say({ resource: holding('suspect') })).toMatch(/within its grace, for another 4 s/)
+  expect(say({ resource: holding('suspect') })).toMatch(/Its grace lasts another 4 s/)
   expect(say({ resource: holding('frozen'), history: [{ ...past, cause: 'revoked', by: 'op' }] })).toMatch(
-    /frozen: .* \(revoked by op\), but its holder may still believe[\s\S]*in 4 s at the latest/,
+    /frozen: .* \(revoked by op\), but its holder may still be running[\s\S]*in 4 s at the latest/,
   )
   expect(say({ resource: holding('frozen'), history: [{ ...past, cause: 'lapsed' }] })).toMatch(/withheld for another 4 s: .*lock-delay/)
-  expect(say({ summary: { quiet: true } })).toMatch(/Nothing at all is granted at the moment/)
+  expect(say({ summary: { quiet: true } })).toMatch(/No lease is granted at the moment/)
   const waiter = { lease: 8, holder: 'w', incarnation: 8, position: 0, units: 2, shared: false, priority: 5, since: 60_000 }
   const queue = Array.from({ length: 7 }, (_, position) => ({ ...waiter, position, holder: `w${position}` }))
   expect(say({ resource: { ...holding('live'), capacity: 4, queue } })).toMatch(
-    /1 of 4 units are taken; the first who waits wants 2\.\n7 wait: first w0 \(for 60 s, priority 5, wants 2\), .* and w4 .*Behind them are 2 more/,
+    /1 of 4 units are taken; the first waiter wants 2\.\n7 waiters: w0 \(for 60 s, priority 5, wants 2\), .* and w4 .*2 more are behind them/,
   )
   expect(say({ resource: { ...known.resource, capacity: 0 } })).toMatch(/capacity is 0/)
   const policies = [

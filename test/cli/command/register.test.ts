@@ -86,7 +86,7 @@ test('a check that no server makes is said to be none, and one that is made says
   await eventually('it makes checks', async () => (await here.json('ls', 'leasehold/checks')).length > 0)
   const checked = here.start([...words, 'b', '--', 'sh', '-c', 'echo up; exec sleep 60'])
   await checked.printed(/up/)
-  expect(checked.stderr()).toMatch(/planner: health checks are made by 1 server/)
+  expect(checked.stderr()).toMatch(/planner: 1 server makes health checks/)
   expect(checked.stderr()).not.toMatch(/unchecked/)
   await eventually('it is found dead', async () => (await here.json('discover', 'planner', '--status', 'critical')).length === 1)
 })

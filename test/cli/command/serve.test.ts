@@ -143,7 +143,7 @@ test('when the server does not answer any more, the command is ended while its l
   server.process.kill('SIGSTOP')
   const { code, stderr } = await running.finished
   expect(code).toBe(79)
-  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. The command is ended: TERM now, KILL in 4 s/.exec(stderr) ?? []
+  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. Ending the command: TERM now, KILL in 4 s/.exec(stderr) ?? []
   expect(Number(left)).toBeGreaterThan(1)
 })
 
@@ -181,7 +181,7 @@ test('an open address without keys refuses to start and says how to mend it; so 
   writeFileSync(here.file('bad.json'), '{"serve":{"listen":7420}}')
   expect(await here.run(['serve', '--config', here.file('bad.json')])).toMatchObject({
     code: 78,
-    stderr: expect.stringMatching(/bad "listen"/),
+    stderr: expect.stringMatching(/unknown or invalid "listen"/),
   })
   expect((await here.run(['serve', '--store', 'leasehold://127.0.0.1:1'])).code).toBe(64)
   writeFileSync(
@@ -215,7 +215,7 @@ test('a mistake in a flag is 64; in the environment or the file, 78, and it says
     }),
   )
   expect(configured.map(({ code }) => code)).toEqual(files.map(() => 78))
-  for (const [i, { stderr }] of configured.entries()) expect(stderr).toContain(`Mend it in ${here.file(`${i}.json`)}`)
+  for (const [i, { stderr }] of configured.entries()) expect(stderr).toContain(`Correct it in ${here.file(`${i}.json`)}`)
   writeFileSync(here.file('bad.pem'), 'bad')
   const pem = here.file('bad.pem')
   const flagged = await Promise.all([

@@ -17,7 +17,7 @@ test('a command whose lease is lost while it is being started is ended as any ot
       leases,
       signals,
       out,
-      // Asked for when the lease is held and there is no command yet.
+      // Read when the lease is held and the command is not started yet.
       get url() {
         lessor.end(new LeaseError('DIVERGED', 'the log lost entries'))
         return 'memory:'
@@ -29,7 +29,7 @@ test('a command whose lease is lost while it is being started is ended as any ot
     const began = performance.now()
     expect(await new LeasedProcess(options).run('a', { ttl: '30s' })).toEqual({ code: 79, lost: true })
     expect(performance.now() - began).toBeLessThan(30_000)
-    expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. The command is ended: TERM now/)
+    expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. Ending the command: TERM now/)
   } finally {
     signals.stop()
   }

@@ -53,7 +53,7 @@ describe('a lease that is lost while the command runs', () => {
     await Promise.all([term.printed(/up/), ignore.printed(/up/)])
     await here.run(['revoke', 'term'])
     await here.run(['revoke', 'ignore'])
-    await Promise.all([term.printed(/term/), ignore.printed(/goes on all the same/)])
+    await Promise.all([term.printed(/term/), ignore.printed(/The command keeps running/)])
     await here.spawn('touch', [here.file('go')]).finished
     expect(await term.finished).toMatchObject({ code: 79, signal: null })
     expect(await ignore.finished).toMatchObject({ code: 4, stdout: 'up\n' })
@@ -188,7 +188,7 @@ describe('elect', () => {
     await here.run(['revoke', 'election/seat'])
     const { code, stdout, stderr } = await running.finished
     expect({ code, stdout }).toEqual({ code: 5, stdout: 'in office\nin office\n' })
-    expect(stderr).toMatch(/it was lost; standing again/)
+    expect(stderr).toMatch(/it was lost; standing for election again/)
   })
 
   test('stands again when its log was taken away, above all that it saw', { timeout: SLOW }, async () => {
@@ -199,7 +199,7 @@ describe('elect', () => {
     for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
     const [, later] = await running.printed(/term \d+\nterm (\d+)/)
     expect(Number(later)).toBeGreaterThan(Number(token))
-    expect(running.stderr()).toMatch(/opening it anew, to stand again/)
+    expect(running.stderr()).toMatch(/opening the store again, then standing for election again/)
     running.process.kill('SIGTERM')
     expect((await running.finished).code).toBe(143)
   })

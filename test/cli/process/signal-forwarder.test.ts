@@ -103,7 +103,7 @@ describe('a server that is away for longer than anyone waits for an answer', () 
     await candidate.printed(/"waiting"/)
     server.process.kill('SIGKILL')
     await server.finished
-    await leader.printed(/standing again/)
+    await leader.printed(/standing for election again/)
     const brief = await here.run(['run', 'other', '--no-wait', ...store, '--', 'echo', 'RAN'])
     expect(brief).toMatchObject({ code: 69, stdout: '' })
     await Promise.race([leader.printed(/still waiting for election\/seat/), candidate.printed(/still waiting for election\/seat/)])
