@@ -180,17 +180,17 @@ test('a flag counts before the environment, that before the file, that before th
   const state = { XDG_STATE_HOME: place.path }
   mkdirSync(`${place.path}/leasehold`)
   const file = `${place.path}/leasehold/leasehold.json`
-  expect(settingsOf({}, state)).toMatchObject({ url: `file:${place.path}/leasehold/leasehold.db`, from: undefined, file: undefined })
+  expect(settingsOf({}, state)).toMatchObject({ url: `file:${place.path}/leasehold/leasehold.db`, urlSource: undefined, file: undefined })
   writeFileSync(file, JSON.stringify({ store: 'redis://file', holder: 'file', apiKey: 'file' }), { mode: 0o600 })
-  expect(settingsOf({}, state)).toMatchObject({ url: 'redis://file', holder: 'file', apiKey: 'file', from: `${file} ("store")` })
+  expect(settingsOf({}, state)).toMatchObject({ url: 'redis://file', holder: 'file', apiKey: 'file', urlSource: `${file} ("store")` })
   const env = { ...state, LEASEHOLD_HOLDER: 'env', LEASEHOLD_API_KEY: 'env' }
   expect(settingsOf({}, env)).toMatchObject({ url: 'redis://file', holder: 'env', apiKey: 'env' })
   expect(settingsOf({}, { ...env, LEASEHOLD_URL: 'redis://env' })).toMatchObject({
     url: 'redis://env',
-    from: 'the environment (LEASEHOLD_URL)',
+    urlSource: 'the environment (LEASEHOLD_URL)',
   })
-  expect(settingsOf({ store: 'redis://flag', holder: 'flag' }, env)).toMatchObject({ url: 'redis://flag', holder: 'flag', from: undefined })
-  expect(settingsOf({}, { ...state, LEASEHOLD_URL: '' })).toMatchObject({ from: `${file} ("store")` })
+  expect(settingsOf({ store: 'redis://flag', holder: 'flag' }, env)).toMatchObject({ url: 'redis://flag', holder: 'flag', urlSource: undefined })
+  expect(settingsOf({}, { ...state, LEASEHOLD_URL: '' })).toMatchObject({ urlSource: `${file} ("store")` })
 
   chmodSync(file, 0o666)
   expect(() => settingsOf({}, state)).toThrow(/can be written by other users/)
