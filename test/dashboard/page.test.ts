@@ -398,7 +398,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
       .waitFor()
     expect(await page.locator('#agents').innerText()).toContain('<img src=x onerror=ran(2)>')
     // Events carry them too: causes, operators, values.
-    for (const payload of PAYLOADS) await here.lessor.propose({ kind: 'break', resource: 'nobody', by: payload }).catch(() => {})
+    for (const payload of PAYLOADS) await here.lessor.propose({ kind: 'break', resource: 'free', by: payload }).catch(() => {})
     const { value } = await here.lessor.read({ kind: 'leases' })
     for (const [i, { lease }] of value.slice(0, 20).entries())
       await here.lessor.propose({ kind: 'revoke', target: { lease }, by: PAYLOADS[i]!, force: true })

@@ -10,7 +10,7 @@ import { Place, program } from '../../support/cli.ts'
 
 const SLOW = 120_000
 
-/** What a name may contain and a terminal must not see. */
+/** Characters that a name may contain and that must not reach a terminal. */
 const NASTY = 'a\u202eb\u200bc\u2066d\ufeffe'
 
 test('a table may have more rows than a call has room for arguments', () => {
@@ -18,7 +18,7 @@ test('a table may have more rows than a call has room for arguments', () => {
   expect(table(['N', 'NAME'], rows).split('\n').at(-1)).toBe('199999  x')
 })
 
-test('ls, show and history tell people in tables and programs in JSON; stdout has data alone', { timeout: SLOW }, async () => {
+test('ls, show and history print tables or JSON, and only data on stdout', { timeout: SLOW }, async () => {
   await using here = new Place()
   const empty = await here.run(['ls'])
   expect(empty).toMatchObject({ code: 0, stdout: '', stderr: expect.stringMatching(/no resource is held/) })
@@ -48,7 +48,7 @@ test('ls, show and history tell people in tables and programs in JSON; stdout ha
   await waiting
 })
 
-test('watch streams events as they happen, from a revision on, until it is interrupted', { timeout: SLOW }, async () => {
+test('watch prints events from a revision on as they happen, until it is interrupted', { timeout: SLOW }, async () => {
   await using here = new Place()
   await using leases = await connect(here.url, { holder: 'alpha' })
   await (await leases.acquire('x/before')).release()
@@ -68,7 +68,7 @@ test('watch streams events as they happen, from a revision on, until it is inter
   expect(events.map(({ type, resource }) => `${type} ${resource}`)).toEqual(['released x/before', 'granted x/after', 'released x/after'])
 })
 
-test('policy set adds to what is there, shows it as it is typed, and takes away what is left empty', { timeout: SLOW }, async () => {
+test('policy set changes the named rules, shows them as they are typed, and removes rules without a value', { timeout: SLOW }, async () => {
   await using here = new Place()
   await here.json('policy', 'set', 'jobs/', 'ttlMax=1h', 'capacity=4', 'lockDelay=10s')
   expect(await here.json('policy', 'set', 'jobs', 'capacity=', 'queue=fit')).toMatchObject([
@@ -85,7 +85,7 @@ test('policy set adds to what is there, shows it as it is typed, and takes away 
   expect((await here.run(['help', 'policy', 'set'])).stdout).toMatch(/^Usage: leasehold policy set /)
 })
 
-test('a key is shown once: the log has its hash, and its name ends it', { timeout: SLOW }, async () => {
+test('a key is shown once, the log has only its hash, and it can be revoked by its name', { timeout: SLOW }, async () => {
   await using here = new Place()
   const made = await here.run(['key', 'create', '--name', 'ci', '--allow', 'acquire,renew,release,read:jobs/', '--allow', 'watch'])
   expect(made.stdout).toMatch(/^lh_[\w-]{43}\n$/)
@@ -105,7 +105,7 @@ test('a key is shown once: the log has its hash, and its name ends it', { timeou
   expect((await here.run(['key', 'revoke', 'ci'])).code).toBe(1)
 })
 
-test('backup and restore: a file for its owner alone, put back with greater tokens, only with --yes over what is there', {
+test('a backup is readable by its owner only, and restore continues with greater tokens and replaces a state only with --yes', {
   timeout: 60_000,
 }, async () => {
   await using here = new Place()
@@ -142,7 +142,7 @@ test('backup and restore: a file for its owner alone, put back with greater toke
   expect(piped.code).toBe(0)
 })
 
-test('a reader that has seen enough ends it in silence', { timeout: SLOW }, async () => {
+test('a reader that closes the pipe ends the command silently', { timeout: SLOW }, async () => {
   await using here = new Place()
   await using leases = await connect(here.url)
   const held = await Promise.all(Array.from({ length: 2_000 }, (_, i) => leases.acquire(`r/${i}`)))
@@ -154,7 +154,7 @@ test('a reader that has seen enough ends it in silence', { timeout: SLOW }, asyn
   expect(held).toHaveLength(2_000)
 })
 
-test('names of strangers cannot move the cursor or turn the line around; in JSON they are exact', { timeout: SLOW }, async () => {
+test('names cannot move the cursor or reverse the text, and are exact in JSON', { timeout: SLOW }, async () => {
   await using here = new Place()
   await using leases = await connect(here.url, { holder: NASTY })
   await using _lease = await leases.acquire(NASTY, { entries: { e: '\u001b[31mred\n\u009b1m' } })
@@ -168,14 +168,14 @@ test('names of strangers cannot move the cursor or turn the line around; in JSON
   expect(held.stderr).toMatch(/a\ufffdb/)
 })
 
-test('what would change a terminal is marked, and what would not is left alone', () => {
+test('characters that would change a terminal are replaced, and others are kept', () => {
   expect(clean('\u001b[2Jx\r\ny\u0085\u2028\u{e0041}\ud800 é 日本 👍')).toBe('\ufffd[2Jx\ufffd\ufffdy\ufffd\ufffd\ufffd\ufffd é 日本 👍')
   expect(JSON.parse(jsonLine({ a: '\u001b\u202e\u{e0041}👍' }))).toEqual({ a: '\u001b\u202e\u{e0041}👍' })
   expect(jsonLine('\u202e')).toBe('"\\u202e"')
   expect(table(['A', 'B'], [['x\ny', 1]])).toBe('A    B\nx\ufffdy  1')
 })
 
-test('a flag counts before the environment, that before the file, that before the default', () => {
+test('a flag takes precedence over the environment, that over the file, and that over the default', () => {
   using place = { path: new Place().path, [Symbol.dispose]() {} }
   const state = { XDG_STATE_HOME: place.path }
   mkdirSync(`${place.path}/leasehold`)
@@ -189,7 +189,11 @@ test('a flag counts before the environment, that before the file, that before th
     url: 'redis://env',
     urlSource: 'the environment (LEASEHOLD_URL)',
   })
-  expect(settingsOf({ store: 'redis://flag', holder: 'flag' }, env)).toMatchObject({ url: 'redis://flag', holder: 'flag', urlSource: undefined })
+  expect(settingsOf({ store: 'redis://flag', holder: 'flag' }, env)).toMatchObject({
+    url: 'redis://flag',
+    holder: 'flag',
+    urlSource: undefined,
+  })
   expect(settingsOf({}, { ...state, LEASEHOLD_URL: '' })).toMatchObject({ urlSource: `${file} ("store")` })
 
   chmodSync(file, 0o666)
@@ -208,7 +212,7 @@ test('a flag counts before the environment, that before the file, that before th
   }
 })
 
-test('paths of a configuration file are seen from its folder, those of a flag from where we are', () => {
+test('paths in a configuration file are relative to its folder, and those of a flag to the working directory', () => {
   using place = { path: new Place().path, [Symbol.dispose]() {} }
   const file = `${place.path}/here.json`
   writeFileSync(file, JSON.stringify({ store: 'file:leases.db' }))
@@ -216,7 +220,7 @@ test('paths of a configuration file are seen from its folder, those of a flag fr
   expect(settingsOf({ config: file, store: 'file:leases.db' }, {}).url).toBe(`file:${process.cwd()}/leases.db`)
 })
 
-test('a URL that names nothing is a mistake of whoever wrote it, told without its password', async () => {
+test('an invalid URL is reported as INVALID, without its password', async () => {
   for (const url of ['http://', 'http://h:99999', 'file://foo/bar.db', 'file:///tmp/%zz', 'mysql://u:s3cret@h', 'mysql://u:s3/cr@et@h']) {
     const error = await open(url).then(
       () => undefined,
@@ -230,15 +234,15 @@ test('a URL that names nothing is a mistake of whoever wrote it, told without it
   await expect(open('leases.db')).rejects.toThrow(/did you mean file:leases\.db\?/)
 })
 
-test('an engine that does not accept a password is not taken for a file of another user', () => {
-  const told = (facts: Record<string, string>) => failureOf(new LeaseError('UNAVAILABLE', 'no', { facts }))
-  expect(told({ reason: 'permission', where: 'redis' })).toMatchObject({ exit: 77, next: expect.stringMatching(/password/) })
-  expect(told({ reason: 'credentials', place: 'postgres' })).toMatchObject({ exit: 77, next: expect.stringMatching(/password/) })
-  expect(told({ reason: 'permission', path: '/x' })).toMatchObject({ exit: 77, next: expect.stringMatching(/owns the file/) })
-  expect(told({ reason: 'readonly', where: 'redis' }).exit).toBe(69)
+test('the advice for a wrong password of an engine differs from that for a file of another user', () => {
+  const failure = (facts: Record<string, string>) => failureOf(new LeaseError('UNAVAILABLE', 'no', { facts }))
+  expect(failure({ reason: 'permission', where: 'redis' })).toMatchObject({ exit: 77, next: expect.stringMatching(/password/) })
+  expect(failure({ reason: 'credentials', place: 'postgres' })).toMatchObject({ exit: 77, next: expect.stringMatching(/password/) })
+  expect(failure({ reason: 'permission', path: '/x' })).toMatchObject({ exit: 77, next: expect.stringMatching(/owns the file/) })
+  expect(failure({ reason: 'readonly', where: 'redis' }).exit).toBe(69)
 })
 
-test('what was asked for in a way that can mean nothing is refused, and says how', { timeout: SLOW }, async () => {
+test('a meaningless request is refused with what to do instead', { timeout: SLOW }, async () => {
   await using here = new Place()
   const cases: [number, string[], RegExp][] = [
     [64, ['show', '/'], /begins with a slash/],
@@ -267,20 +271,20 @@ test('what was asked for in a way that can mean nothing is refused, and says how
   expect(first.stderr).toMatch(/first key[\s\S]*WARNING: no key allows 'admin' over everything/)
 })
 
-test.skipIf(!existsSync('/dev/full'))('output that finds no room ends with 74 and words', { timeout: SLOW }, async () => {
+test.skipIf(!existsSync('/dev/full'))('output that cannot be written ends with 74 and a message', { timeout: SLOW }, async () => {
   await using here = new Place()
   const full = await here.spawn('sh', ['-c', '"$@" >/dev/full', 'sh', process.execPath, program, 'show', 'io', '--json']).finished
   expect(full.code).toBe(74)
   expect(JSON.parse(full.stderr)).toMatchObject({ error: { code: 'ENOSPC', exit: 74 } })
 })
 
-test('what is said about a URL leaves out who asks and with which password', () => {
+test('a URL in a message has no user and no password', () => {
   expect(shown('postgres://me:secret@db:5432/x?name=a')).toBe('postgres://db:5432/x?name=a')
   expect(shown('leasehold://:secret@[::1]:7420')).toBe('leasehold://[::1]:7420')
   expect(shown('file:/a@b/c.db')).toBe('file:/a@b/c.db')
 })
 
-test('explain says in sentences what is so, why, and what would change it', () => {
+test('explain says the state of a resource, its reason and what would change it', () => {
   const grant = {
     resource: 'r',
     lease: 7,

@@ -1,4 +1,4 @@
-/** A command under a lease, where a real process is too quick to be met: the moment in which the command is being started. */
+/** Moments of a leased command that tests with real processes cannot hit reliably, such as a loss while the command is being started. */
 import { expect, test } from 'vitest'
 import { Output } from '../../../src/cli/output.ts'
 import { LeasedProcess, type LeasedProcessOptions } from '../../../src/cli/process/leased-process.ts'
@@ -6,7 +6,7 @@ import { SignalForwarder } from '../../../src/cli/process/signal-forwarder.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 
-test('a command whose lease is lost while it is being started is ended as any other', { timeout: 60_000 }, async () => {
+test('a command whose lease is lost while it is being started is ended', { timeout: 60_000 }, async () => {
   const { leases, lessor } = silentLessor()
   const signals = new SignalForwarder()
   const notes: string[] = []
@@ -35,7 +35,7 @@ test('a command whose lease is lost while it is being started is ended as any ot
   }
 })
 
-test('a command is not ended because we stood still ourselves: the renewal sent after it may be answered', {
+test('after a stall of leasehold itself the command is not ended before the late renewal could be answered', {
   timeout: 60_000,
 }, async () => {
   const { clock, leases, lessor } = silentLessor()
@@ -55,7 +55,7 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
     clock.stall(4_500)
     for (let i = 0; i < 100; i++) await clock.advance(100)
     expect(notes).toEqual(['granted'])
-    // Where nobody answers, there is an end to that.
+    // Without an answer, the command is ended.
     lessor.stopAnswering()
     clock.stall(4_500)
     await clock.advance(1_000)
