@@ -17,7 +17,7 @@ describe('run', () => {
   }, async () => {
     await using here = new Place()
     const missing = await here.run(['run', 'a', '--', 'no-such-command'])
-    expect(missing).toMatchObject({ code: 127, stdout: '', stderr: expect.stringMatching(/no command no-such-command[\s\S]*PATH/) })
+    expect(missing).toMatchObject({ code: 127, stdout: '', stderr: expect.stringMatching(/no-such-command: command not found[\s\S]*PATH/) })
     expect((await here.run(['run', 'a', '--', here.path])).code).toBe(126)
     expect(await here.json('ls')).toEqual([])
   })
