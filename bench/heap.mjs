@@ -1,3 +1,5 @@
+// The heap of this process, for benchmarks of memory.
+
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 

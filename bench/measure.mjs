@@ -1,3 +1,5 @@
+// Measuring for the benchmarks: throughput, rates, percentiles, and a folder for the files of the run.
+
 import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +12,7 @@ export function seconds() {
   return s + ns / 1e9
 }
 
-/** Operations per second of `each`, called with 0, 1, 2, … for about the given time, with the given number in progress at once. */
+/** Operations per second of `each(lane, i)`, with `inFlight` lanes that call it one after the other for about `forSeconds`. */
 export async function throughput(each, { inFlight, forSeconds = 3, warmUp = 1 }) {
   const until = (end, count) =>
     Promise.all(

@@ -72,7 +72,7 @@ async function beat(ask, first) {
   return gone.length
 }
 
-/** Runs `count` calls, with a limited number in progress at once. */
+/** Calls `each` for 0 to `count` - 1, with `lanes` calls in progress at once. */
 async function inLanes(count, lanes, each) {
   let next = 0
   await Promise.all(
@@ -122,7 +122,7 @@ function keepAlive(ask, count) {
   }
 }
 
-/** Milliseconds of each call, in order. */
+/** Milliseconds of each call, sorted. */
 async function timed(times, run) {
   const took = []
   for (let i = 0; i < times; i++) {

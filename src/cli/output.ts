@@ -18,10 +18,10 @@ export function jsonLine(value: unknown): string {
   )
 }
 
-export type Row = readonly (string | number)[]
+export type TableRow = readonly (string | number)[]
 
 /** Pads columns to their widest cell. The last column is not padded. */
-export function table(head: readonly string[], rows: readonly Row[], { bold = false }: { readonly bold?: boolean } = {}): string {
+export function table(head: readonly string[], rows: readonly TableRow[], { bold = false }: { readonly bold?: boolean } = {}): string {
   const cells = rows.map(row => row.map(cell => clean(String(cell))))
   const widths = head.map((title, i) => cells.reduce((widest, row) => Math.max(widest, width(row[i] ?? '')), title.length))
   const line = (row: readonly string[]) =>
@@ -68,7 +68,7 @@ export class Output {
     return print(`${text}\n`)
   }
 
-  table(head: readonly string[], rows: readonly Row[]): Promise<void> {
+  table(head: readonly string[], rows: readonly TableRow[]): Promise<void> {
     return this.text(table(head, rows, { bold: this.colour }))
   }
 

@@ -3,9 +3,9 @@ import type { Command } from 'commander'
 import type { Filter } from '../../recipe/registry/registry.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
 import { collect } from '../option-values.ts'
-import type { Row } from '../output.ts'
+import type { TableRow } from '../output.ts'
 
-interface DiscoverOptions {
+interface DiscoverFlags {
   readonly capability?: readonly string[]
   readonly any?: readonly string[]
   readonly tag?: readonly string[]
@@ -28,7 +28,7 @@ export function discover(program: Command): void {
       collect,
     )
     .option('--pick', 'pick one instance as a client would, and print only its address')
-    .action(async (service: string | undefined, options: DiscoverOptions, self: Command) => {
+    .action(async (service: string | undefined, options: DiscoverFlags, self: Command) => {
       await invoke(self, async ({ leases, out }) => {
         const found = leases.registry.discover(filterOf(service, options))
         if (options.pick === true) {
@@ -47,7 +47,7 @@ export function discover(program: Command): void {
         }
         if (instances.length === 0) return out.note('no matching instance is registered')
         const rows = instances.map(
-          ({ service, instance, address, status, reason, capabilities, tags, zone, load }): Row => [
+          ({ service, instance, address, status, reason, capabilities, tags, zone, load }): TableRow => [
             ...[service, instance, address, reason === '' ? status : `${status} (${reason})`],
             ...[capabilities.join(' '), tags.join(' '), zone, load],
           ],
@@ -57,7 +57,7 @@ export function discover(program: Command): void {
     })
 }
 
-function filterOf(service: string | undefined, { capability = [], any = [], tag = [], zone, status = [] }: DiscoverOptions): Filter {
+function filterOf(service: string | undefined, { capability = [], any = [], tag = [], zone, status = [] }: DiscoverFlags): Filter {
   return {
     ...(service !== undefined && { service }),
     capabilities: { all: capability, any },

@@ -12,7 +12,7 @@ import { SignalForwarder } from '../process/signal-forwarder.ts'
 /** Ms to wait after a term that ended by itself. Without it, a command that fails at once would hold elections as fast as the disk can write. */
 const PAUSE_BETWEEN_TERMS = 1_000
 
-interface ElectOptions {
+interface ElectFlags {
   readonly ttl: string
   readonly priority?: string
   readonly terms?: string
@@ -37,7 +37,7 @@ export function elect(program: Command): void {
         .default('kill'),
     )
     .option('--grace <duration>', 'time for the command to end between TERM and KILL', '5s')
-    .action(async (name: string, command: string[], options: ElectOptions, self: Command) => {
+    .action(async (name: string, command: string[], options: ElectFlags, self: Command) => {
       const maxTerms = options.terms === undefined ? Number.POSITIVE_INFINITY : parseInteger(options.terms, '--terms')
       if (maxTerms < 1) throw usageError(`--terms takes a number from 1, not ${options.terms}`, 'Leave it out for no limit.')
       const acquireOptions = {

@@ -4,7 +4,7 @@ import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
 import { requireValidPrefix } from '../name.ts'
-import type { Row } from '../output.ts'
+import type { TableRow } from '../output.ts'
 import { unitsOf } from './show.ts'
 
 export function ls(program: Command): void {
@@ -27,7 +27,7 @@ export function ls(program: Command): void {
         }
         if (value.length === 0) return out.note(`no resource is held or waited for${prefix === '' ? '' : ` under ${prefix}`}`)
         const now = clock.wall()
-        const rows = value.flatMap(({ resource, grants, queue }): Row[] => {
+        const rows = value.flatMap(({ resource, grants, queue }): TableRow[] => {
           if (grants.length === 0) return [[resource, '(none)', '', '', '', '', '', queue.length]]
           return grants.map((grant, i) => [
             ...[i === 0 ? resource : '', grant.holder, grant.token, grant.lease, grant.status === 'live' ? unitsOf(grant) : grant.status],

@@ -8,7 +8,7 @@ import { collect, parseInteger } from '../option-values.ts'
 import { Child } from '../process/child.ts'
 import { type Forwarded, SignalForwarder } from '../process/signal-forwarder.ts'
 
-interface RegisterOptions {
+interface RegisterFlags {
   readonly address?: readonly string[]
   readonly instance?: string
   readonly capability?: readonly string[]
@@ -46,7 +46,7 @@ export function register(program: Command): void {
     .option('--ttl <duration>', 'how long it is listed without a heartbeat', '30s')
     .option('--drain <duration>', 'how long to be listed as draining before the command gets the signal', '0s')
     .option('--wait <duration>', 'how long to wait while another holder has the instance name', '0s')
-    .action(async (service: string, command: string[], options: RegisterOptions, self: Command) => {
+    .action(async (service: string, command: string[], options: RegisterFlags, self: Command) => {
       if (options.address === undefined)
         throw usageError('--address is missing', 'Add the address of the service: --address http://10.0.0.7:8080')
       const drain = milliseconds(options.drain, '--drain')
@@ -101,7 +101,7 @@ export function register(program: Command): void {
     })
 }
 
-function inputOf(service: string, options: RegisterOptions): RegisterInput {
+function inputOf(service: string, options: RegisterFlags): RegisterInput {
   const { instance, capability, tag, zone, weight, generation, metadata, check } = options
   let parsed: unknown
   try {

@@ -8,7 +8,7 @@ import { parseInteger } from '../option-values.ts'
 import { LeasedProcess, ON_LOST } from '../process/leased-process.ts'
 import { SignalForwarder } from '../process/signal-forwarder.ts'
 
-interface RunOptions {
+interface RunFlags {
   readonly ttl: string
   readonly wait: string | boolean
   readonly shared?: boolean
@@ -40,7 +40,7 @@ export function run(program: Command): void {
     .option('--grace <duration>', 'time for the command to end between TERM and KILL', '5s')
     .option('-E, --conflict-exit-code <code>', `exit code if the resource is held or the wait is over (default: ${EXIT.held})`)
     .option('--skip-ok', 'exit with 0 if the resource is held or the wait is over')
-    .action(async (name: string, command: string[], options: RunOptions, self: Command) => {
+    .action(async (name: string, command: string[], options: RunFlags, self: Command) => {
       const heldExit = options.skipOk === true ? 0 : exitCode(options.conflictExitCode)
       const acquireOptions = {
         ttl: milliseconds(options.ttl, '--ttl'),

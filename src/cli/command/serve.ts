@@ -27,7 +27,7 @@ import { collect } from '../option-values.ts'
 import { hasTerminal } from '../process/process-table.ts'
 import { asConfigurationError, attributeErrors } from '../settings.ts'
 
-interface ServeCommandOptions extends RegistryOptions {
+interface ServeSettings extends RegistryOptions {
   readonly listen?: readonly string[]
   readonly socket?: string
   readonly tlsCert?: string
@@ -83,7 +83,7 @@ export function serve(program: Command): void {
       collect,
     )
     .option('--command-checks', 'allow the check commands that the configuration file defines')
-    .action(async (flags: ServeCommandOptions, self: Command) => {
+    .action(async (flags: ServeSettings, self: Command) => {
       const input = commandInput(self)
       const options = { ...fromConfiguration(input), ...flags }
       await run(input, options, errorAttribution(input, options, flags))
@@ -91,9 +91,9 @@ export function serve(program: Command): void {
 }
 
 /** Runs `work`, which uses the named options. A mistake in them is a configuration error, unless one of them was given as a flag. */
-type AttributeErrors = <T>(names: readonly (keyof ServeCommandOptions)[], work: () => T | Promise<T>) => Promise<T>
+type AttributeErrors = <T>(names: readonly (keyof ServeSettings)[], work: () => T | Promise<T>) => Promise<T>
 
-function errorAttribution({ settings: { file } }: CommandInput, options: ServeCommandOptions, flags: ServeCommandOptions): AttributeErrors {
+function errorAttribution({ settings: { file } }: CommandInput, options: ServeSettings, flags: ServeSettings): AttributeErrors {
   return async (names, work) => {
     try {
       return await work()
@@ -109,7 +109,7 @@ const TLS = ['tlsCert', 'tlsKey', 'tlsCa'] as const
 const REGISTRY = ['dns', 'dnsDomain', 'dnsPublic', 'udp', 'checkAllow', 'commandChecks', 'checkCommands'] as const
 
 /** Checks the TLS files before anything is opened, because the errors of OpenSSL do not name the file. */
-function checkTlsFiles({ tlsCert, tlsKey, tlsCa }: ServeCommandOptions): void {
+function checkTlsFiles({ tlsCert, tlsKey, tlsCa }: ServeSettings): void {
   const [cert, key, ca] = [tlsCert, tlsKey, tlsCa].map(file => {
     try {
       return file === undefined ? undefined : readFileSync(file)
@@ -126,7 +126,7 @@ function checkTlsFiles({ tlsCert, tlsKey, tlsCa }: ServeCommandOptions): void {
 }
 
 /** The options under "serve" in the configuration file, with its paths resolved from its folder. */
-function fromConfiguration({ settings: { serve: given, file } }: CommandInput): ServeCommandOptions {
+function fromConfiguration({ settings: { serve: given, file } }: CommandInput): ServeSettings {
   for (const [name, value] of Object.entries(given)) {
     const valid = LISTS.includes(name)
       ? Array.isArray(value) && value.every(item => typeof item === 'string')
@@ -142,10 +142,10 @@ function fromConfiguration({ settings: { serve: given, file } }: CommandInput): 
       )
   }
   const paths = PATHS.flatMap(name => (given[name] === undefined ? [] : [[name, resolve(dirname(file!), given[name] as string)]]))
-  return { ...given, ...Object.fromEntries(paths) } as ServeCommandOptions
+  return { ...given, ...Object.fromEntries(paths) } as ServeSettings
 }
 
-async function run({ settings, out }: CommandInput, options: ServeCommandOptions, attribute: AttributeErrors): Promise<void> {
+async function run({ settings, out }: CommandInput, options: ServeSettings, attribute: AttributeErrors): Promise<void> {
   const { url } = settings
   await attributeErrors(settings, () => {
     if (/^(leaseholds?|https?):/i.test(url))
@@ -304,7 +304,7 @@ async function printAddresses(
   where: string,
   out: CommandInput['out'],
   { addresses }: Server,
-  { tlsCert }: ServeCommandOptions,
+  { tlsCert }: ServeSettings,
   registryListeners: readonly string[],
 ): Promise<void> {
   const scheme = tlsCert === undefined ? 'http' : 'https'
