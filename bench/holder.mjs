@@ -26,10 +26,10 @@ async function requests(report) {
       ours.push(await microseconds(() => leases.request('ours', () => {})))
     }
     for (const list of [bare, ours]) list.sort((a, b) => a - b)
-    report('request on a free name, beyond acquire and release', percentile(ours, 0.05) - percentile(bare, 0.05), 'µs', {
+    report('request on a free name, in addition to acquire and release', percentile(ours, 0.05) - percentile(bare, 0.05), 'µs', {
       target: 'under 20',
     })
-    report('request on a free name, all of it', percentile(ours, 0.05), 'µs')
+    report('request on a free name, in total', percentile(ours, 0.05), 'µs')
   })
 }
 

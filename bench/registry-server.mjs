@@ -171,12 +171,12 @@ async function ends(report, ask, port) {
       return ((await lost) - sent) * 1e3
     }
     const deaths = await Promise.all(Array.from({ length: 10 }, (_, i) => sleep(i * 150).then(() => end(i, true))))
-    report('a death is heard of after its ttl, the latest of 10', Math.max(...deaths) - 2_000, 'ms', { target: 'below 100 ms' })
+    report('a client learns of a dead instance after its ttl, slowest of 10', Math.max(...deaths) - 2_000, 'ms', { target: 'below 100 ms' })
     const leaves = []
     for (let i = 100; i < 120; i++) leaves.push(await end(i, false))
     leaves.sort((a, b) => a - b)
-    report('a leave is heard of, p50', percentile(leaves, 0.5), 'ms', { target: 'below 50 ms' })
-    report('the same, the latest of 20', leaves.at(-1), 'ms')
+    report('a client learns that an instance left, p50', percentile(leaves, 0.5), 'ms', { target: 'below 50 ms' })
+    report('the same, slowest of 20', leaves.at(-1), 'ms')
   } finally {
     if (watcher.connected) watcher.disconnect()
     await gone
@@ -230,7 +230,7 @@ async function returning(report) {
     const listed = async () =>
       JSON.parse((await server.ask('GET', '/v1/services')).text).services.reduce((sum, { instances }) => sum + instances, 0)
     const count = await listed()
-    report(`20,000 come back after ${OUTAGE} s: all have been heard`, seconds() - began, 's', { target: 'below 30 s' })
+    report(`20,000 agents return after ${OUTAGE} s: all heartbeats answered`, seconds() - began, 's', { target: 'below 30 s' })
     report('of them listed', count, '', { target: '20,000' })
     report('of them had lapsed', gone, '')
     const kept = keepAlive(server.ask, () => RETURNING)

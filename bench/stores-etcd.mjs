@@ -110,6 +110,6 @@ async function together(report, stores) {
     }),
   )
   for (const store of stores) await store[Symbol.asyncDispose]()
-  report('etcd: three that append at once, in all', turns.reduce((sum, n) => sum + n) / 2, 'appends/s')
-  report('etcd: the busiest of them beside the one that came least', Math.max(...turns) / Math.min(...turns), '×')
+  report('etcd: three replicas append at once, total', turns.reduce((sum, n) => sum + n) / 2, 'appends/s')
+  report('etcd: the busiest of them compared with the least busy', Math.max(...turns) / Math.min(...turns), '×')
 }
