@@ -43,6 +43,15 @@ export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recip
 export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'
 export type { Lock, LockOptions, LockView } from './recipe/lock.ts'
 export type { Labels, Member, OfferOptions, Pool, PoolOptions, TakeOptions } from './recipe/pool.ts'
-export type { DiscoverOptions, Discovery, RegisterInput, RegisterOptions, Registration, RegistrationChange, RegistrationEvent, Registry } from './recipe/registry/registry.ts'
+export type {
+  DiscoverOptions,
+  Discovery,
+  RegisterInput,
+  RegisterOptions,
+  Registration,
+  RegistrationChange,
+  RegistrationEvent,
+  Registry,
+} from './recipe/registry/registry.ts'
 export type { Session, SessionOptions } from './recipe/session.ts'
 export type { Profile } from './store.ts'

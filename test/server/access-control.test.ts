@@ -1,6 +1,6 @@
 /** The table of commands, walked without a key and with one for something else: nothing is answered that was not allowed. */
 import { describe, expect, test } from 'vitest'
-import { scopesIn } from '../../src/cli/command/key.ts'
+import { parseScopes } from '../../src/cli/command/key.ts'
 import { VERBS, type Verb } from '../../src/kernel/command.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
@@ -177,7 +177,7 @@ describe('figures of everything', () => {
     const keys = {
       none: await here.key('none', []),
       part: await here.key('part', [{ verb: 'read', prefix: 'jobs' }]),
-      monitor: await here.key('monitor', scopesIn('read:')),
+      monitor: await here.key('monitor', parseScopes('read:')),
     }
     const asked = async (method: string, path: string, body?: unknown) =>
       Promise.all(Object.values(keys).map(secret => here.ask(method, path, body, { Authorization: `Bearer ${secret}` })))

@@ -1,6 +1,6 @@
 /** What was found, and what follows from it. */
 import type { Profile } from '../../store.ts'
-import type { Row } from '../output.ts'
+import type { TableRow } from '../output.ts'
 import type { Fault } from './fault.ts'
 import type { Latency, Measured } from './measure.ts'
 
@@ -42,7 +42,7 @@ export function count(sentences: readonly Tried[]): { passed: number; failed: nu
   return { passed: of('passed'), failed: of('failed'), notTried: of('not tried') }
 }
 
-export function rows({ profile, sentences, measured, faults }: Findings): Row[] {
+export function rows({ profile, sentences, measured, faults }: Findings): TableRow[] {
   const { answersCut, writerKilled, restart } = faults
   const { passed, failed, notTried } = count(sentences)
   const outcome = (fault: Fault, kept: string) => (fault.result === 'passed' ? kept : `${fault.result}: ${fault.reason}`)
@@ -66,7 +66,7 @@ export function rows({ profile, sentences, measured, faults }: Findings): Row[] 
   ]
 }
 
-function measurements({ push: pushes }: Profile, measured: Findings['measured']): Row[] {
+function measurements({ push: pushes }: Profile, measured: Findings['measured']): TableRow[] {
   if ('failed' in measured) return [['measurements', '', `failed: ${measured.failed}`]]
   const { commit, push, throughput, order } = measured
   const { perSecond, openings, entries } = throughput

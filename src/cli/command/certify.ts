@@ -2,11 +2,11 @@ import type { Command } from 'commander'
 import { keepAlive, systemClock } from '../../clock.ts'
 import { count, type Findings, objections, rows } from '../certify/verdict.ts'
 import { EXIT } from '../exit.ts'
-import { commandInput, common, interrupted } from '../invocation.ts'
+import { addGlobalOptions, commandInput, listenForInterrupt, stayAlive } from '../invocation.ts'
 import { clean, type Output } from '../output.ts'
 
 export function certify(program: Command): void {
-  common(program.command('certify'), ['json'])
+  addGlobalOptions(program.command('certify'), ['json'])
     .summary('measure what an engine of yours really promises')
     .description(
       'Runs the store suite, measurements and faults on logs of its own, whose names begin with certify-, and takes them away again. Nothing else on the engine is touched. Exit code 0: certified; 1: not; 69: it could not be reached.',
@@ -15,8 +15,8 @@ export function certify(program: Command): void {
     .option('--restart <command>', 'what restarts your engine: run once, while entries are appended')
     .action(async (url: string, { restart }: { readonly restart?: string }, self: Command) => {
       const { out } = commandInput(self)
-      const stay = keepAlive(systemClock)
-      const interrupt = interrupted()
+      const stay = stayAlive(systemClock)
+      const interrupt = listenForInterrupt()
       try {
         const { examine } = await import('../certify/examine.ts') // a suite that no other command needs
         const findings = await examine(url, { out, restart, clock: systemClock, signal: interrupt.signal })

@@ -40,7 +40,7 @@ export async function openRegistryListeners(
   options: RegistryOptions,
   { clock, log }: { readonly clock: Clock; readonly log: ServerLog },
 ): Promise<RegistryListeners> {
-  const { guarded: guarded } = server
+  const { guarded } = server
   const { lessor } = guarded
   const catalog = Catalog.of({ lessor, clock, closing: lessor.signal })
   const rules = new ProbeRules(options.checkAllow ?? [])

@@ -33,7 +33,7 @@ export interface KeptRegistration {
 
 /** Registers an instance, or changes and renews one that is registered. Throws what the lessor refused. */
 export async function register(
-  { guarded: guarded, caller }: Registrant,
+  { guarded, caller }: Registrant,
   registration: RegistrationData,
   given: Partial<InstanceState>,
   { ttl, grace, op }: { readonly ttl: number; readonly grace: number; readonly op?: string },
@@ -69,7 +69,7 @@ export async function register(
 }
 
 /** Renews an instance, and writes its state if that changed. Throws `GONE` if it is not registered: the client must register again. */
-export async function heartbeat({ guarded: guarded, caller }: Registrant, beat: HeartbeatRequest): Promise<KeptRegistration> {
+export async function heartbeat({ guarded, caller }: Registrant, beat: HeartbeatRequest): Promise<KeptRegistration> {
   const { service, instance, status, load } = beat
   if (!guarded.access.may(caller, 'renew', keyOf(beat))) guarded.access.require(caller, 'register', keyOf(beat))
   const existing = await entryAt(guarded, keyOf(beat))
@@ -91,7 +91,7 @@ export async function heartbeat({ guarded: guarded, caller }: Registrant, beat: 
  * request is repeated under its `op`.
  */
 export async function deregister(
-  { guarded: guarded, caller }: Registrant,
+  { guarded, caller }: Registrant,
   names: Omit<HeartbeatRequest, 'status' | 'load'>,
   op?: Operation,
 ): Promise<number> {
@@ -145,7 +145,7 @@ async function stateChange(
 
 /** Renews the lease and writes `changed`. Undefined: the lease is gone. `over`: it was renewed, but the writes exceeded the rate limit. */
 async function keep(
-  { guarded: guarded, caller }: Registrant,
+  { guarded, caller }: Registrant,
   lease: number,
   changed: readonly Attachment[],
 ): Promise<(KeptRegistration & { readonly over?: LeaseError }) | undefined> {

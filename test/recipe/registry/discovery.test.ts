@@ -147,7 +147,12 @@ describe('with API keys', () => {
     const here = await place()
     const allow = { root: 'admin', reader: 'read', stranger: 'acquire' } as const
     for (const [name, verb] of Object.entries(allow))
-      await here.lessor.propose({ kind: 'key', name, hash: hashSecret(name), allow: [{ verb, prefix: verb === 'admin' ? '' : 'services' }] })
+      await here.lessor.propose({
+        kind: 'key',
+        name,
+        hash: hashSecret(name),
+        allow: [{ verb, prefix: verb === 'admin' ? '' : 'services' }],
+      })
     await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     return { here, open: (apiKey: string) => connect(`leasehold://127.0.0.1:${here.port}`, { apiKey }) }
   }
