@@ -1,5 +1,5 @@
 /** Mistakes of the holder's side and of recipes, planted into the real library (see planted.ts). */
-import type { Planted } from './planted.ts'
+import type { Planted } from './planted-mistake.ts'
 
 const profiles = ['library'] as const
 
@@ -13,7 +13,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'the library gives up its margin on the wrong side',
+    name: 'the library applies its safety margin on the wrong side',
     file: 'src/lease.js',
     find: 'return validOf(this.term, this.keeper.margin, this.keeper.clock)',
     put: 'return this.term + this.term * 0.15',
@@ -21,7 +21,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'the library asks only the clock that slept too',
+    name: 'the library reads only the clock that was suspended too',
     file: 'src/lease.js',
     find: 'return passed - ran > COARSE ? passed + COARSE : ran',
     put: 'return ran',
@@ -29,7 +29,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a lease that was waited for is believed from the news of its grant (redlock 296)',
+    name: 'the library uses a queued lease from the event of its grant (redlock 296)',
     file: 'src/holder/acquirer.js',
     find: '            return (await beliefs.confirm(belief, heard)) ? belief : undefined;\n        // It came',
     put: `            return beliefs.heartbeat.join(Object.assign(belief, { stage: 'held', resources: heard.resources, tokens: heard.tokens, sent: beliefs.heartbeat.sent() })), belief;
@@ -38,7 +38,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'the library is told of no loss until an answer comes (npm etcd3)',
+    name: 'the library does not report a loss until an answer comes (npm etcd3)',
     file: 'src/holder/heartbeat.js',
     find: 'if (left <= INSTANT)',
     put: 'if (false)',
@@ -46,7 +46,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'the library believes again in what it has lost when a late answer comes',
+    name: 'the library uses a lost lease again when a late answer comes',
     file: 'src/lease.js',
     find: "|| this.stage === 'leaving' || this.stage === 'ended')\n            return false;",
     put: ")\n            return false;\n        if (this.stage === 'ended')\n            this.stage = 'held';",
@@ -54,7 +54,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'the library releases first and stops believing later',
+    name: 'the library releases a lease before it stops using it',
     file: 'src/holder/held-leases.js',
     find: "        belief.finish(() => belief.gone('released by its holder'));",
     put: '',
@@ -62,7 +62,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'the library goes on believing in what it has passed on',
+    name: 'the library keeps using a lease that it has transferred',
     file: 'src/holder/transfer.js',
     find: "    belief.stage = 'leaving';\n    belief.hollow = Number.POSITIVE_INFINITY;",
     put: '',
@@ -70,7 +70,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a leader gives up the seat while its work goes on (kubernetes 139991)',
+    name: 'a leader releases its lease while its work goes on (kubernetes 139991)',
     file: 'src/recipe/election.js',
     find: '        this.#successor = successor;\n        const to',
     put: '        this.#successor = successor;\n        void this.lease.release();\n        const to',
@@ -78,7 +78,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a leader goes on without asking the clock (client-go)',
+    name: 'a leader continues without reading the clock (client-go)',
     file: 'src/lease.js',
     find: 'if (this.left(now, uptime) > 0)\n            return true;\n        this.keeper.expire(this);\n        return false;',
     put: 'return true;',
@@ -86,7 +86,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a write does not wait for those who read',
+    name: 'a cache write does not wait for readers',
     file: 'src/recipe/cache.js',
     find: '{ recall: true, ...',
     put: "{ recall: true, mode: 'shared', ...",
@@ -94,7 +94,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a value is kept without a lease',
+    name: 'a cache keeps a value without a lease',
     file: 'src/recipe/cache.js',
     find: 'if (kept.lease.held)',
     put: 'if (true)',

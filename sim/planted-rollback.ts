@@ -1,11 +1,11 @@
 /** Mistakes that only a log which went back shows (see planted.ts). */
-import type { Planted } from './planted.ts'
+import type { Planted } from './planted-mistake.ts'
 
 const profiles = ['rollback'] as const
 
 export const ROLLBACK_BUGS: readonly Planted[] = [
   {
-    name: 'a log that was put back gives ids and tokens again',
+    name: 'a log that was rolled back reuses ids and tokens',
     file: 'src/kernel/lineage.js',
     find: 'const base = Math.min(state.wall * 100, ORIGIN_LIMIT)',
     put: 'const base = 0',
@@ -13,7 +13,7 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a client over RESP goes on believing after the log was put back',
+    name: 'a RESP client keeps using its leases after the log was rolled back',
     file: 'src/wire/resp/client.js',
     find: 'if (!greeting.continues)',
     put: 'if (false)',
@@ -21,7 +21,7 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a client over HTTP goes on believing after the log was put back',
+    name: 'an HTTP client keeps using its leases after the log was rolled back',
     file: 'src/wire/http/connection.js',
     find: 'for (const tell of [...this.onRewound])\n            tell(why)',
     put: '',
@@ -29,7 +29,7 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a server that is shown what it lost grants on',
+    name: 'a server that is shown lost records continues to grant',
     file: 'src/replica/replica.js',
     find: 'if (this.#owned && seen.signed)',
     put: 'if (false)',

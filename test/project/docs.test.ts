@@ -80,7 +80,9 @@ describe('docs/guarantees.md', () => {
   const text = read('docs/guarantees.md')
 
   test('quotes planted mistakes as they are planted', () => {
-    const planted = ['planted', 'planted-library', 'planted-wire', 'planted-rollback'].map(file => read(`sim/${file}.ts`)).join('')
+    const planted = ['', '-holder', '-library', '-rollback', '-rolling', '-store', '-wire']
+      .map(part => read(`sim/planted${part}.ts`))
+      .join('')
     const known = matches(planted, /^ {4}name: ['"](.*)['"],$/gm)
     const quoted = matches(text, /“([^”]+)”/g).map(name => name.replace(/\s+/g, ' '))
     expect(quoted.length).toBeGreaterThan(30)
