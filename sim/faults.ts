@@ -10,7 +10,7 @@ export class Faults {
   }
 
   start(): void {
-    // Where one server stands for all, hardly anything would happen between its faults.
+    // With a single server, hardly anything would happen between faults at the usual rate.
     const pace = this.#scene.profile === 'http' ? 2.5 : 1
     this.#scene.world.later(this.#scene.dice.between(80, 900) * pace, () => {
       if (this.#scene.isOver) return
@@ -56,13 +56,13 @@ export class Faults {
   }
 
   #stall(machine: Machine, ms: number): void {
-    this.#scene.world.fault(`${machine.name} stands still for ${ms} ms`)
+    this.#scene.world.fault(`${machine.name} is stalled for ${ms} ms`)
     machine.stall(ms)
   }
 
   #suspend(machine: Machine): void {
     const ms = this.#scene.dice.pick([500, 3_000])
-    this.#scene.world.fault(`${machine.name} sleeps for ${ms} ms`)
+    this.#scene.world.fault(`${machine.name} is suspended for ${ms} ms`)
     machine.suspend(ms)
   }
 
@@ -94,7 +94,7 @@ export class Faults {
     this.#scene.dice.pick(cables).breaks()
   }
 
-  /** Restarted by someone who asked it nicely, for as long as they had timeout. */
+  /** An operator restarts the server: asks it to stop, and kills it after a timeout. */
   #stopServer(): void {
     const host = this.#scene.dice.pick(this.#scene.hosts)
     const { life } = host.machine
@@ -117,7 +117,7 @@ export class Faults {
     })
   }
 
-  /** The engine forgets what it had acknowledged. Only where a survivor saw it all: what nobody saw cannot be promised. */
+  /** The engine loses acknowledged records. Only where a surviving replica saw all of them: nothing is guaranteed for records that no survivor saw. */
   #loseTail(): void {
     const { log } = this.#scene.site
     const { length } = this.#scene.referee
@@ -127,10 +127,10 @@ export class Faults {
     const kept = log.snapshot?.position.index ?? 0
     const count = Math.min(this.#scene.dice.whole(1, 8), length - kept - 1)
     if (!all || count < 1 || !this.#scene.dice.chance(0.7)) return
-    this.#scene.world.fault(`the log loses its last ${count} entries`)
+    this.#scene.world.fault(`the log loses its last ${count} records`)
     log.loseTail(count)
     this.#scene.referee.lose(count)
-    // Whoever finds the engine only later finds it grown again, and must not take it for what it knew.
+    // A replica that is cut off meets the log only after it has grown again, and must not take it for the log that it knew.
     if (this.#scene.hosts.length > 1 && this.#scene.dice.chance(0.5)) this.#cut(this.#scene.dice.pick(this.#scene.hosts).machine)
   }
 }

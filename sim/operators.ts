@@ -17,7 +17,6 @@ export class Operators {
     this.#scene = scene
   }
 
-  /** Operators revoke, break and pass on; policies and keys change. */
   start(): void {
     this.#scene.world.later(this.#scene.dice.between(100, 700), () => {
       if (this.#scene.isOver) return
@@ -30,7 +29,7 @@ export class Operators {
         void this.#scene.propose({ kind: 'revoke', target: { holder: dice.pick(this.#scene.holders).name }, by: 'operator' })
       else if (act === 6) this.#changePolicy()
       else if (act === 7 && leases.length > 0 && this.#scene.holders.length > 0)
-        void this.#passOn(dice.pick(leases).id, dice.pick(this.#scene.holders))
+        void this.#transfer(dice.pick(leases).id, dice.pick(this.#scene.holders))
       else if (act === 8) void (dice.chance(0.3) ? this.changeKey() : this.#scene.propose({ kind: 'revoke', target: { prefix: 'x/2' } }))
       else void this.#scene.propose({ kind: 'recall', resource: `x/${dice.whole(0, 3)}` })
       this.start()
@@ -38,13 +37,13 @@ export class Operators {
   }
 
   #revoke(lease: number): void {
-    // What a program did under a lease that was taken by force is its own: nobody promised it anything.
+    // A program under a lease that was revoked by force has no guarantee.
     const force = this.#scene.dice.chance(0.15) && !this.#scene.usesLibrary
     if (force) this.#force(lease)
     void this.#scene.propose({ kind: 'revoke', target: { lease }, force, by: 'operator' })
   }
 
-  /** Often twice: whichever is due first counts. */
+  /** Often twice: the earlier deadline counts. */
   #breakHold(resource: string): void {
     const { dice } = this.#scene.world
     for (const after of dice.chance(0.5) ? [dice.pick([0, 100, 500])] : [dice.pick([100, 300]), dice.pick([200, 1_200])])
@@ -58,13 +57,13 @@ export class Operators {
     else void this.#scene.propose({ kind: 'policy', prefix: 'p', rules: { capacity: dice.whole(1, 3), queue: dice.pick(['fifo', 'fit']) } })
   }
 
-  /** Without asking the giver, who may believe for a while yet. */
-  async #passOn(lease: number, to: Holder): Promise<void> {
+  /** Transfers without asking the holder, which may use the lease for a while yet. */
+  async #transfer(lease: number, to: Holder): Promise<void> {
     const outcome = await this.#scene.outcome({ kind: 'transfer', lease, to: to.name })
     if (outcome?.kind === 'done' && outcome.id !== undefined) to.receive(outcome.id)
   }
 
-  /** Whoever is overruled by force, and all that hangs on it, is excepted from S1. */
+  /** A lease revoked by force, and its descendants, are excepted from S1. */
   #force(id: number): void {
     this.#scene.referee.forced.add(id)
     for (const lease of this.#scene.referee.state.leases.values())
@@ -72,7 +71,7 @@ export class Operators {
         if (above.id === id) this.#scene.referee.forced.add(lease.id)
   }
 
-  /** Whoever has the old key may do nothing with it any more, wherever it stands in a queue. */
+  /** Replaces the shared key: holders may do nothing with the old one any more, even as waiters. */
   async changeKey(): Promise<void> {
     const old = this.#scene.ring.key
     if (old !== 0 && !(await this.#scene.propose({ kind: 'unkey', id: old }))) return

@@ -19,7 +19,7 @@ export const PROFILES = [
 export type ProfileName = (typeof PROFILES)[number]
 
 /**
- * Seeds take their profiles in turns. Worlds with whole servers or two builds in them cost twice what the others do, and come half as often.
+ * Seeds take their profiles in turns. Worlds with whole servers or two builds cost twice as much as the others, and run half as often.
  */
 export const MIX: readonly ProfileName[] = [
   ...PROFILES,
@@ -35,7 +35,7 @@ export interface SeedResult {
   readonly simulatedMs: number
   readonly digest: number
   readonly violation?: { readonly invariant: string; readonly message: string }
-  /** Its time was over before it had seen as much as it should: nothing was violated, and too little was tried. */
+  /** The time was over before the required commands and faults: no invariant was violated, but too little was tried. */
   readonly short?: true
 }
 
@@ -44,7 +44,7 @@ export interface SeedOptions {
   readonly trace?: ((line: string) => void) | undefined
   readonly commands?: number
   readonly faults?: number
-  /** How much virtual time it has for them, in seconds. */
+  /** The virtual time for them, in seconds. */
   readonly within?: number
 }
 
@@ -54,7 +54,7 @@ export async function runSeed(
 ): Promise<SeedResult> {
   const world = new World(seed, trace)
   const chosen = profile ?? MIX[seed % MIX.length]!
-  // Only here: it brings servers along.
+  // Loaded only here, since it loads servers.
   if (chosen === 'rollback') return (await import('./rollback.ts')).runRollback(world, seed, { commands, faults, within })
   const scene = new Scene(world, chosen, chosen === 'rolling' ? await nextBuild() : undefined)
   const enough = () => scene.referee.commands >= commands && world.faults >= faults

@@ -16,7 +16,7 @@ import { type Moment, WatchedLog, Wire } from './wire.ts'
 import type { Dice, Machine, World } from './world.ts'
 
 const LONGEST_TTL = 4_000
-/** After the chaos: how much later than its term a lease may be gone. */
+/** After the faults: how long after its term a lease may still exist. */
 const AFTER_HEAL = 1_500
 
 export class Scene {
@@ -26,17 +26,17 @@ export class Scene {
   readonly profile: ProfileName
   readonly site: Site
   readonly hosts: Host[] = []
-  /** Machines of holders that reach a server over the wire. */
+  /** Machines of holders that connect to a server. */
   readonly clients: Machine[] = []
   holders: Holder[] = []
   readonly applicationWorld: ApplicationWorld
-  /** The build that knows more, where machines are upgraded one after another. */
+  /** The newer build, where machines are upgraded one after another. */
   readonly nextBuild: Build | undefined
-  /** The wires between real clients and real servers, where there are some. */
+  /** Connections between real clients and real servers, in profiles that have them. */
   remote: RemoteAccess | undefined
   #applications: Application[] = []
   #abandoner: Abandoner | undefined
-  /** The key that some of the holders share at the moment. */
+  /** The key that some holders share at the moment. */
   readonly ring = { key: 0 }
   hasBegun = false
   isOver = false
@@ -49,7 +49,7 @@ export class Scene {
     this.dice = world.dice
     this.profile = profile
     this.nextBuild = next
-    // Who judges knows everything.
+    // The referee applies the rules of the newest build.
     this.referee = new Referee(world, next === undefined ? {} : { apply: next.applyBatch })
     this.applicationWorld = new ApplicationWorld(world)
     const engine = world.machine('engine', this.randomRate())
@@ -69,7 +69,7 @@ export class Scene {
       wire,
       ages: this.dice.chance(0.5),
       push: this.dice.chance(0.6),
-      // Whoever comes and goes would spend its lives reading.
+      // Replicas that restart often would otherwise spend their time reading the log.
       snapshotEntries: this.dice.pick(profile === 'restless' || profile === 'moving' ? [25, 60, 150] : [40, 150, 500]),
       incarnations: new Map(),
     }
@@ -99,7 +99,7 @@ export class Scene {
       const owned = alone || (this.profile === 'moving' && i !== 1)
       this.hosts.push(new Host(this.site, this.world.machine(`host${i}`, this.randomRate()), owned))
     }
-    // Only here: a server brings along what the other worlds need not load.
+    // Loaded only here: other profiles need no server.
     if (this.profile === 'resp' || this.profile === 'http')
       this.remote = new (await import('./remote.ts')).RemoteAccess(this.profile, this.site, this.hosts)
     if (this.profile === 'owned') this.referee.server = this.hosts[0]
@@ -117,7 +117,7 @@ export class Scene {
     if (this.nextBuild !== undefined) this.#raise(this.nextBuild)
   }
 
-  /** Now and then before all of them are upgraded: whoever is not has to stop, and comes back as one that is. */
+  /** Raises the rules, sometimes before all replicas are upgraded: those that are not must stop, and restart upgraded. */
   #raise(next: Build): void {
     this.world.later(this.dice.between(2_000, 15_000), () => {
       if (this.isOver || this.referee.state.rules === next.rules) return
@@ -131,7 +131,7 @@ export class Scene {
     })
   }
 
-  /** One restart is an upgrade, another is not, and a third takes it back. */
+  /** A restart may be an upgrade, or a downgrade, or neither. */
   #choose(host: Host): void {
     if (this.nextBuild === undefined) return
     const must = this.isOver || (this.referee.state.rules === this.nextBuild.rules && this.dice.chance(0.7))
@@ -142,12 +142,12 @@ export class Scene {
     return this.profile === 'servers' || this.profile === 'owned' || this.profile === 'moving' || this.remote !== undefined
   }
 
-  /** Those who hold leases are programs with the real library. */
+  /** Holders are programs with the real library. */
   get usesLibrary(): boolean {
     return this.profile === 'library' || this.remote !== undefined
   }
 
-  /** Through whoever is there; false while nobody is. */
+  /** Proposes through any running host; false if there is none. */
   async propose(command: Command): Promise<boolean> {
     return (await this.outcome(command)) !== undefined
   }
@@ -206,7 +206,7 @@ export class Scene {
     void application.live()
   }
 
-  /** At any await a process may die; while it opens its store or writes a snapshot more often than elsewhere. */
+  /** A process may die at any await, most often while it opens its store or writes a snapshot. */
   #mayDie(machine: Machine, moment: Moment): void {
     if (this.profile === 'calm' || !this.hasBegun || this.isOver) return
     const p = { opening: 0.03, snapshot: 0.02, appending: 0.0005, reading: 0.0002 }[moment]
@@ -225,7 +225,7 @@ export class Scene {
     this.applicationWorld.office.forget(applicationOn(machine))
     if (host === undefined) machine.kill()
     else host.crash()
-    if (this.profile === 'moving' && host !== undefined) return // it comes back when it is its turn, or when nobody is there
+    if (this.profile === 'moving' && host !== undefined) return // it restarts in its turn, or when no other host runs
     const away = this.dice.pick([10, 100, 800])
     this.world.later(away, () => this.#revive(machine))
   }
@@ -241,7 +241,7 @@ export class Scene {
     if ((host === undefined || !this.hasRemoteHolders) && !this.isOver) this.#settleHolders(machine)
   }
 
-  /** One file, in turns: owned by a server, then shared by a library, then owned again. */
+  /** One log in turns: owned by a server, then shared by a library, then owned again. */
   #move(): void {
     this.world.later(this.dice.between(400, 4_000), () => {
       if (this.isOver) return
@@ -260,7 +260,7 @@ export class Scene {
         come()
       }
       this.world.fault(`the log moves to ${next.machine.name}`)
-      // Impatient: it knocks while the other is still there, and must be kept out until that has gone.
+      // The next host sometimes opens the log while the other still has it, and must be refused until that has closed.
       if (leaving !== undefined && this.dice.chance(0.3)) come()
       if (leaving === undefined) go()
       else if (this.dice.chance(0.5)) {
@@ -275,12 +275,12 @@ export class Scene {
           go()
         }
         void leaving.close().then(leave)
-        this.world.later(2_000, leave) // whoever does not go is made to
+        this.world.later(2_000, leave) // a host that does not close in time is killed
       }
     })
   }
 
-  /** No more faults, no more renewals: everything must end by itself, however restless the replicas are. */
+  /** Ends faults and renewals: every lease must then end by itself, however often replicas restart. */
   async heal(): Promise<void> {
     const world = this.world
     this.isOver = true
@@ -293,26 +293,26 @@ export class Scene {
     wire.full.clear()
     Object.assign(wire.weather, { delay: 1, loss: 0, doubled: 0 })
     const shortLives = this.profile === 'restless' || (this.profile === 'owned' && this.dice.chance(0.5))
-    // What stands still or sleeps comes back; then nobody renews any more, and the dead come to life to see it.
+    // Stalled and suspended machines continue. After that no holder renews any more, and machines that were killed restart.
     if (!shortLives) await world.run(world.now + 6_000)
     for (const machine of world.machines) if (!machine.alive && this.profile !== 'moving') this.#revive(machine)
     for (const host of this.hosts) host.build = this.nextBuild ?? PRESENT
     if (shortLives) await this.#shortLives()
     else {
       if (this.profile === 'moving') this.#bringBack(0)
-      // Quiet after a loss lasts the longest term; whoever was queued then is granted, and lapses in its turn.
+      // The quiet time after a loss lasts the longest term. Then queued waiters are granted, and lapse in turn.
       const end = world.now + Math.max(LONGEST_TTL * 3, this.referee.state.longest) * (1 + RHO) + 8_000
       while (world.now < end && (this.referee.state.leases.size > 0 || this.referee.mourning)) await world.run(world.now + 500)
     }
     this.referee.checkWhole()
-    this.referee.nothingIsLeft(`after ${shortLives ? 'a time of short lives' : 'a long calm'}`)
+    this.referee.nothingIsLeft(`after ${shortLives ? 'frequent restarts' : 'a long calm'}`)
     if (!shortLives) await this.#abandonOne()
     for (const host of this.hosts)
       if (host.replica !== undefined) this.referee.sameState(host.machine, host.replica.index, () => host.replica!.hash())
     await world.run(world.now)
   }
 
-  /** Nobody comes back for it, and whoever waits has it in time. */
+  /** An abandoned lease lapses, and the waiter is granted in time. */
   async #abandonOne(): Promise<void> {
     const world = this.world
     const ask = (holder: string) =>
@@ -320,10 +320,10 @@ export class Scene {
     const first = ask('abandoner')
     const since = world.now
     await world.run(world.now + 500)
-    if ((await settledOr(first)) !== 'granted') return world.violate('L1', 'after the chaos, what is free is not granted within 500 ms')
-    void ask('heir')
+    if ((await settledOr(first)) !== 'granted') return world.violate('L1', 'after the faults, a free resource is not granted within 500 ms')
+    void ask('waiter')
     const until = since + 700 * (1 + RHO) + AFTER_HEAL + 100
-    const granted = () => this.referee.state.resources.get('probe')?.grants[0]?.lease.holder.name === 'heir'
+    const granted = () => this.referee.state.resources.get('probe')?.grants[0]?.lease.holder.name === 'waiter'
     while (!granted() && world.now < until) await world.run(world.now + 20)
     this.referee.grantableAfter(world.now - since, 700, AFTER_HEAL)
     await world.run(world.now + 700 * (1 + RHO) + AFTER_HEAL)
@@ -337,7 +337,7 @@ export class Scene {
     void host.start()
   }
 
-  /** No replica lives for a whole term, and what was abandoned ends all the same. */
+  /** No replica runs for a whole term, and abandoned leases end all the same. */
   async #shortLives(): Promise<void> {
     const world = this.world
     for (let i = 0; i < 24 && this.referee.state.leases.size > 0; i++) {
@@ -352,7 +352,7 @@ export class Scene {
   }
 }
 
-/** What it has come to by now, without waiting for it. */
+/** The value of a promise if it is settled by now. */
 function settledOr<T>(promise: Promise<T>): Promise<T | undefined> {
   return Promise.race([promise, Promise.resolve(undefined)])
 }
