@@ -98,7 +98,7 @@ export class Faults {
   #stopServer(): void {
     const host = this.#scene.dice.pick(this.#scene.hosts)
     const { life } = host.machine
-    if (host.replica === undefined || this.#scene.referee.mourning) return
+    if (host.replica === undefined || this.#scene.referee.awaitsGeneration) return
     this.#scene.world.fault(`${host.machine.name} is asked to stop`)
     const over = () => {
       if (host.machine.life === life) this.#scene.crash(host.machine)

@@ -97,7 +97,7 @@ export class ObservedLessor implements Lessor {
         if (!(error instanceof LeaseError)) throw error
       }
       do await pauseOn(this.#machine.clock(), 100)
-      while (referee.mourning && !signal.aborted && !this.#dead)
+      while (referee.awaitsGeneration && !signal.aborted && !this.#dead)
     }
   }
 

@@ -123,7 +123,7 @@ export class Scene {
       if (this.isOver || this.referee.state.rules === next.rules) return
       this.#raise(next)
       const host = this.dice.pick(this.hosts)
-      if (host.replica === undefined || this.referee.mourning) return
+      if (host.replica === undefined || this.referee.awaitsGeneration) return
       this.world.fault(`the rules are raised through ${host.machine.name}`)
       void host.propose({ kind: 'upgrade', rules: next.rules }).catch(error => {
         if (!(error instanceof LeaseError)) throw error
@@ -218,7 +218,7 @@ export class Scene {
 
   crash(machine: Machine): void {
     const host = this.hosts.find(candidate => candidate.machine === machine)
-    if (!machine.alive || (host !== undefined && this.referee.mourning)) return
+    if (!machine.alive || (host !== undefined && this.referee.awaitsGeneration)) return
     this.world.fault(`${machine.name} is killed`)
     this.holders = this.holders.filter(holder => !holder.name.startsWith(`${machine.name}/`))
     this.#applications = this.#applications.filter(({ name }) => name !== applicationOn(machine))
@@ -246,7 +246,7 @@ export class Scene {
     this.world.later(this.dice.between(400, 4_000), () => {
       if (this.isOver) return
       this.#move()
-      if (this.#moving || this.referee.mourning) return
+      if (this.#moving || this.referee.awaitsGeneration) return
       const here = this.hosts.findIndex(host => host.machine.alive && host.replica !== undefined)
       const next = this.hosts[(here + 1) % this.hosts.length]!
       const leaving = this.hosts[here]
@@ -302,7 +302,7 @@ export class Scene {
       if (this.profile === 'moving') this.#bringBack(0)
       // The quiet time after a loss lasts the longest term. Then queued waiters are granted, and lapse in turn.
       const end = world.now + Math.max(LONGEST_TTL * 3, this.referee.state.longest) * (1 + RHO) + 8_000
-      while (world.now < end && (this.referee.state.leases.size > 0 || this.referee.mourning)) await world.run(world.now + 500)
+      while (world.now < end && (this.referee.state.leases.size > 0 || this.referee.awaitsGeneration)) await world.run(world.now + 500)
     }
     this.referee.checkWhole()
     this.referee.nothingIsLeft(`after ${shortLives ? 'frequent restarts' : 'a long calm'}`)
