@@ -1,4 +1,4 @@
-/** What holders believe, and what they do to a resource that checks tokens. */
+/** Checks S1 and S2: which holders use which leases at the same time, and which writes a resource with fencing accepts. */
 import { under } from '../src/kernel/name.ts'
 
 export interface ObservedBelief {
@@ -11,12 +11,12 @@ export interface ObservedBelief {
 export class BeliefChecker {
   readonly #violate: (invariant: string, message: string) => void
   readonly #byResource = new Map<string, Set<ObservedBelief>>()
-  /** The resources themselves: each remembers the highest token it was shown, and turns away any below. */
+  /** The protected resources: each remembers the highest token it has seen, and refuses lower ones. */
   readonly #registers = new Map<string, { readonly token: number; readonly who: string }>()
   readonly #lost: { readonly from: number; readonly to: number }[] = []
-  /** Leases whose holders were overruled by force: the one named exception to S1. */
+  /** Leases that were ended by force: the one named exception to S1. */
   readonly forced = new Set<number>()
-  /** The most that each prefix ever allowed: what was granted before a shrink is held on. */
+  /** The largest capacity of each prefix so far: grants from before a shrink are kept. */
   readonly #widest = new Map<string, number>()
 
   constructor(violate: (invariant: string, message: string) => void) {
@@ -33,9 +33,9 @@ export class BeliefChecker {
     return most
   }
 
-  /** S1. `fate` says what has become of a lease, for people. */
+  /** S1. `fate` says how a lease ended, for people. */
   begins(belief: ObservedBelief, fate: (lease: number) => string): void {
-    if (!belief.holds()) return // the answer came after its time
+    if (!belief.holds()) return // the answer came too late
     for (const { resource, units, shared, token } of belief.grants) {
       let all = this.#byResource.get(resource)
       if (all === undefined) {
@@ -63,7 +63,7 @@ export class BeliefChecker {
     }
   }
 
-  /** The log has forgotten these tokens. A resource they were shown to remembers: whoever came before them may hold again, and is turned away. */
+  /** The log lost these tokens. A resource that has seen them refuses earlier tokens, although their holders may hold again. */
   lose(from: number, to: number): void {
     this.#lost.push({ from, to })
   }
@@ -72,7 +72,7 @@ export class BeliefChecker {
     return this.#lost.some(({ from, to }) => from <= token && token < to)
   }
 
-  /** S2: whoever holds it by right gets through; a late one may try, and does not, once a newer token was shown. Whether it got through. */
+  /** S2: a write of the present holder is accepted; a late write is refused after a newer token. Returns whether it was accepted. */
   writes(belief: ObservedBelief, resource: string, token: number): boolean {
     const last = this.#registers.get(resource)
     if (last !== undefined && token < last.token) {

@@ -1,4 +1,4 @@
-/** What a program asks of its lessor, near or far, and what it hears: told to the referee, who knows what became of it. */
+/** A lessor that reports the requests of a program and their answers to the referee. */
 import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
@@ -30,7 +30,7 @@ export class ObservedLessor implements Lessor {
     return this.#inner.signal
   }
 
-  /** What is collected as garbage may still say farewell. */
+  /** Leases that are collected as garbage may still send a release. */
   get #dead(): boolean {
     return this.#machine.life !== this.#life
   }
@@ -40,7 +40,7 @@ export class ObservedLessor implements Lessor {
     const { referee, world } = this.#site
     const { op, key = 0 } = options
     const name = op && operationName(key, op)
-    // Whoever asks again may be told what was answered to the first time, and counts from then.
+    // A repeated request may get the answer to the first one, and counts from then.
     const sent = (name === undefined ? undefined : this.#firstSent.get(name)) ?? world.now
     if (name !== undefined) {
       this.#firstSent.set(name, sent)
@@ -79,7 +79,7 @@ export class ObservedLessor implements Lessor {
     return this.#inner.onRewound?.(heard) ?? (() => {})
   }
 
-  /** Watches everything, through whatever happens on the way, and shows the referee what came. */
+  /** Watches everything, across failures, and reports the events to the referee. */
   async observe(signal: AbortSignal): Promise<void> {
     const { referee } = this.#site
     while (!signal.aborted && !this.#dead) {
@@ -87,7 +87,7 @@ export class ObservedLessor implements Lessor {
       let last: number | undefined
       try {
         for await (const events of this.#inner.watch('', { signal })) {
-          // Begun anew when the log has: nobody promises that what follows has to do with what was lost.
+          // Restarts after a loss: later events need not continue those that were lost.
           if (losses !== referee.losses) break
           const { revision, type } = events[0]!
           if (type !== 'resync' && last !== undefined) referee.watched(last, events, losses)
@@ -97,7 +97,7 @@ export class ObservedLessor implements Lessor {
         if (!(error instanceof LeaseError)) throw error
       }
       do await pauseOn(this.#machine.clock(), 100)
-      while (referee.mourning && !signal.aborted && !this.#dead)
+      while (referee.awaitsGeneration && !signal.aborted && !this.#dead)
     }
   }
 

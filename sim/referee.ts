@@ -1,6 +1,6 @@
 /**
- * Decides from what happened whether the invariants of docs/guarantees.md held. It sees what nobody in the world can: true time, every entry
- * the moment it stands in the log, and what each holder believes.
+ * Decides whether the invariants of docs/guarantees.md held. It sees what no process in the simulated world can see: true time, every record
+ * when it is appended, and which leases each holder uses.
  */
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
 import { stateHash } from '../src/kernel/codec/snapshot.ts'
@@ -34,14 +34,14 @@ interface Ended {
   readonly type: Event['type']
 }
 
-/** A server that may stand still: what reached it meanwhile, by lease, and when it last did. */
+/** A server that may stall: which renewals arrived meanwhile, by lease, and its last renewals in memory. */
 export interface StallableServer {
   readonly arrivedWhileStalled: ReadonlyMap<number, number>
   readonly renewals: Map<number, { readonly at: number; readonly term: number; readonly life: number; readonly losses: number }>
   readonly machine: Pick<Machine, 'lastStall' | 'life' | 'rough'>
 }
 
-/** How late an owner may propose a lapse where nothing hinders it. */
+/** How late an owner may propose a lapse if nothing delays it. */
 const OWNER_LATENESS = 700
 
 /** An end that was announced for a lease: not before `soonest`, and by `latest` if the world is calm. */
@@ -50,7 +50,7 @@ interface Announced {
   readonly latest: number
 }
 
-/** What a key alone forbids is not remembered: it is forbidden again, as of a later revision. */
+/** A refusal because of the key is not remembered: it is refused again, at a later revision. */
 function forbids(outcome: Outcome): boolean {
   return outcome.kind === 'refused' && outcome.code === 'FORBIDDEN'
 }
@@ -71,8 +71,8 @@ export class Referee {
   readonly #waiters: Waiters
   readonly #beliefs: BeliefChecker
   #state = createState()
-  readonly #entries: Recorded[] = []
-  /** What watchers must see, in order. */
+  readonly #records: Recorded[] = []
+  /** The events that watchers must see, in order. */
   #revisions: { readonly revision: number; readonly events: readonly Event[] }[] = []
   readonly #place = new Map<number, number>()
   #lastToken = 0
@@ -82,35 +82,35 @@ export class Referee {
   readonly #failed = new Set<string>()
   readonly #done = new Set<string>()
   readonly #answers = new Map<string, string>()
-  /** Leases that their own holder released or passed on. */
+  /** Leases that their own holder released or transferred. */
   readonly givenUp = new Set<number>()
   losses = 0
   commands = 0
-  /** The one whose stalls are judged, in a world where only one can lapse anything. */
+  /** The server whose stalls are judged, in a world where only one server can lapse leases. */
   server: StallableServer | undefined
-  /** Entries were lost and the survivors have not spoken yet: if they died now, nobody would know. */
-  mourning = false
+  /** Records were lost and no survivor has written a generation yet: if they died now, no process would know of the loss. */
+  awaitsGeneration = false
   #sentAt = 0
-  readonly #appliedEntries = new Set<string>()
+  readonly #appliedRecords = new Set<string>()
   readonly #terms = new Map<number, number>()
   readonly #lastRenewal = new Map<number, number>()
   /** The record with each lease's last renewal, or its grant. */
   readonly #renewedAt = new Map<number, number>()
-  /** When survivors of a loss spoke last. */
-  #spokenAt = Number.NEGATIVE_INFINITY
-  /** Leases whose last renewal is lost, until survivors have spoken: then every term begins again. */
+  /** When a survivor of a loss last wrote a generation. */
+  #generationAt = Number.NEGATIVE_INFINITY
+  /** Leases whose last renewal is lost, until a survivor writes a generation: then every term begins again. */
   readonly #lostRenewals = new Set<number>()
-  readonly #minded = new Map<number, ObservedBelief & { told(): boolean }>()
+  readonly #watchedBeliefs = new Map<number, ObservedBelief & { told(): boolean }>()
   readonly #breaks = new Map<number, Announced>()
   readonly #children = new Map<number, Set<number>>()
-  /** Who registered what. */
+  /** The holder of each entry. */
   readonly #registered = new Map<string, { readonly holder: string; readonly incarnation: number; readonly lease: number }>()
   readonly #fences = new Map<string, number>()
   readonly #scopes = new Map<number, readonly Scope[]>()
-  /** Given to a name that no process was known by. */
+  /** Transferred to a name without a known process. */
   readonly #unclaimed = new Set<number>()
   readonly #users = new Map<string, boolean>()
-  /** The entry that raised the rules. */
+  /** The record that raised the rules. */
   #raisedAt = Number.POSITIVE_INFINITY
   /** In a world without stalls and losses, how late a lapse may be. */
   lateness = Number.POSITIVE_INFINITY
@@ -135,13 +135,13 @@ export class Referee {
     return stateHash(this.#state)
   }
 
-  // What stands in the log
+  // Records of the log
 
   observe(position: Position, bytes: Uint8Array, sentAt: number): void {
     this.#sentAt = sentAt
-    const entry = { bytes, index: position.index, at: this.#world.now }
-    this.#entries.push(entry)
-    this.#apply(entry, true)
+    const record = { bytes, index: position.index, at: this.#world.now }
+    this.#records.push(record)
+    this.#apply(record, true)
   }
 
   #apply({ index, bytes, at: appendedAt }: Recorded, judge: boolean): void {
@@ -152,7 +152,7 @@ export class Referee {
     const before = { revision: state.revision }
     const applied = this.#applyBatch(state, index, batch, { events, timer() {} }, outcome => {
       const proposal = batch.proposals[at++]!
-      if (this.#isAgain(proposal, outcome) && events.length === 0) return // an answer of the past, judged then
+      if (this.#isAgain(proposal, outcome) && events.length === 0) return // an earlier answer, judged then
       this.#waiters.follow(state, proposal.command, outcome)
       if (judge) this.#judgeCommand(proposal, outcome, events)
       this.#follow(proposal.command, outcome, events, appendedAt)
@@ -168,10 +168,10 @@ export class Referee {
     if (judge && applied.kind === 'applied') this.commands += batch.proposals.length
     if (applied.kind === 'applied') {
       const name = `${batch.proposer}:${batch.seq}`
-      if (judge && this.#appliedEntries.has(name)) this.#world.violate('S24', `entry ${name} was applied twice`)
-      this.#appliedEntries.add(name)
+      if (judge && this.#appliedRecords.has(name)) this.#world.violate('S24', `record ${name} was applied twice`)
+      this.#appliedRecords.add(name)
     }
-    if (judge && this.#entries.length % 64 === 0) this.checkWhole()
+    if (judge && this.#records.length % 64 === 0) this.checkWhole()
   }
 
   #judgeCommand({ command, key = 0 }: Proposal, outcome: Outcome, events: readonly Event[]): void {
@@ -179,7 +179,7 @@ export class Referee {
     for (const event of events) {
       world.note(`${event.type} ${event.lease} ${event.resource ?? event.key ?? ''} ${event.token ?? ''} ${event.cause ?? ''}`)
       if (event.type === 'granted') this.#judgeGrant(event, command)
-      if (event.type === 'generation') this.#survivorSpoke()
+      if (event.type === 'generation') this.#generationWritten()
       if (event.type === 'lapsed' || (event.type === 'suspected' && command.kind === 'due')) this.#judgeLapse(event)
       if (event.type === 'revoked' && event.cause === 'break' && command.kind === 'due') this.#judgeBreak(event)
       if (event.type === 'put') this.#judgePut(event)
@@ -201,7 +201,7 @@ export class Referee {
     this.#waiters.judge(this.#state, command, outcome, events)
   }
 
-  /** What later judgements rest on; also of entries that were judged before. */
+  /** Remembers what later judgements need; also for records that were judged before. */
   #follow(command: Command, outcome: Outcome, events: readonly Event[], appendedAt: number): void {
     for (const { type, key, lease } of events) {
       if (key === undefined) continue
@@ -216,7 +216,7 @@ export class Referee {
       for (const { type, lease } of events) if (type === 'revoked' || type === 'thawed') this.forced.add(lease)
     if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) {
       if (findLease(this.#state, outcome.id)?.key === UNCLAIMED) this.#unclaimed.add(outcome.id)
-      // What was announced to the giver goes on for the heir; how much of it had passed, only the marks in the log say.
+      // A break of the former holder continues for the recipient. Only the marks in the log say how much of its time had passed.
       const { soonest } = this.#breaks.get(command.lease) ?? {}
       if (soonest !== undefined) this.#breaks.set(outcome.id, { soonest, latest: Number.POSITIVE_INFINITY })
     }
@@ -229,7 +229,7 @@ export class Referee {
     if (command.kind === 'break' && (command.after ?? 0) > 0) this.#announceBreak(command.resource, command.after!, appendedAt)
   }
 
-  /** `at`: when the announcement came to stand in the log. After a loss the log is replayed, and its delays are not to begin again. */
+  /** `at`: when the break was appended. After a loss the log is replayed, and delays must not begin again. */
   #announceBreak(resource: string, after: number, at: number): void {
     for (const { lease } of this.#state.resources.get(resource)?.grants ?? []) {
       if (lease.status === FROZEN) continue
@@ -247,13 +247,13 @@ export class Referee {
       this.#world.violate('S4', `lease ${lease} was broken ${Math.round(announced.soonest - this.#world.now)} ms before the delay was over`)
   }
 
-  #survivorSpoke(): void {
-    this.mourning = false
-    this.#spokenAt = this.#world.now
+  #generationWritten(): void {
+    this.awaitsGeneration = false
+    this.#generationAt = this.#world.now
     this.#lostRenewals.clear()
   }
 
-  /** Where keys are in use, only the one that made a lease may act on it. */
+  /** Where keys are in use, only the key that made a lease may act on it. */
   #judgeRenewal(leases: readonly number[], ttls: readonly number[], key: number): void {
     for (const [i, id] of leases.entries()) {
       this.#lastRenewal.set(id, this.#world.now)
@@ -279,7 +279,7 @@ export class Referee {
       this.#world.violate('S18', `incarnation ${holder.incarnation} of ${holder.name} wrote ${key} over incarnation ${known.incarnation}`)
   }
 
-  /** An entry goes when its lease does, or when whoever deletes it names the lease it hangs on. */
+  /** An entry ends with its lease, or when it is deleted with the right lease named. */
   #judgeDeleted({ key, lease }: Event, command: Command): void {
     if (command.kind === 'delete') {
       if (command.lease !== undefined && command.lease !== lease)
@@ -287,7 +287,7 @@ export class Referee {
           'S18',
           `the entry ${key} of lease ${lease} was deleted for lease ${command.lease}, from which it was taken over`,
         )
-    } else if (!this.ended.has(lease)) this.#world.violate('S18', `the entry ${key} of lease ${lease} went with the end of another`)
+    } else if (!this.ended.has(lease)) this.#world.violate('S18', `the entry ${key} of lease ${lease} ended with another lease`)
   }
 
   #judgeChildren({ lease, type }: Event): void {
@@ -296,7 +296,7 @@ export class Referee {
   }
 
   #entitled(lease: LeaseState, resource: string): boolean {
-    // What was given to a name alone is nobody's until someone renews it.
+    // A lease that was transferred to a name alone has no key until a process renews it.
     if (lease.key === 0 || lease.key === UNCLAIMED) return true
     const scopes = this.#scopes.get(lease.key) ?? []
     return scopes.some(
@@ -313,23 +313,23 @@ export class Referee {
       world.violate(ended.type === 'withdrawn' ? 'S14' : 'S6', `lease ${lease} was granted ${resource} after it had ended: ${ended.type}`)
     if (resource === undefined || token === undefined) return
     const holder = findLease(this.#state, lease)
-    // Whoever passes a lease on was asked for its own rights then.
+    // A transfer was checked against the rights of the former holder.
     if (holder !== undefined && command.kind !== 'transfer' && !this.#entitled(holder, resource))
       world.violate(
         this.#waiters.wasQueued(lease) ? 'S14' : 'S25',
         `lease ${lease} was granted ${resource}, and its key does not allow that`,
       )
-    // Before survivors have spoken, a late entry may grant again what a lost one had granted, under the same number; nobody is told of that, and
-    // who was told of the lost one has its quiet.
-    if (this.mourning && this.#granted.has(lease)) this.#acks.delete(lease)
-    if (token <= this.#lastToken && !this.mourning) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
+    // Before a survivor writes a generation, a late record may repeat a lost grant under the same number. No client is told of it, and the quiet
+    // time protects the client that was told of the lost one.
+    if (this.awaitsGeneration && this.#granted.has(lease)) this.#acks.delete(lease)
+    if (token <= this.#lastToken && !this.awaitsGeneration) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
     this.#lastToken = Math.max(this.#lastToken, token)
     this.#granted.set(lease, [...(this.#granted.get(lease) ?? []), token])
     const there = this.#state.resources.get(resource)
     if (there === undefined) return
     const capacity = rule(this.#state, resource, 'capacity')
     const units = there.grants.reduce((sum, grant) => sum + grant.units, 0)
-    // What is passed on was granted before: a shrink since then does not take it away.
+    // A transferred grant is older: a capacity that shrank since then does not end it.
     if (units > capacity && command.kind !== 'transfer') world.violate('S15', `${units} of ${capacity} units of ${resource} are granted`)
     const shared = there.grants.filter(grant => grant.shared).length
     if (shared > 0 && shared < there.grants.length) world.violate('S15', `${resource} is granted shared and exclusively at once`)
@@ -346,14 +346,14 @@ export class Referee {
         'S5',
         `lease ${lease} ${type} only ${Math.round(this.#world.now - last)} ms after its last renewal, with a term of ${term} ms`,
       )
-    // What is suspect has its grace from now on.
+    // The grace of a suspect lease begins now.
     if (type === 'suspected') {
       this.#lastRenewal.set(lease, this.#world.now)
       this.#terms.set(lease, findLease(this.#state, lease)?.rare?.grace ?? 0)
     }
     const ack = this.#acks.get(lease)
     if (ack === undefined || this.ended.has(lease)) return
-    // Its renewal was among the records that are lost, and a replica that never saw them judges before a survivor has spoken.
+    // Its renewal was among the records that are lost, and a replica that never saw them judges before a survivor writes a generation.
     if (this.#lostRenewals.has(lease)) return
     const earliest = ack.sent + ack.term / (1 + RHO)
     if (this.#world.now < earliest - 0.001)
@@ -363,28 +363,28 @@ export class Referee {
       )
   }
 
-  /** S19: what reached a server while it stood still is read before anything is judged. */
+  /** S19: a server reads the input that arrived during a stall before it judges any lease. */
   #judgeStalledLapse(lease: number): void {
     const arrived = this.server?.arrivedWhileStalled.get(lease)
     if (this.server === undefined || arrived === undefined) return
-    // What was said to be due before the stall may still wait behind an append that was under way; that is not the stall's doing.
+    // A lapse proposed before the stall may still wait behind an append that was under way. The stall did not cause it.
     const { from, to, appending } = this.server.machine.lastStall
     if (appending || arrived < from || arrived > to || this.#sentAt < to) return
     const ttl = findLease(this.#state, lease)?.ttl ?? 300
     if (this.#world.now < arrived + Math.min(ttl, 300) / (1 + RHO))
-      this.#world.violate('S19', `a renewal of ${lease} waited while the server stood still, and the lease lapsed when it woke`)
+      this.#world.violate('S19', `a renewal of ${lease} waited while the server was stalled, and the lease lapsed afterwards`)
   }
 
-  /** S5 under one owner: a stall that ended before the last renewal adds nothing to the term. Judged where nothing else can have delayed the lapse. */
+  /** S5 under one owner: a stall that ended before the last renewal adds nothing to the term. Judged only if nothing else can have delayed the lapse. */
   #judgeOwnedLapse(lease: number, type: string): void {
     const { server } = this
     const renewal = server?.renewals.get(lease)
     if (server === undefined || renewal === undefined) return
     const { at, term, life, losses } = renewal
-    if (type === 'suspected') server.renewals.delete(lease) // from here on its grace runs
+    if (type === 'suspected') server.renewals.delete(lease) // its grace begins
     const { machine } = server
-    // Every term begins again with a generation; the owner may have renewed in memory before it met the loss.
-    if (this.#spokenAt > at) return
+    // Every term begins again with a generation; the owner may have renewed in memory before it noticed the loss.
+    if (this.#generationAt > at) return
     if (life !== machine.life || losses !== this.losses || machine.lastStall.to > at || machine.rough > at) return
     if (this.#sentAt > at + term * (1 + RHO) + OWNER_LATENESS)
       this.#world.violate(
@@ -402,14 +402,14 @@ export class Referee {
     const byItself = isReleased || (command.kind === 'transfer' && command.stopped === true)
     if (byItself) this.#judgeBelief({ lease, type })
     const still = findLease(this.#state, lease)
-    if (type === 'released' && command.kind === 'release' && command.resource !== undefined) return // one grant of a lease that goes on
-    if (type === 'released' && isReleased && !this.givenUp.has(lease)) world.violate('S7', `lease ${lease} was released by someone else`)
+    if (type === 'released' && command.kind === 'release' && command.resource !== undefined) return // one grant of a lease that continues
+    if (type === 'released' && isReleased && !this.givenUp.has(lease)) world.violate('S7', `lease ${lease} was released by another process`)
     this.ended.set(lease, { at: world.now, index: this.#state.index, type })
     const announced = this.#breaks.get(lease)
     if (announced !== undefined && world.now > announced.latest + this.lateness)
       world.violate('S5', `lease ${lease} was broken ${Math.round(world.now - announced.latest)} ms too late`)
     if (type === 'released' && still?.status === FROZEN)
-      world.violate('L1', `lease ${lease} was given back by its holder and is withheld all the same`)
+      world.violate('L1', `lease ${lease} was released by its holder and is still withheld`)
     if (still !== undefined && still.status !== FROZEN) world.violate('S8', `lease ${lease} ${type} and is still there`)
     for (const entry of this.#state.entries.values())
       if (entry.lease.id === lease) world.violate('S8', `the entry ${entry.key} outlives lease ${lease}, which ${type}`)
@@ -417,7 +417,7 @@ export class Referee {
       if (other.rare?.parent?.id === lease) world.violate('S8', `lease ${other.id} outlives its parent ${lease}`)
   }
 
-  /** Whether this operation had an answer before. It must be the same. */
+  /** Whether this operation was answered before. The answer must be the same. */
   #isAgain({ command, key = 0, op }: Proposal, outcome: Outcome): boolean {
     if (op === undefined) return false
     const name = operationName(key, op)
@@ -439,7 +439,7 @@ export class Referee {
       this.#world.violate('S11', `${name} was answered ${known} and then ${text}`)
   }
 
-  /** What is derived agrees with what it is derived from. */
+  /** Derived parts of the state must agree with the parts they are derived from. */
   checkWhole(): void {
     const state = this.#state
     const world = this.#world
@@ -450,9 +450,9 @@ export class Referee {
       if (badName(lease.holder.name) !== undefined) world.violate('S22', `a holder without a name: ${lease.id}`)
       for (const grant of lease.grants)
         if (!grant.resource.grants.includes(grant) || state.resources.get(grant.resource.name) !== grant.resource)
-          world.violate('S8', `${grant.resource.name} does not know that lease ${lease.id} has it`)
+          world.violate('S8', `${grant.resource.name} does not list lease ${lease.id}, which holds it`)
     }
-    if (counts.waiting !== state.counts.waiting || counts.frozen !== state.counts.frozen) world.violate('S8', 'the counts are off')
+    if (counts.waiting !== state.counts.waiting || counts.frozen !== state.counts.frozen) world.violate('S8', 'the counts are wrong')
     for (const resource of state.resources.values())
       for (const grant of resource.grants)
         if (findLease(state, grant.lease.id) !== grant.lease)
@@ -460,43 +460,43 @@ export class Referee {
     for (const resource of state.resources.values()) this.#waiters.judgeFree(state, resource)
   }
 
-  /** The engine forgot its last entries. What rests on them never happened; survivors must say so before anything is decided. */
+  /** The engine lost its last records. Survivors must write a generation before anything is decided. */
   lose(count: number): void {
     this.losses++
-    this.mourning = true
-    this.#entries.splice(this.#entries.length - count, count)
+    this.awaitsGeneration = true
+    this.#records.splice(this.#records.length - count, count)
     const { nextToken } = this.#state
     this.#state = createState()
     this.#revisions = []
     this.#place.clear()
     this.#answers.clear()
     this.#done.clear()
-    this.#appliedEntries.clear()
+    this.#appliedRecords.clear()
     this.#registered.clear()
     this.#children.clear()
     this.#fences.clear()
     this.#scopes.clear()
     this.#unclaimed.clear()
-    this.#breaks.clear() // some announcements are lost; replaying brings back the others
+    this.#breaks.clear() // some breaks are lost; the replay restores the others
     this.#raisedAt = Number.POSITIVE_INFINITY
     this.#waiters.forget()
-    for (const [lease, { index }] of this.ended) if (index > this.#entries.length) this.ended.delete(lease)
-    for (const [lease, index] of this.#renewedAt) if (index > this.#entries.length) this.#lostRenewals.add(lease)
-    for (const entry of this.#entries) this.#apply(entry, false)
+    for (const [lease, { index }] of this.ended) if (index > this.#records.length) this.ended.delete(lease)
+    for (const [lease, index] of this.#renewedAt) if (index > this.#records.length) this.#lostRenewals.add(lease)
+    for (const record of this.#records) this.#apply(record, false)
     this.#beliefs.lose(this.#state.nextToken, nextToken)
   }
 
   get length(): number {
-    return this.#entries.length
+    return this.#records.length
   }
 
-  // What those who ask are told
+  // Answers to clients
 
-  /** A replica has answered. `asked`: the log's revision when the question was put to it. */
+  /** A replica has answered. `asked`: the log's revision when the request was made. */
   answered(outcome: Outcome, op: string | undefined, asked: number, losses: number): void {
     if (losses !== this.losses) return
     const world = this.#world
-    // An owner that has not yet met the loss may still refuse from what it knows; that grants nobody anything.
+    // An owner that has not noticed the loss may still refuse by its own state; that grants nothing.
     if (losses > 0 && outcome.kind !== 'granted') return
     if (outcome.revision > this.revision)
       world.violate('S9', `an answer from revision ${outcome.revision}, and the log is at ${this.revision}`)
@@ -505,13 +505,13 @@ export class Referee {
       if (seen === undefined || !outcome.tokens.every(token => seen.includes(token)))
         world.violate(this.losses > 0 ? 'S24' : 'S9', `lease ${outcome.lease} was acknowledged, and is not in the log`)
     }
-    // An operation that was sent before may be answered as it was then.
+    // An operation that was sent before may get its earlier answer.
     const fresh = op === undefined || !this.#answers.has(op)
     if (fresh && outcome.kind === 'refused' && outcome.code === 'HELD' && outcome.revision < asked)
       world.violate('S10', `refused as of revision ${outcome.revision}, when the log was at ${asked}`)
   }
 
-  /** The same outcome, as whoever asked heard it: near or far, through however many tries. */
+  /** The outcome as the client received it: local or remote, after any number of attempts. */
   told(outcome: Outcome, op: string | undefined, asked: number, losses: number): void {
     this.answered(outcome, op, asked, losses)
     if (losses !== this.losses || op === undefined) return
@@ -523,14 +523,14 @@ export class Referee {
       this.#world.violate('S11', `${op} was answered ${JSON.stringify(outcome)}, and in the log it is ${known}`)
   }
 
-  /** A lease was renewed by one who knew the log up to `known` when asked. */
+  /** A replica renewed a lease; it knew the log up to `known` when it was asked. */
   renewed(lease: number, known: number, losses: number): void {
     const ended = this.ended.get(lease)
     if (losses === this.losses && ended !== undefined && ended.index <= known)
       this.#world.violate('S6', `lease ${lease} ended (${ended.type}) and was then renewed`)
   }
 
-  /** A holder has the acknowledgement of a renewal, or of its grant, that it sent at `sent`. */
+  /** A holder received the acknowledgement of a renewal or an acquisition that it sent at `sent`. */
   acknowledged(lease: number, sent: number, term: number): void {
     const ended = this.ended.get(lease)
     if (ended?.type === 'lapsed' && ended.at < sent + term / (1 + RHO) - 0.001)
@@ -548,12 +548,12 @@ export class Referee {
     if (this.#done.has(name)) this.#world.violate('S12', `${name} was done, and is reported as certainly not done`)
   }
 
-  /** Asked again, it may be done after all. */
+  /** An operation that is sent again may be done after all. */
   asks(name: string): void {
     this.#failed.delete(name)
   }
 
-  // What holders believe
+  // Leases that holders use
 
   get forced(): Set<number> {
     return this.#beliefs.forced
@@ -563,37 +563,37 @@ export class Referee {
     this.#beliefs.begins(belief, lease => this.ended.get(lease)?.type ?? 'not ended')
   }
 
-  /** From now on: it has stopped believing, and has been told, when its lease lapses or is given back by itself. */
+  /** From now on the holder must have stopped, and must know of the loss, when its lease lapses or it releases the lease. */
   minds(belief: ObservedBelief & { told(): boolean }): void {
-    this.#minded.set(belief.lease, belief)
+    this.#watchedBeliefs.set(belief.lease, belief)
   }
 
   #judgeBelief({ lease, type }: Pick<Event, 'lease' | 'type'>): void {
-    const belief = this.#minded.get(lease)
+    const belief = this.#watchedBeliefs.get(lease)
     if (belief === undefined) return
-    if (belief.holds()) this.#world.violate('S1', `lease ${lease} ${type} while ${belief.who} still believed in it`)
-    // A holder that is passing its lease on has stopped, and knows it: its signal fires when the transfer is answered.
+    if (belief.holds()) this.#world.violate('S1', `lease ${lease} ${type} while ${belief.who} still used it`)
+    // A holder that transfers its lease has stopped: its signal fires when the transfer is answered.
     if ((type === 'lapsed' || type === 'suspected') && !belief.told() && !this.givenUp.has(lease))
-      this.#world.violate('L3', `lease ${lease} ${type} and ${belief.who}, who was not standing still, had not been told`)
-    this.#minded.delete(lease)
+      this.#world.violate('L3', `lease ${lease} ${type} and ${belief.who}, which was not stalled, had not been told`)
+    this.#watchedBeliefs.delete(lease)
   }
 
-  /** A holder, or one that was, shows a resource its token. Whether it got through. */
+  /** A present or former holder writes to a resource with its token. Returns whether the write was accepted. */
   writes(belief: ObservedBelief, resource: string, token: number): boolean {
     return this.#beliefs.writes(belief, resource, token)
   }
 
-  // Who knows the rules
+  // Rules versions
 
-  /** A replica has decided something, at this entry of the log. */
+  /** A replica has made a decision at this record of the log. */
   decided(name: string, rules: number, index: number): void {
     if (rules < this.#state.rules && index > this.#raisedAt)
-      this.#world.violate('S22', `${name} knows rules up to ${rules}, and goes on after the log was raised to ${this.#state.rules}`)
+      this.#world.violate('S22', `${name} knows rules up to ${rules}, and continues after the log was raised to ${this.#state.rules}`)
   }
 
-  // Who has the store
+  // Users of the store
 
-  /** A process believes from now on that it uses the log, as its owner or not. */
+  /** A process has opened the log, as its owner or not. */
   opened(name: string, owned: boolean): void {
     for (const [other, owner] of this.#users)
       if (other !== name && (owned || owner))
@@ -605,9 +605,9 @@ export class Referee {
     this.#users.delete(name)
   }
 
-  // What watchers see
+  // Watches
 
-  /** The revision that must follow `after` in a gap-free watch, if there is one yet. */
+  /** A watcher at revision `after` received the events of the next revision. */
   watched(after: number, events: readonly Event[], losses: number): void {
     if (losses !== this.losses) return
     const revision = events[0]!.revision
@@ -621,9 +621,9 @@ export class Referee {
       this.#world.violate('S13', `a watcher went from revision ${after} to ${revision} and missed ${previous}`)
   }
 
-  // When everything is over
+  // The end of the run
 
-  /** Nobody has renewed for so long that nothing may be left. */
+  /** No holder has renewed for longer than any term, so no lease may be left. */
   nothingIsLeft(since: string): void {
     const left: LeaseState[] = [...this.#state.leases.values()]
     if (left.length === 0) return
@@ -634,14 +634,14 @@ export class Referee {
     )
   }
 
-  /** What was abandoned with this term was to be had again after so long. */
+  /** A resource abandoned with this term was granted again after `ms`. */
   grantableAfter(ms: number, term: number, within: number): void {
     if (ms > term * (1 + RHO) + within)
-      this.#world.violate('L2', `what was abandoned with a term of ${term} ms was granted again only after ${Math.round(ms)} ms`)
+      this.#world.violate('L2', `a resource abandoned with a term of ${term} ms was granted again only after ${Math.round(ms)} ms`)
   }
 
   sameState(machine: Pick<Machine, 'name'>, index: number, hash: () => string): void {
     if (index === this.#state.index && hash() !== this.hash())
-      this.#world.violate('S22', `${machine.name} has another state than the log at entry ${index}`)
+      this.#world.violate('S22', `${machine.name} has another state than the log at record ${index}`)
   }
 }

@@ -1,4 +1,4 @@
-/** Judges queues by a model of their own: who goes first, whether what is free is given away, and whether a waiting cycle is one. */
+/** Judges queues by a model: the order of waiters, whether free resources are granted, and whether a reported deadlock is one. */
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
@@ -6,9 +6,9 @@ import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
 
-/** Before everyone who merely waits. */
+/** Before all plain waiters. */
 const FIRST = -1e15
-/** Before those, too. */
+/** Before those as well. */
 const FORCED = -2e15
 const PRIORITY = 1e9
 
@@ -16,14 +16,14 @@ export class Waiters {
   readonly #violate: (invariant: string, message: string) => void
   readonly #ranks = new Map<number, number>()
   readonly #queued = new Set<number>()
-  /** What was asked for, by lease: all of it comes at once, or so many. */
+  /** The request of each lease: all of it, or this many. */
   readonly #asked = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
 
   constructor(violate: (invariant: string, message: string) => void) {
     this.#violate = violate
   }
 
-  /** The log lost entries: what is left of it is told again. */
+  /** The log lost records: the rest is replayed. */
   forget(): void {
     this.#ranks.clear()
     this.#queued.clear()
@@ -34,7 +34,7 @@ export class Waiters {
     return this.#queued.has(lease)
   }
 
-  /** Where a command puts whoever it makes; before anything is judged of it. */
+  /** Records the rank that a command gives its lease; called before it is judged. */
   follow(state: State, command: Command, outcome: Outcome): void {
     if (command.kind === 'acquire' && (outcome.kind === 'granted' || outcome.kind === 'queued')) {
       this.#ranks.set(outcome.lease, rankOf(state, command))
@@ -62,7 +62,7 @@ export class Waiters {
       if (there === undefined) continue
       this.judgeFree(state, there)
       if (type === 'queued') this.#judgeOrder(there)
-      // An heir takes the giver's place, not one in the queue.
+      // The recipient of a transfer takes the holder's place, and none in the queue.
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
@@ -75,7 +75,7 @@ export class Waiters {
       this.#violate('S14', `${id} waits with rank ${rank}, and by its priority it should be ${expected}`)
   }
 
-  /** By rank, then by age: also whoever came to this queue later than to another. */
+  /** By rank, then by age: also a waiter that joined this queue later than another one. */
   #judgeOrder({ name, queue }: Resource): void {
     for (let i = 1; i < queue.length; i++) {
       const [before, after] = [queue[i - 1]!, queue[i]!]
@@ -85,7 +85,7 @@ export class Waiters {
     }
   }
 
-  /** Nobody overtakes where the discipline is first come, first served. */
+  /** In a fifo queue no waiter overtakes another. */
   #judgeTurn(state: State, there: Resource, id: number): void {
     const first = firstServable(state, there)
     if (first === undefined || rule(state, there.name, 'queue') !== 'fifo') return
@@ -95,7 +95,7 @@ export class Waiters {
       this.#violate('S14', `${id} was granted ${there.name} before ${first.id}, which had waited longer`)
   }
 
-  /** All that was asked for, or as many as were: never some of it. */
+  /** Everything that was asked for is granted, or as many as were asked for: never a part. */
   #judgeWhole(lease: number, resources: readonly string[]): void {
     const asked = this.#asked.get(lease)
     if (asked === undefined) return
@@ -104,7 +104,7 @@ export class Waiters {
       this.#violate('S10', `lease ${lease} was granted ${resources.join(', ')}, which is not the ${expected} it asked for`)
   }
 
-  /** What is free and the first in line waits for it. */
+  /** A resource must not be free while the first waiter fits. */
   judgeFree(state: State, there: Resource): void {
     const first = firstServable(state, there)
     if (first === undefined || state.quiet !== undefined) return
@@ -118,7 +118,7 @@ export class Waiters {
       this.#violate('L1', `${free.map(({ resource }) => resource).join(', ')} is free and ${first.holder.name} waits for it`)
   }
 
-  /** Whoever is refused for a cycle would have closed one, and whoever waits did not. */
+  /** A request refused for a deadlock would have closed a cycle, and a queued one did not. */
   #judgeCycle(state: State, command: Acquire, outcome: Outcome): void {
     const { wait, steal, any, holding = [] } = command
     if (wait !== true || steal !== undefined || any !== undefined || holding.length === 0) return
@@ -131,7 +131,7 @@ export class Waiters {
   }
 }
 
-/** The first in line for whom there is enough, were all of it free: nobody waits behind the others. By the rules of version 1 everyone did. */
+/** The first waiter that would fit if all units were free: no waiter waits behind one that can never fit. By rules version 1 they did. */
 function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
   if (state.rules < 2) return queue[0]
   return queue.find(({ rare }) => {
@@ -147,7 +147,7 @@ function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
-/** Looks at every waiter that stands between the asker and what the asker keeps. */
+/** Looks at every waiter between the new request and the leases that its client keeps. */
 function closesCycle(state: State, command: Acquire, self: LeaseState | undefined): boolean {
   const kept = new Set(command.holding)
   const rank = rankOf(state, command)

@@ -78,7 +78,9 @@ test.each([
 describe('with a mistake planted', () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
   const broken = join(folder, 'build')
-  beforeAll(() => plant(BUGS.find(({ name }) => name === 'a revoked holder that still believes is not waited for')!, folder, built))
+  beforeAll(() =>
+    plant(BUGS.find(({ name }) => name === 'a revoked lease is granted to others before its holder has stopped')!, folder, built),
+  )
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   test('a seed that fails is named, and fails again byte for byte', { timeout: MINUTE }, () => {
