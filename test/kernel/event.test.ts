@@ -78,7 +78,7 @@ function truth(state: State): readonly string[] {
   return all.sort()
 }
 
-test(`whoever follows one name alone knows who holds it, with which token, who waits for it and what is registered there (${SEEDS} seeds)`, () => {
+test(`a watcher of a single name knows its holders, their tokens, its waiters and its registrations (${SEEDS} seeds)`, () => {
   for (let seed = 1; seed <= SEEDS; seed++) {
     const state = createState()
     const stream = new Stream(seed)
@@ -94,7 +94,7 @@ test(`whoever follows one name alone knows who holds it, with which token, who w
   }
 })
 
-test('one who waited for any of several is told to have left the queues in which it got nothing, after its grant', () => {
+test('a waiter for any of several resources is reported as withdrawn from the queues that granted nothing, after its grant', () => {
   const world = new World()
   const [one] = [world.acquire('a', 'p/1'), world.acquire('a', 'p/2')]
   const { lease } = world.queue('b', ['p/1', 'p/2'], { any: 1 })

@@ -22,7 +22,7 @@ describe('entries', () => {
     expect(world.entries()).toEqual([])
   })
 
-  test('a stranger cannot take one', () => {
+  test('another holder cannot take one', () => {
     const world = new World()
     world.acquire('a', [], { entries: [entry('svc/1')] })
     const refused = world.refused(world.ask('b', [], { entries: [entry('svc/1')] }), 'HELD', /belongs to a/)
@@ -81,7 +81,7 @@ describe('entries', () => {
   })
 })
 
-test('what a policy says of a name holds also for what is put there later', () => {
+test('the policies for a name also apply to entries that are put there later', () => {
   const world = new World()
   world.policy('services', { ttlMax: 60_000, maxLife: 600_000 })
   const long = world.acquire('x', [], { ttl: 86_400_000 })
