@@ -40,7 +40,7 @@
 #define LEASES 3
 #define NONE 15
 
-/* entries of the log */
+/* records of the log */
 #define ACQUIRE 1
 #define RENEW 2
 #define LAPSE 3
@@ -58,7 +58,7 @@ byte length, acquires;
 
 typedef Process {
   /* the replica */
-  byte applied;             /* entries of the log applied so far */
+  byte applied;             /* records of the log applied so far */
   byte born;                /* ids given out so far */
   byte stage[LEASES];
   byte epoch[LEASES];       /* changed by each renewal: what a lapse must name */
@@ -72,7 +72,7 @@ typedef Process {
   byte age;                 /* ticks since the last acknowledged request was sent */
   byte request;             /* ACQUIRE or RENEW under way, 0 when none */
   byte sent;                /* ticks since it was sent */
-  byte at;                  /* where the log has it; its answer is known when that entry is applied */
+  byte at;                  /* where the log has it; its answer is known when that record is applied */
 }
 Process P[2];
 
@@ -129,7 +129,7 @@ inline finish(p, id) {
   fi
 }
 
-/* One entry, by one replica; and, if it was this process's own request, its answer. */
+/* One record, by one replica; and, if it was this process's own request, its answer. */
 inline apply(p) {
   k = P[p].applied;
   if

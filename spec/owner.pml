@@ -55,10 +55,10 @@
 #define TTL 2
 #endif
 
-/* entries on their way to the log */
+/* records on their way to the log */
 #define RENEW 1
 #define DUE 2
-#define MARK 3              /* this timer, this epoch, so many ticks */
+#define MARK 3              /* this timer, this epoch, this many ticks */
 #define MARK_ALL 4          /* all that were not renewed since I took over */
 
 #define QUEUE 3
@@ -67,7 +67,7 @@ Entry queue[QUEUE];
 byte queued;
 
 /* what is durable */
-byte epoch;                 /* modulo 4: no more than three entries are ever on their way */
+byte epoch;                 /* modulo 4: no more than three records are ever on their way */
 byte aged;                  /* ticks the log knows to have passed since the epoch's last renewal */
 bool renewed = true;        /* the epoch began after the present owner took over */
 
@@ -93,7 +93,7 @@ bool unmarked;              /* the last tick has no durable mark yet */
 #define BOUND (2 * TTL + 1)
 
 #if defined(FROM_EPOCH) || defined(ENTRY_AGE)
-byte entry;                 /* ticks since the entry that began the epoch became durable */
+byte entry;                 /* ticks since the record that began the epoch became durable */
 #endif
 #if defined(REACH_MEMORY)
 bool memory;                /* the last acknowledged renewal was kept in memory */

@@ -62,7 +62,7 @@ test('a waiter that keeps a lease without waiters is not compared with all waite
   counted.looks = 0
   wait(2_000)
   expect(counted.looks).toBeLessThan(10)
-  // Somebody waits for what it keeps, and leads nowhere.
+  // A waiter for what it keeps, which leads to no cycle.
   const { lease } = world.acquire('last', 'own/last')
   world.queue('other', 'own/last')
   counted.looks = 0

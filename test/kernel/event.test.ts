@@ -1,4 +1,4 @@
-/** What watchers are told: whoever hears nothing else must still know, name by name, who holds, who waits and what is registered. */
+/** Events: a watcher of a single name must know from them alone its holders, waiters and registrations. */
 import { expect, test } from 'vitest'
 import { applyBatch } from '../../src/kernel/codec/batch.ts'
 import type { Event } from '../../src/kernel/event.ts'
@@ -54,7 +54,7 @@ class Mirror {
   }
 
   #change(sound: boolean, type: string, name: string, change = () => {}): void {
-    if (!sound) throw new Error(`${type} ${name} was told, and it had not been so before`)
+    if (!sound) throw new Error(`${type} ${name} was emitted, and did not follow from the events before`)
     change()
   }
 

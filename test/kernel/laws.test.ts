@@ -19,7 +19,7 @@ import { reload } from '../support/kernel/world.ts'
 const seeds = fc.integer({ min: 0, max: 2 ** 31 })
 
 class Log {
-  state: State = Object.assign(createState(10), { index: 1 }) // founded: an entry before ours did that
+  state: State = Object.assign(createState(10), { index: 1 }) // an earlier record has begun the log
   readonly events: Event[] = []
   readonly effects: Effects = { events: this.events, timer: () => undefined }
   #seq = 0
@@ -49,7 +49,7 @@ class Log {
   }
 }
 
-/** So many commands, as a log of one batch each. */
+/** A log of random commands, one batch each. */
 function written(seed: number, length: number, options: StreamOptions = {}) {
   const log = new Log()
   const stream = new Stream(seed, options)
@@ -240,7 +240,7 @@ describe('snapshots', { timeout: 120_000 }, () => {
         log.append({ command: { kind: 'acquire', holder: 'h1', ttl: 9_000, wants: [{ resource: 'r/crowded' }] } })
         for (let i = 0; i < 24; i++)
           log.append({ command: { kind: 'put', lease: crowded, key: `svc/crowded/${i}`, value: 'v'.repeat(8_000) } })
-        // Something for every timer to run: holders that were pressed by one who has left, and a run that told of all together.
+        // Something for every timer: holders with a hold timer whose waiter has left, and a run with marks for all.
         log.append({ command: { kind: 'policy', prefix: 'r', rules: { maxHold: 1_000 } } })
         for (let i = 100; i < 150; i++) {
           const { nextLease } = log.state

@@ -398,11 +398,11 @@ describe('the entries of a waiter', () => {
     const { lease } = world.acquire('ann', 'x')
     world.queue('bob', 'x', entry('e'))
     expect(world.entries()).toEqual([])
-    const told = world.events.length
+    const before = world.events.length
     world.release(lease)
     expect(world.entries()).toEqual(['e=v@2'])
-    expect(world.told(told)).toEqual(['released x released', 'put e', 'granted x'])
-    expect(new Set(world.events.slice(told).map(({ revision }) => revision)).size).toBe(1)
+    expect(world.eventsSince(before)).toEqual(['released x released', 'put e', 'granted x'])
+    expect(new Set(world.events.slice(before).map(({ revision }) => revision)).size).toBe(1)
   })
 
   test('are waited for if another lease has the key: a second candidate with the same key waits', () => {

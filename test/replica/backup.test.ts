@@ -110,7 +110,7 @@ test('a restored log gives tokens above all that were given after the backup, an
   const waiting = again.acquire('jobs/nightly')
   await here.clock.advance(9_000)
   expect((await again.read({ kind: 'summary' })).value).toMatchObject({ quiet: true })
-  // The lease of the backup began its term anew and nobody renews it; the quiet covers the one that the backup does not know.
+  // The lease of the backup began its term anew and is not renewed; the quiet period covers the lease that the backup does not know.
   await here.clock.advance(12_000)
   expect((await waiting).token).toBeGreaterThan(token)
 })

@@ -8,7 +8,7 @@ import { type MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew, until } from '../support/replica/rig.ts'
 
-/** Says where an entry stands, and has lost it before anyone reads that far. */
+/** Reports the position of a record, and loses it before a replica reads that far. */
 class Forgetful extends MemoryStore {
   forgets = false
   reads = 0
@@ -29,7 +29,7 @@ class Forgetful extends MemoryStore {
   override async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
     if (wait === undefined && this.forgets && ++this.reads > 1_000) throw new LeaseError('DIVERGED', 'it was read a thousand times')
     const read = await super.read(after, wait && { wait })
-    // Whoever waits hears of it too late.
+    // A waiting reader learns of it too late.
     if (wait !== undefined && this.forgets) await new Promise((_, reject) => wait.addEventListener('abort', () => reject(wait.reason)))
     return read
   }
@@ -312,7 +312,7 @@ describe('snapshots', () => {
     await rig.clock.settle()
     line.ways.read.push(...Array(4).fill(5_000)) // it hears nothing for a while
     const lost = granted(await behind.propose(acquire('ann', 'b', { ttl: 60_000 })))
-    rig.log.loseTail(1) // before anyone else has seen it
+    rig.log.loseTail(1) // before another replica has seen it
     await using busy = await rig.open({ snapshotRecords: 20 })
     for (let i = 0; i < 100; i++) {
       granted(await busy.propose(acquire('bob', `b/${i}`)))
@@ -324,7 +324,7 @@ describe('snapshots', () => {
     expect(answer.error?.code).toBe('DIVERGED')
     expect(behind.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/without record/) })
     expect(behind.survivor.token).toBeGreaterThan(lost.tokens[0]!)
-    // Those who never saw it go on: it is for the one who did to say so.
+    // Replicas that never saw it go on: only the one that did can report it.
     expect(busy.signal.aborted).toBe(false)
     granted(await busy.propose(acquire('bob', 'more')))
   })
@@ -336,10 +336,10 @@ describe('snapshots', () => {
     await using busy = await rig.open({ snapshotRecords: 20 })
     granted(await behind.propose(acquire('ann', 'a', { ttl: 60_000 })))
     await rig.clock.settle()
-    const told: string[] = []
+    const received: string[] = []
     const controller = new AbortController()
     const watching = (async () => {
-      for await (const events of behind.watch('', { signal: controller.signal })) told.push(...events.map(({ type }) => type))
+      for await (const events of behind.watch('', { signal: controller.signal })) received.push(...events.map(({ type }) => type))
     })()
     await rig.clock.settle()
     line.ways.read.push(5_000, 5_000) // it hears nothing for a while
@@ -352,8 +352,8 @@ describe('snapshots', () => {
     await rig.clock.advance(30_000)
     expect(behind.stats.reloads).toBeGreaterThan(0)
     expect(answer.value?.kind).toBe('granted')
-    expect(told).toContain('resync')
-    expect(told.slice(told.indexOf('resync') + 1)).not.toContain('resync')
+    expect(received).toContain('resync')
+    expect(received.slice(received.indexOf('resync') + 1)).not.toContain('resync')
     await rig.clock.settle()
     expect(behind.hash()).toBe(busy.hash())
     controller.abort()

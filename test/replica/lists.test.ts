@@ -26,17 +26,17 @@ function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly s
     }
   }
   const recent = new RecentEvents(world.state.revision)
-  let told = world.events.length
+  let kept = world.events.length
   seen.lists = new ListReader({
     ...{ clock: new Between(), state: () => world.state, stride },
     remaining: () => ++seen.remaining,
-    named(after, tell) {
-      for (; told < world.events.length; told++) recent.push([world.events[told]!])
-      const each = ({ lease }: { readonly lease: number }) => {
-        tell(lease)
+    named(after, each) {
+      for (; kept < world.events.length; kept++) recent.push([world.events[kept]!])
+      const filter = ({ lease }: { readonly lease: number }) => {
+        each(lease)
         return false
       }
-      return recent.after(after, each) !== undefined
+      return recent.after(after, filter) !== undefined
     },
   })
   return seen

@@ -75,21 +75,21 @@ describe('answers come after durability', () => {
       const line = new Line()
       await using replica = await rig.open({ owned, line })
       granted(await replica.propose(acquire('ann', 'a')))
-      const told: string[] = []
+      const received: string[] = []
       const controller = new AbortController()
       const watching = (async () => {
-        for await (const events of replica.watch('', { signal: controller.signal })) told.push(...events.map(({ type }) => type))
+        for await (const events of replica.watch('', { signal: controller.signal })) received.push(...events.map(({ type }) => type))
       })()
       await rig.clock.settle()
       line.ways.append.push(1_000)
       const answer = fate(replica.propose(acquire('bob', 'b')))
       await rig.clock.advance(999)
       expect(answer.settled).toBe(false)
-      expect(told).toEqual([])
+      expect(received).toEqual([])
       expect(await leases(replica)).toEqual(['ann'])
       await rig.clock.advance(1)
       expect(answer.settled).toBe(true)
-      expect(told).toEqual(['granted'])
+      expect(received).toEqual(['granted'])
       expect(await leases(replica)).toEqual(['ann', 'bob'])
       controller.abort()
       await watching
@@ -183,27 +183,27 @@ describe('lost answers', () => {
     const rig = new Rig()
     const line = new Line()
     const replica = await rig.open({ line, timeout: 5_000 })
-    const told: string[] = []
+    const received: string[] = []
     const ask = (name: string) =>
       replica.submit(
         acquire(name, name),
         {},
         {
-          settle: ({ kind }) => told.push(`${name} ${kind}`),
-          fail: error => told.push(`${name} ${(error as LeaseError).code}`),
+          settle: ({ kind }) => received.push(`${name} ${kind}`),
+          fail: error => received.push(`${name} ${(error as LeaseError).code}`),
         },
       )
     line.ways.append.push(12_000)
     ask('ann')
     await rig.clock.advance(11_000)
-    expect(told).toEqual(['ann UNKNOWN'])
+    expect(received).toEqual(['ann UNKNOWN'])
     await rig.clock.advance(10_000)
     expect(await leases(replica)).toEqual(['ann'])
     line.always = 'dropped'
     ask('bob')
     await rig.clock.advance(6_000)
     await Promise.all([replica[Symbol.asyncDispose](), rig.clock.advance(10_000)])
-    expect(told).toEqual(['ann UNKNOWN', 'bob UNKNOWN'])
+    expect(received).toEqual(['ann UNKNOWN', 'bob UNKNOWN'])
   })
 
   test('proposals behind an unanswered append fail with UNAVAILABLE in time, and are never done', async () => {
@@ -460,7 +460,7 @@ for (const owned of [false, true])
         await using replica = await undecided(rig, line)
         const answer = fate(ask(replica))
         await rig.clock.advance(420)
-        // Nothing of it was sent: whoever shares the log asks its end, and an owner, whose own entry may be that end, says that it cannot know.
+        // Nothing was sent. A replica of a shared log reads its end; an owner, whose own record may be that end, cannot know it.
         if (owned) expect(answer.error?.code).toBe('UNAVAILABLE')
         else expect(answer).toMatchObject({ settled: true })
         if (!owned) expect(answer.error).toBe(undefined)
@@ -475,16 +475,16 @@ for (const owned of [false, true])
       await using replica = await undecided(rig, line)
       line.ways.read.push(...Array.from({ length: 50 }, () => 10_000))
       const over = new AbortController()
-      const told: unknown[] = []
+      const received: unknown[] = []
       const watching = (async () => {
-        for await (const events of replica.watch('', { after: replica.revision + 5, signal: over.signal })) told.push(events)
+        for await (const events of replica.watch('', { after: replica.revision + 5, signal: over.signal })) received.push(events)
       })()
       const ended = fate(watching.then(() => 'ended'))
       await rig.clock.settle()
       over.abort()
       await rig.clock.settle()
       expect(ended.value).toBe('ended')
-      expect(told).toEqual([])
+      expect(received).toEqual([])
       line.always = undefined
       line.ways.read.length = 0
       await rig.clock.advance(20_000)

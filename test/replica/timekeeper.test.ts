@@ -25,7 +25,7 @@ async function timeUntilGone(rig: Rig, replica: Replica, lease: number, { within
 
 for (const owned of [false, true]) {
   describe(`a lease under a replica on a log that is ${owned ? 'owned' : 'shared'}`, () => {
-    // etcd 12105: at so many revokes a second, 900,000 leases were 600 s late.
+    // etcd 12105: with a limited number of revokes a second, 900,000 leases were 600 s late.
     test('lapses on time when twenty thousand leases are due at one moment', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
@@ -163,7 +163,7 @@ test('records that wait in the log are read before a timer is judged, also after
   await using b = await rig.open({ line: other })
   const { lease } = granted(await a.propose(acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 100)
-  // The renewal is in the log, and neither of them has been told when its timers fire.
+  // The renewal is in the log, and neither replica has read it when its timers fire.
   await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
   rig.clock.stall(5_000)
   await rig.clock.settle()
@@ -195,7 +195,7 @@ test('pending input is read first when a timer fires: a renewal in a socket, a r
   await using replica = await rig.open({ line })
   const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 20)
-  line.ways.read.push(1_000) // its tail is slow to tell
+  line.ways.read.push(1_000) // its tail reads slowly
   await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
   await rig.clock.advance(100)
   expect(await rig.commands('due')).toEqual([])
@@ -306,7 +306,7 @@ test('a replica that skipped ahead by a snapshot goes on counting: abandoned lea
   await rig.clock.advance(3_100)
   expect(replica.stats.reloads).toBe(1)
   expect(await leases(replica)).toEqual(['ann'])
-  rig.kill(gone) // nobody writes any more: nothing but its own timers moves it
+  rig.kill(gone) // no process writes any more: only its own timers move it
   await rig.clock.advance(TTL)
   expect(await leases(replica)).toEqual([])
 })
@@ -321,8 +321,8 @@ test('the age of a run is not counted again with each mark, however slow the sto
   const began = rig.clock.now()
   line.ways.append.push(...Array(50).fill(200)) // 400 ms there and back
   await rig.clock.advance(10_000)
-  const told = (await rig.commands('aged-together')).at(-1)?.ms
-  expect(told).toBeGreaterThan(rig.clock.now() - began - 2_000)
+  const marked = (await rig.commands('aged-together')).at(-1)?.ms
+  expect(marked).toBeGreaterThan(rig.clock.now() - began - 2_000)
   rig.kill(line)
 })
 
@@ -784,7 +784,7 @@ describe('the timers that bind a lease continue when it is transferred', () => {
   }
 })
 
-/** Keeps the place of one who waits. */
+/** Keeps a waiter queued. */
 function setKept(replica: Replica, rig: Rig, lease: number): () => void {
   let cancel = () => {}
   const beat = () => {

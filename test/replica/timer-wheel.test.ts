@@ -5,7 +5,7 @@ import { type Bucket, TimerWheel, type WheelAlarm } from '../../src/replica/time
 class Item implements WheelAlarm {
   bucket: Bucket | undefined = undefined
   place = 0
-  /** As whoever uses the wheel keeps it: when it is really due. */
+  /** When it is really due; kept by the user of the wheel. */
   due = 0
 }
 

@@ -1,4 +1,4 @@
-/** What a replica tells of its log, and what it makes of that when a client shows it again. */
+/** Witnesses: how a replica describes its log, and how it judges a witness that a client presents. */
 import { describe, expect, test } from 'vitest'
 import { applyBatch, decodeBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapshot.ts'

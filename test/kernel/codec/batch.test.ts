@@ -88,22 +88,22 @@ describe('a repeated operation', () => {
 
   test('a bounded number of answers is kept, and the sessions that were silent longest lose theirs first', () => {
     const world = new World({ strict: false })
-    const nobody: Command = { kind: 'recall', resource: 'x' }
-    ask(world, nobody, 1, { session: 'old' })
-    for (let i = 1; i < ANSWERS; i++) ask(world, nobody, i, { session: `s${i % 100}` })
-    expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeDefined()
-    ask(world, nobody, ANSWERS, { session: 's7' })
-    expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeUndefined()
+    const unheld: Command = { kind: 'recall', resource: 'x' }
+    ask(world, unheld, 1, { session: 'old' })
+    for (let i = 1; i < ANSWERS; i++) ask(world, unheld, i, { session: `s${i % 100}` })
+    expect(answered(world.state, { command: unheld, op: { session: 'old', seq: 1, acked: 0 } })).toBeDefined()
+    ask(world, unheld, ANSWERS, { session: 's7' })
+    expect(answered(world.state, { command: unheld, op: { session: 'old', seq: 1, acked: 0 } })).toBeUndefined()
     expect(world.state.answers.size).toBeLessThanOrEqual(ANSWERS)
   })
 
   test('a single client that never acknowledges is kept within the same bound', () => {
     const world = new World({ strict: false })
-    const nobody: Command = { kind: 'recall', resource: 'x' }
-    for (let i = 1; i <= ANSWERS + 5; i++) ask(world, nobody, i)
+    const unheld: Command = { kind: 'recall', resource: 'x' }
+    for (let i = 1; i <= ANSWERS + 5; i++) ask(world, unheld, i)
     expect(world.state.answers.size).toBe(ANSWERS)
-    expect(ask(world, nobody, 5)).toMatchObject({ code: 'STALE' })
-    expect(ask(world, nobody, 6)).toMatchObject({ code: 'NOT_FOUND' })
+    expect(ask(world, unheld, 5)).toMatchObject({ code: 'STALE' })
+    expect(ask(world, unheld, 6)).toMatchObject({ code: 'NOT_FOUND' })
   })
 })
 
@@ -154,27 +154,27 @@ describe('an operation with a digest of its command', () => {
 })
 
 describe('the kept answers of one key', () => {
-  const nobody: Command = { kind: 'recall', resource: 'x' }
+  const unheld: Command = { kind: 'recall', resource: 'x' }
   const op = (session: string, seq = 1) => ({ session, seq, acked: 0 })
 
   test('are not displaced by another key: the key with the most answers makes room, its longest silent session first', () => {
     const world = new World({ strict: false })
     const [mine, flood] = [world.key('mine', 'acquire:'), world.key('flood', 'acquire:')]
-    ask(world, nobody, 1, { session: 'pay', key: mine })
-    for (let i = 0; i < ANSWERS + 10; i++) ask(world, nobody, 1, { session: `z${i}`, key: flood })
+    ask(world, unheld, 1, { session: 'pay', key: mine })
+    for (let i = 0; i < ANSWERS + 10; i++) ask(world, unheld, 1, { session: `z${i}`, key: flood })
     expect(world.state.answers.size).toBe(ANSWERS)
-    expect(answered(world.state, { command: nobody, key: mine, op: op('pay') })).toBeDefined()
+    expect(answered(world.state, { command: unheld, key: mine, op: op('pay') })).toBeDefined()
     for (const [i, is] of [
       [0, false],
       [10, false],
       [11, true],
       [ANSWERS + 9, true],
     ] as const)
-      expect(answered(world.state, { command: nobody, key: flood, op: op(`z${i}`) }) !== undefined, `z${i}`).toBe(is)
+      expect(answered(world.state, { command: unheld, key: flood, op: op(`z${i}`) }) !== undefined, `z${i}`).toBe(is)
     // Another one's question costs the one that keeps the most one answer, and not a whole session of them.
-    ask(world, nobody, 1, { session: 'pay-2', key: mine })
+    ask(world, unheld, 1, { session: 'pay-2', key: mine })
     expect(world.state.answers.size).toBe(ANSWERS)
-    expect(answered(world.state, { command: nobody, key: flood, op: op('z12') })).toBeDefined()
+    expect(answered(world.state, { command: unheld, key: flood, op: op('z12') })).toBeDefined()
   })
 
   test('are the same on a replica that began with a snapshot, whichever key has to make room', () => {
@@ -185,7 +185,7 @@ describe('the kept answers of one key', () => {
       const session = `s${pick(9_000)}`
       const key = keys[pick(keys.length)]!
       const seq = (world.state.answers.session(key, session)?.seq ?? 0) + 1 + pick(4)
-      return [nobody, seq, { session, key, acked: pick(3) === 0 ? seq - 1 : 0 }]
+      return [unheld, seq, { session, key, acked: pick(3) === 0 ? seq - 1 : 0 }]
     }
     while (world.state.answers.size < ANSWERS) ask(world, ...question())
     for (let i = 0; i < 2_000; i++) ask(world, ...question())

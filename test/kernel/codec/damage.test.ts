@@ -20,7 +20,7 @@ function sample(seed: number, length = 60): { state: State; proposals: Proposal[
 }
 
 const header = { proposer: 12_345, seq: 7, applied: 3, trail: [1, 2], wall: 1_700_000_000_000 } as const
-const entry = encodeBatch({ ...header, proposals: sample(3).proposals.slice(0, 50) })
+const record = encodeBatch({ ...header, proposals: sample(3).proposals.slice(0, 50) })
 const chunks = [...saveState(sample(5, 200).state)]
 
 /** Why it was not read; undefined when it was. Anything but the two is a crash. */
@@ -42,13 +42,13 @@ function load(list: readonly Uint8Array[]): State {
 }
 
 const readers: readonly (readonly [what: string, bytes: Uint8Array, read: (bytes: Uint8Array) => unknown])[] = [
-  ['an entry', entry, decodeBatch],
+  ['a record', record, decodeBatch],
   ...chunks.map((chunk, i) => [`chunk ${i} of a snapshot`, chunk, (bytes: Uint8Array) => load(chunks.with(i, bytes))] as const),
 ]
 
 test('the samples are large enough and intact', () => {
   expect(chunks).toHaveLength(5)
-  for (const bytes of [entry, ...chunks.slice(0, -1)]) expect(bytes.length).toBeGreaterThan(40)
+  for (const bytes of [record, ...chunks.slice(0, -1)]) expect(bytes.length).toBeGreaterThan(40)
   for (const [, bytes, read] of readers) expect(trouble(() => read(bytes))).toBeUndefined()
 })
 
@@ -74,7 +74,7 @@ describe.each(readers)('%s', (_, bytes, read) => {
 
   test('of a later format is reported as newer, before it is called damaged', () => {
     const later = bytes.slice()
-    later[1]! += bytes === entry ? 2 : 16
+    later[1]! += bytes === record ? 2 : 16
     expect(trouble(() => read(later))).toBe('future')
     expect(trouble(() => read(sealed(later.subarray(0, -4))))).toBe('future')
   })
@@ -137,7 +137,7 @@ test('missing, repeated or reordered chunks are refused', () => {
     [tables, tables, ...between, end],
     [tables, ...between, end, end],
     [tables, ...between, end, leases],
-    [tables, ...between, entry, end],
+    [tables, ...between, record, end],
     ...chunks.map((_, i) => chunks.toSpliced(i, 1)),
     ...between.map(chunk => [tables, chunk, ...between, end]),
     ...between.map(chunk => [tables, ...between.filter(other => other !== chunk), end, chunk]),

@@ -26,10 +26,10 @@ describe('all or nothing', () => {
     const world = new World()
     const { lease, tokens } = world.acquire('a', [])
     expect(tokens).toEqual([])
-    expect(world.told(0)).toEqual(['granted'])
+    expect(world.eventsSince(0)).toEqual(['granted'])
     expect(world.renew(lease)).toBe(10_000)
     world.release(lease)
-    expect(world.told(1)).toEqual(['released released'])
+    expect(world.eventsSince(1)).toEqual(['released released'])
   })
 
   test('an empty list of entries is as good as none', () => {

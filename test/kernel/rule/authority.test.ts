@@ -143,7 +143,7 @@ describe('a key that ends a lease by one of its names', () => {
         world.ask('thief', 'shared/x', { wait: true, steal, key: world.key('t', 'acquire:', 'break:shared', ...more) })
       expect(world.refused(thief(), 'FORBIDDEN').message).not.toContain('secret')
       world.do({ kind: 'break', resource: 'shared/x' })
-      // Whoever forces takes what is frozen, too; whoever does not touches nothing of it.
+      // A forced steal takes frozen units, too; any other does not touch them.
       if (steal === 'force') world.refused(thief(), 'FORBIDDEN')
       else expect(thief()).toMatchObject({ kind: 'queued' })
       expect(thief('break:jobs')).toMatchObject({ kind: steal === 'force' ? 'granted' : 'queued' })

@@ -101,7 +101,7 @@ describe('force', () => {
     expect(world.holders('jobs/x')).toEqual(['a*'])
     world.do({ kind: 'revoke', target: { lease }, force: true })
     expect(world.holders('jobs/x')).toEqual(['b'])
-    expect(world.told(-2)).toEqual(['thawed jobs/x revoked', 'granted jobs/x'])
+    expect(world.eventsSince(-2)).toEqual(['thawed jobs/x revoked', 'granted jobs/x'])
   })
 
   test('revoking again without force changes nothing', () => {
@@ -120,7 +120,7 @@ describe('release', () => {
     world.queue('b', 'x')
     world.release(lease, 'x')
     expect([world.holders('x'), world.holders('y')]).toEqual([['b'], ['a']])
-    expect(world.told(3)).toEqual(['released x released', 'granted x'])
+    expect(world.eventsSince(3)).toEqual(['released x released', 'granted x'])
     world.refused(world.release(lease, 'x'), 'GONE', /does not hold x/)
     world.release(lease, 'y')
     expect(world.renew(lease), 'it holds nothing and lives').toBe(10_000)
@@ -176,7 +176,7 @@ describe('break', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     world.do(broken(10_000))
-    expect(world.told(1)).toEqual(['recalled x break'])
+    expect(world.eventsSince(1)).toEqual(['recalled x break'])
     const hash = world.hash()
     world.do(broken(10_000))
     world.do(broken(20_000))

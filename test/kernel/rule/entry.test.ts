@@ -57,7 +57,7 @@ describe('entries', () => {
     const { lease } = world.acquire('a', [], { entries: [entry('svc/a')] })
     world.refused(world.do({ kind: 'delete', key: 'svc/a', lease: lease + 5 }), 'STALE')
     world.do({ kind: 'delete', key: 'svc/a', lease })
-    expect(world.told(1)).toEqual(['deleted svc/a deleted'])
+    expect(world.eventsSince(1)).toEqual(['deleted svc/a deleted'])
     world.refused(world.do({ kind: 'delete', key: 'svc/a' }), 'NOT_FOUND')
   })
 

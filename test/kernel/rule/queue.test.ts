@@ -86,7 +86,7 @@ describe('the queue', () => {
     world.due(dead.lease)
     world.release(left.lease)
     world.do({ kind: 'revoke', target: { lease: revoked.lease } })
-    expect(world.told(5)).toEqual(['withdrawn x lapsed', 'withdrawn x released', 'withdrawn x revoked'])
+    expect(world.eventsSince(5)).toEqual(['withdrawn x lapsed', 'withdrawn x released', 'withdrawn x revoked'])
     expect(world.waiters('x')).toEqual(['b'])
     for (const gone of [dead, left, revoked]) expect(world.renew(gone.lease)).toBe(-1)
     world.release(lease)

@@ -100,10 +100,10 @@ describe('the key of a suspect registration', () => {
     const { lease } = world.acquire('a', [], { grace: 5_000, entries: [{ key: 'services/s/1', value: '' }] })
     world.due(lease)
     for (const value of ['new', 'again']) world.do({ kind: 'put', lease, key: 'services/s/2', value })
-    const told = () => world.events.filter(({ key }) => key === 'services/s/2').map(({ type }) => type)
-    expect(told()).toEqual(['put', 'suspected', 'put'])
+    const types = () => world.events.filter(({ key }) => key === 'services/s/2').map(({ type }) => type)
+    expect(types()).toEqual(['put', 'suspected', 'put'])
     world.renew(lease)
-    expect(told()).toEqual(['put', 'suspected', 'put', 'recovered'])
+    expect(types()).toEqual(['put', 'suspected', 'put', 'recovered'])
   })
 
   test('outside the registry belongs to the suspect lease until it ends', () => {
@@ -121,7 +121,7 @@ describe('self-preservation', () => {
     for (const lease of all.slice(0, 3)) world.due(lease)
     expect(world.state.upkeep.size).toBe(0)
     world.due(all[3]!)
-    expect(world.told(world.events.length - 1)).toEqual([
+    expect(world.eventsSince(world.events.length - 1)).toEqual([
       'preserving services/s 4 of 20 missed a renewal, and 85 % are expected: lapses are slowed',
     ])
     world.due(all[4]!)
@@ -149,7 +149,7 @@ describe('self-preservation', () => {
     world.due(all[0]!)
     expect(world.renew(all[0]!)).toBe(10_000)
     expect(world.lease(all[0]!)!.rare!.slowed).toBe(0)
-    expect(world.told(world.events.length - 1)).toEqual(['recovered services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['recovered services/s/0'])
   })
 
   test('ends when enough have recovered, and the others then lapse', () => {
@@ -158,7 +158,7 @@ describe('self-preservation', () => {
     for (const lease of all.slice(0, 6)) world.due(lease)
     expect(world.state.upkeep.get('services/s')).toMatchObject({ preserving: true })
     for (const lease of all.slice(0, 4)) world.renew(lease)
-    expect(world.told(world.events.length - 1)).toEqual(['relaxed services/s 2 of 20 are suspect'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['relaxed services/s 2 of 20 are suspect'])
     world.due(all[4]!)
     expect(shape(world, all.slice(0, 6))).toBe('llll.s')
   })
@@ -227,7 +227,7 @@ describe('self-preservation', () => {
     const all = services(world, 10)
     for (const lease of all) world.due(lease)
     world.policy('services/s', { preserveShare: 0, sweepShare: 100 })
-    expect(world.told(world.events.length - 2)).toEqual(['policy services/s', 'relaxed services/s 10 of 10 are suspect'])
+    expect(world.eventsSince(world.events.length - 2)).toEqual(['policy services/s', 'relaxed services/s 10 of 10 are suspect'])
     world.renew(all[9]!)
     for (const lease of all.slice(0, 9)) world.due(lease)
     expect(shape(world, all)).toBe('.........l')
@@ -309,11 +309,11 @@ describe('flap damping', () => {
     const world = new World()
     flap(world, 2)
     services(world, 1, { grace: 0 })
-    expect(world.told(world.events.length - 1)).toEqual(['put services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['put services/s/0'])
     world.release([...world.state.leases.values()][0]!.id)
     flap(world, 1)
     services(world, 1)
-    expect(world.told(world.events.length - 2)).toEqual(['put services/s/0', 'suppressed services/s/0'])
+    expect(world.eventsSince(world.events.length - 2)).toEqual(['put services/s/0', 'suppressed services/s/0'])
   })
 
   test('ends when the penalty has decayed to the reuse limit, and is then forgotten', () => {
@@ -323,7 +323,7 @@ describe('flap damping', () => {
     tick(world, 230_000)
     expect([...world.state.suppressed]).toEqual(['services/s/0'])
     tick(world, 15_000)
-    expect(world.told(world.events.length - 1)).toEqual(['reused services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['reused services/s/0'])
     tick(world, 200_000)
     expect(world.state.flaps.size).toBe(0)
   })
@@ -384,7 +384,7 @@ describe('flap damping', () => {
     expect(world.hash()).toBe(before)
     services(world, 1)
     tick(world, 600_000)
-    expect(world.told(world.events.length - 1)).toEqual(['reused services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['reused services/s/0'])
   })
 })
 

@@ -12,7 +12,7 @@ describe('a term', () => {
     const { lease } = world.acquire('a', 'x')
     expect(world.due(lease)).toMatchObject({ kind: 'done' })
     expect(world.lease(lease)).toBeUndefined()
-    expect(world.told(1)).toEqual(['lapsed x lapsed'])
+    expect(world.eventsSince(1)).toEqual(['lapsed x lapsed'])
     expect(world.renew(lease)).toBe(-1)
   })
 
@@ -115,7 +115,7 @@ describe('grace', () => {
     expect(world.entries()).toHaveLength(1)
     expect(world.renew(lease)).toBe(10_000)
     expect(world.lease(lease)!.status).toBe(LIVE)
-    expect(world.told(-2)).toEqual(['recovered x', 'recovered svc/a'])
+    expect(world.eventsSince(-2)).toEqual(['recovered x', 'recovered svc/a'])
   })
 
   test('a suspect lease that is not renewed lapses when its grace period is over', () => {
@@ -142,7 +142,7 @@ describe('grace', () => {
     const dead = world.queue('b', 'x', { grace: 5_000 })
     world.queue('c', 'x')
     world.due(dead.lease)
-    expect(world.told(-1)).toEqual(['withdrawn x lapsed'])
+    expect(world.eventsSince(-1)).toEqual(['withdrawn x lapsed'])
     world.release(first.lease)
     expect(world.holders('x')).toEqual(['c'])
   })
@@ -208,7 +208,7 @@ describe('lock-delay', () => {
     const { lease } = world.acquire('a', 'x')
     world.due(lease)
     expect(world.release(lease)).toMatchObject({ kind: 'done' })
-    expect(world.told(-1)).toEqual(['thawed x lapsed'])
+    expect(world.eventsSince(-1)).toEqual(['thawed x lapsed'])
     world.refused(world.release(lease), 'GONE')
   })
 })
