@@ -18,7 +18,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a lapse ignores that its timer was restarted',
     file: 'src/kernel/rule/time.js',
-    find: `    // Restarted since the proposer looked: it was only late, not wrong.
+    find: `    // Restarted since the proposer looked: the proposal was late, not wrong.
     if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch)`,
     put: '    if (lease === undefined)',
     expected: ['S4', 'S1'],

@@ -1,4 +1,4 @@
-/* Every end is safe: parents, revoke, and units frozen until no holder can believe that it has them.
+/* Every end is safe: parents, revoke, and units frozen until no holder can rely on them any more.
 
    What is modelled. Two leases, a parent and its child, each with a holder of its own, a ttl of its own and a unit that others wait for.
    A lease lapses, is released, is revoked by an operator, or (the child) ends because the parent ended in whatever way. Renewals

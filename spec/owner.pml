@@ -58,7 +58,7 @@
 /* records on their way to the log */
 #define RENEW 1
 #define DUE 2
-#define MARK 3              /* this timer, this epoch, so many ticks */
+#define MARK 3              /* this timer, this epoch, this many ticks */
 #define MARK_ALL 4          /* all that were not renewed since I took over */
 
 #define QUEUE 3

@@ -5,7 +5,7 @@ import { type Bucket, TimerWheel, type WheelAlarm } from '../../src/replica/time
 class Item implements WheelAlarm {
   bucket: Bucket | undefined = undefined
   place = 0
-  /** As whoever uses the wheel keeps it: when it is really due. */
+  /** When it is really due; kept by the user of the wheel. */
   due = 0
 }
 
@@ -21,8 +21,8 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({ kind: fc.constant('pass' as const), ms: fc.double({ min: 0, max: 700, noNaN: true }) }),
 )
 
-describe('a wheel', () => {
-  test('gives what a list would give: nothing early, nothing later than its grain, everything once', () => {
+describe('a timer wheel', () => {
+  test('returns what a sorted list would: nothing early, nothing later than its grain, everything once', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 200 }), fc.constantFrom(1, 10, 64), (steps, grain) => {
         const wheel = new TimerWheel<Item>(grain)
@@ -71,7 +71,7 @@ describe('a wheel', () => {
     )
   })
 
-  test('never gives an alarm before its time, and comes up at most a grain after it', () => {
+  test('never returns an alarm before its time, and at most one grain after it', () => {
     const wheel = new TimerWheel<Item>(10)
     for (let i = 0; i < 1_000; i++) {
       const alarm = new Item()
@@ -87,7 +87,7 @@ describe('a wheel', () => {
     expect(wheel.size).toBe(0)
   })
 
-  test('moving a deadline back leaves the alarm where it lies: a renewal costs nothing', () => {
+  test('leaves the alarm in its bucket when its deadline moves back: a renewal costs nothing', () => {
     const wheel = new TimerWheel<Item>(10)
     const alarm = new Item()
     wheel.set(alarm, 1_000)

@@ -13,7 +13,7 @@ type EventFacts = Partial<Pick<Event, 'resource' | 'token' | 'key' | 'value' | '
 
 export function emit(state: State, effects: Effects, type: EventType, lease: LeaseState | undefined, facts: EventFacts): void {
   const { resource, token, key, value, cause, by } = facts
-  tell(state, effects, type, lease, resource, token, key, value, cause, by)
+  pushEvent(state, effects, type, lease, resource, token, key, value, cause, by)
 }
 
 /** Emits one event for each grant; one without a resource if the lease has no grants. */
@@ -31,11 +31,11 @@ export function emitForGrant(
   cause?: string,
   by?: string,
 ): void {
-  tell(state, effects, type, lease, resource.name, token, undefined, undefined, cause, by)
+  pushEvent(state, effects, type, lease, resource.name, token, undefined, undefined, cause, by)
 }
 
 /** All events have one shape. Nothing is allocated more often. */
-function tell(
+function pushEvent(
   state: State,
   { events }: Effects,
   type: EventType,

@@ -35,7 +35,7 @@ function overfull(entries: number, bytes: number, rules = 2): World {
 }
 
 describe('a lease', () => {
-  test('keeps so many entries and no more', () => {
+  test('takes a limited number of entries', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     for (let i = 0; i < MAX_LEASE_ENTRIES; i++) expect(world.do({ kind: 'put', lease, key: `e/${i}`, value: '' }).kind).toBe('done')
@@ -46,7 +46,7 @@ describe('a lease', () => {
     expect(world.do({ kind: 'put', lease, key: 'one-more', value: '' }).kind).toBe('done')
   })
 
-  test('keeps so many bytes of entries and no more, counted again after every change', () => {
+  test('takes a limited number of bytes of entries, recounted after every change', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     const value = 'é'.repeat(8 * KIB)
@@ -72,7 +72,7 @@ describe('a lease', () => {
     expect(world.do({ kind: 'put', lease, key: 'e/0', value }).kind).toBe('done')
   })
 
-  test('whose entry another takes over has room again', () => {
+  test('has room again after another lease took over one of its entries', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     for (let i = 0; i < MAX_LEASE_ENTRIES; i++) world.do({ kind: 'put', lease, key: `e/${i}`, value: '' })
@@ -94,7 +94,7 @@ describe('a lease', () => {
   })
 })
 
-test('there are so many policies and no more', () => {
+test('the number of policies is limited', () => {
   const world = new World({ strict: false })
   for (let i = 0; i < MAX_POLICIES; i++) world.state.policies.set(`p/${i}`, { capacity: 2 })
   world.refused(world.do({ kind: 'policy', prefix: 'more', rules: { capacity: 2 } }), 'LIMIT', /policies/)
