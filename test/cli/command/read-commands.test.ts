@@ -250,7 +250,7 @@ test('what was asked for in a way that can mean nothing is refused, and says how
     [64, ['--json'], /there is no command/],
     [64, ['--store', 'file:x', 'key'], /key what[\s\S]*leasehold key create/],
     [64, ['serve', '--store', 'memory:', '--socket', `${'x'.repeat(200)}`], /too long for a socket/],
-    [64, ['serve', '--store', 'memory:', '--socket', 'nowhere/s'], /nowhere is no folder/],
+    [64, ['serve', '--store', 'memory:', '--socket', 'nowhere/s'], /nowhere is not a folder/],
     [64, ['key', 'create', '--name', 'ci'], /--allow/],
     [64, ['elect', 'a', '--terms', '0', '--', 'true'], /--terms/],
     [64, ['elect', 'a', '--terms', '-1', '--', 'true'], /--terms/],
