@@ -48,7 +48,7 @@ function wordsOf({ example }: RespCommand, { lease, token }: { readonly lease: n
   return example.map(word => word.replace('$lease', String(lease)).replace('$token', String(token)))
 }
 
-async function asked(here: Place, key: string | undefined, command: RespCommand, words: string[]): Promise<unknown> {
+async function request(here: Place, key: string | undefined, command: RespCommand, words: string[]): Promise<unknown> {
   using raw = new Raw(here.port)
   if (key !== undefined) expect(await raw.ask('AUTH', key)).toBe('OK')
   return await raw.ask(command.name, ...words)
@@ -62,7 +62,7 @@ describe('without a key', () => {
     await using here = world.here
     const { revision } = await here.lessor.read({ kind: 'summary' })
     for (const command of COMMANDS.values()) {
-      const answer = await asked(here, undefined, command, wordsOf(command, world))
+      const answer = await request(here, undefined, command, wordsOf(command, world))
       if (command.open) continue
       expect(answer, command.name).toBeInstanceOf(ReplyError)
       expect((answer as ReplyError).message, command.name).toMatch(/^UNAUTHENTICATED /)
@@ -88,13 +88,13 @@ describe('with a key for other names', () => {
       const world = await guarded()
       await using here = world.here
       const { revision } = await here.lessor.read({ kind: 'summary' })
-      const answer = await asked(here, 'foreign', command, wordsOf(command, world))
+      const answer = await request(here, 'foreign', command, wordsOf(command, world))
       if (command.name === 'LEASE.BATCH' || command.name === 'LEASE.UNWATCH') return expect(answer).toBe(0)
       // Hidden items are reported as not found: gone, null, or an empty list.
-      const shown = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
+      const described = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
       if (command.name === 'LEASE.RENEW') expect(answer).toEqual([-1])
-      else expect(shown).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$/)
-      expect(shown).not.toMatch(/ann|secret/)
+      else expect(described).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$/)
+      expect(described).not.toMatch(/ann|secret/)
       expect((await here.lessor.read({ kind: 'summary' })).revision).toBe(revision)
     })
 })
@@ -105,9 +105,9 @@ describe('with a key for a single verb', () => {
       const world = await guarded()
       await using here = world.here
       for (const verb of VERBS.filter(other => other !== 'admin' && other !== command.verb)) {
-        const answer = await asked(here, `only ${verb}`, command, wordsOf(command, world))
-        const shown = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
-        expect(shown, verb).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$|^\[-1\]$/)
+        const answer = await request(here, `only ${verb}`, command, wordsOf(command, world))
+        const described = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
+        expect(described, verb).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$|^\[-1\]$/)
       }
     })
 })
@@ -117,7 +117,7 @@ describe('with a key that allows it', () => {
     for (const command of lease) {
       const world = await guarded()
       await using here = world.here
-      const answer = await asked(here, 'root', command, wordsOf(command, world))
+      const answer = await request(here, 'root', command, wordsOf(command, world))
       expect(answer instanceof ReplyError ? answer.message : '', command.name).toBe('')
     }
   })
@@ -139,8 +139,8 @@ describe('with a key that allows it', () => {
     for (const revoked of ['only watch', 'only acquire'])
       await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === revoked)!.id })
     // No event has happened under the watched prefix.
-    const told = JSON.stringify(await watcher.next())
-    expect(told).toContain('lease.unwatched')
+    const result = JSON.stringify(await watcher.next())
+    expect(result).toContain('lease.unwatched')
     expect(((await waits) as Error).message).toMatch(/^UNAUTHENTICATED /)
     const withdrawn = (await queuer.next()) as unknown as { items: [string, number, Map<string, string>] }
     expect([withdrawn.items[0], withdrawn.items[2].get('code')]).toEqual(['lease.withdrawn', 'UNAUTHENTICATED'])
@@ -179,13 +179,13 @@ describe('counts of all leases', () => {
       part: await here.key('part', [{ verb: 'read', prefix: 'jobs' }]),
       monitor: await here.key('monitor', scopesIn('read:')),
     }
-    const asked = async (method: string, path: string, body?: unknown) =>
+    const request = async (method: string, path: string, body?: unknown) =>
       Promise.all(Object.values(keys).map(secret => here.ask(method, path, body, { Authorization: `Bearer ${secret}` })))
-    expect((await asked('GET', '/metrics')).map(({ status }) => status)).toEqual([403, 403, 200])
-    const summaries = await asked('POST', '/v1/read', { query: { kind: 'summary' } })
+    expect((await request('GET', '/metrics')).map(({ status }) => status)).toEqual([403, 403, 200])
+    const summaries = await request('POST', '/v1/read', { query: { kind: 'summary' } })
     expect(summaries.map(({ json }) => json.value.keys)).toEqual([undefined, undefined, 3])
     expect(summaries.map(({ json }) => json.value.quiet)).toEqual([false, false, false])
-    for (const { status, json } of await asked('GET', '/v1/about'))
+    for (const { status, json } of await request('GET', '/v1/about'))
       expect([status, Object.keys(json)]).toEqual([200, ['name', 'version', 'profile', 'keys', 'revision']])
   })
 })

@@ -56,9 +56,9 @@ test('a wait that is over ends with TIMEOUT and leaves no place in the queue', a
   const { guarded, clock, lessor } = world
   await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
   const second = guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 500 })
-  const judged = expect(second).rejects.toMatchObject({ code: 'TIMEOUT' })
+  const assertions = expect(second).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(600)
-  await judged
+  await assertions
   await turn()
   expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
 })
@@ -70,9 +70,9 @@ test('a waiter loses its place when its connection closes', async () => {
   const connection = new AbortController()
   const waits = (ms: number) =>
     guarded.acquire(anonymousCaller(), acquire('bob', ms > 0 ? 'a' : 'free'), { wait: ms, signal: connection.signal })
-  const judged = [waits(60_000), waits(0)].map(asked => expect(asked).rejects.toThrow('cut'))
+  const assertions = [waits(60_000), waits(0)].map(sent => expect(sent).rejects.toThrow('cut'))
   connection.abort(new Error('cut')) // while the question is on its way
-  await Promise.all(judged)
+  await Promise.all(assertions)
   await turn()
   expect((await lessor.read({ kind: 'leases', holder: 'bob' })).value).toEqual([])
   expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
@@ -82,10 +82,10 @@ test('a waiter whose lease is revoked learns the cause', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
-  const judged = expect(guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({ code: 'GONE' })
+  const assertions = expect(guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({ code: 'GONE' })
   await turn()
   await lessor.propose({ kind: 'revoke', target: { holder: 'bob' } })
-  await judged
+  await assertions
 })
 
 test('a waiter that repeats its operation after the grant learns of the grant', async () => {
@@ -113,12 +113,12 @@ test('a wait that is repeated under the same operation survives the loss of the 
   const op = { session: 's', seq: 1, acked: 0, again: true }
   const dead = new AbortController()
   const once = guarded.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op, signal: dead.signal })
-  const judged = expect(once).rejects.toThrow('cut')
+  const assertions = expect(once).rejects.toThrow('cut')
   await turn()
   const again = guarded.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
   await turn()
   dead.abort(new Error('cut'))
-  await judged
+  await assertions
   expect(guarded.waiting).toBe(1)
   await guarded.propose(anonymousCaller(), { kind: 'release', lease: first.lease })
   const granted = await again
@@ -293,11 +293,11 @@ describe('after a key is revoked', () => {
     const { here, there, id, caller } = world
     const stop = new AbortController()
     const news = there.guarded.watch(caller, 'quiet', { signal: stop.signal }).next()
-    const judged = expect(news).rejects.toMatchObject(OUT)
+    const assertions = expect(news).rejects.toMatchObject(OUT)
     await turn()
     expect(there.guarded.watches).toBe(1)
     await here.guarded.propose({ key: 0, name: 'operator', operator: true }, { kind: 'unkey', id })
-    await judged
+    await assertions
     expect(there.guarded.watches).toBe(0)
   })
 
@@ -308,11 +308,11 @@ describe('after a key is revoked', () => {
     const queued = await there.guarded.propose(caller, acquire('eve', 'quiet/q', { wait: true }))
     if (queued.kind !== 'queued') throw new Error(queued.kind)
     const follows = there.guarded.follow(caller, queued, new AbortController().signal)
-    const judged = [waits, follows].map(asked => expect(asked).rejects.toMatchObject(OUT))
+    const assertions = [waits, follows].map(sent => expect(sent).rejects.toMatchObject(OUT))
     await turn()
     expect(there.guarded.waiting).toBe(2)
     await here.guarded.propose({ key: 0, name: 'operator', operator: true }, { kind: 'unkey', id })
-    await Promise.all(judged)
+    await Promise.all(assertions)
     expect(there.guarded.waiting).toBe(0)
     expect((await here.lessor.read({ kind: 'resource', resource: 'quiet/q' })).value.queue).toEqual([])
   })
@@ -335,10 +335,10 @@ describe('after a key is revoked', () => {
     const signal = new AbortController().signal
     const news = guarded.watch(anonymousCaller(), '', { signal, types: ['lapsed'] }).next()
     const waits = guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })
-    const judged = [news, waits].map(asked => expect(asked).rejects.toMatchObject({ code: 'UNAUTHENTICATED' }))
+    const assertions = [news, waits].map(sent => expect(sent).rejects.toMatchObject({ code: 'UNAUTHENTICATED' }))
     await turn()
     await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })
-    await Promise.all(judged)
+    await Promise.all(assertions)
     await turn()
     expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
   })

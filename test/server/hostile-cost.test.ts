@@ -250,7 +250,7 @@ describe('no turn of the event loop grows with the bad parts of', () => {
     const judge = new Judge()
     for (const { name, arity, example } of COMMANDS.values()) {
       if (name === 'LEASE.BATCH') continue
-      for (const [kind, bytes] of hostileCommands(name, arity, example)) await judge.measure(`${name} ${kind}`, () => said(RICH, bytes))
+      for (const [kind, bytes] of hostileCommands(name, arity, example)) await judge.measure(`${name} ${kind}`, () => sendAndWait(RICH, bytes))
     }
     judge.verdict()
   })
@@ -290,7 +290,7 @@ describe('no turn of the event loop grows with the bad parts of', () => {
       // A part of the limit, over many turns: the cost grows with the number of turns, not with their length.
       const times = Math.max(1, Math.floor(limits.command / 8 / bytes.length))
       const batch = Buffer.alloc(bytes.length * times, bytes)
-      for (const key of [POOR, RICH]) await judge.measure(`${times} × ${kind} (${key})`, () => said(key, command('LEASE.BATCH', batch)))
+      for (const key of [POOR, RICH]) await judge.measure(`${times} × ${kind} (${key})`, () => sendAndWait(key, command('LEASE.BATCH', batch)))
     }
     judge.verdict()
   })
@@ -328,7 +328,7 @@ function bulk(word: string): string {
 }
 
 /** Sends the bytes over a connection that reads everything, and waits for the reply. */
-async function said(key: string, bytes: Buffer): Promise<void> {
+async function sendAndWait(key: string, bytes: Buffer): Promise<void> {
   const listener = new RespListener(context)
   let kept = 0
   const session = listener.open('1.2.3.4:5', end => ({

@@ -24,10 +24,10 @@ describe('over HTTP, an op that was used', () => {
     await using here = await world()
     const acquire = (body: object) => here.ask('POST', '/v1/leases', { resources: ['o/a'], holder: 'B', wait: 500, ...body })
     await here.ask('POST', '/v1/leases', { resources: ['o/a'], holder: 'A' })
-    const vain = acquire({ op: '1' })
+    const timedOut = acquire({ op: '1' })
     await expect.poll(() => here.server.guarded.waiting).toBe(1)
     await here.clock.advance(600)
-    const { status, text } = await vain
+    const { status, text } = await timedOut
     expect(status).toBe(408)
     for (let i = 0; i < 2; i++) expect(await acquire({ op: '1' })).toMatchObject({ status, text })
     const revoked = acquire({ op: '2' })

@@ -44,14 +44,14 @@ const shown = (name: string) => ({ cert: readFileSync(file(`${name}.pem`)), key:
 /** Status and text of a response over TLS. */
 function ask(port: number, path: string, options: object = {}): Promise<{ readonly status: number; readonly text: string }> {
   return new Promise((resolve, reject) => {
-    const asked = request({ host: '127.0.0.1', port, path, ca: readFileSync(file('ca.pem')), ...options }, answer => {
+    const sent = request({ host: '127.0.0.1', port, path, ca: readFileSync(file('ca.pem')), ...options }, answer => {
       let text = ''
       answer.setEncoding('utf8')
       answer.on('data', chunk => (text += chunk))
       answer.on('end', () => resolve({ status: answer.statusCode!, text }))
     })
-    asked.on('error', reject)
-    asked.end()
+    sent.on('error', reject)
+    sent.end()
   })
 }
 
@@ -84,14 +84,14 @@ describeWith([programs.openssl], 'a server that requires client certificates', (
       await once(socket, 'secureConnect')
       const reused = socket.isSessionReused()
       socket.write('GET /v1/about HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n')
-      let said = ''
-      for await (const chunk of socket) said += String(chunk)
-      return { said, ticket, reused }
+      let received = ''
+      for await (const chunk of socket) received += String(chunk)
+      return { received, ticket, reused }
     }
     const first = await talk()
     const second = await talk(first.ticket)
     expect([first.reused, second.reused]).toEqual([false, true])
-    for (const { said } of [first, second]) expect(said).toMatch(/^HTTP\/1\.1 401 /)
+    for (const { received } of [first, second]) expect(received).toMatch(/^HTTP\/1\.1 401 /)
   })
 
   test('admits a client whose session is resumed with its certificate', async () => {

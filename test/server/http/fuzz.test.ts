@@ -247,13 +247,13 @@ function asking({ method, target, headers, body }: Input, gone: AbortSignal, con
 }
 
 function judge(input: Input, { status, code, headers = {}, body }: HttpResponse): void {
-  const shown = () => JSON.stringify({ input, status, code, body: String(body).slice(0, 200) })
-  if (status === 500) throw new Error(`a mistake of ours: ${shown()}`)
+  const described = () => JSON.stringify({ input, status, code, body: String(body).slice(0, 200) })
+  if (status === 500) throw new Error(`an internal error: ${described()}`)
   if (status >= 400) {
     const { error } = JSON.parse(body as string)
-    if (error.code !== code || typeof error.message !== 'string' || error.message === '') throw new Error(`no coded answer: ${shown()}`)
+    if (error.code !== code || typeof error.message !== 'string' || error.message === '') throw new Error(`no coded answer: ${described()}`)
   }
-  for (const value of Object.values(headers)) if (/[\r\n\0]/.test(value)) throw new Error(`a header that could be two: ${shown()}`)
+  for (const value of Object.values(headers)) if (/[\r\n\0]/.test(value)) throw new Error(`a header that could be two: ${described()}`)
   if (typeof body === 'object' && !(body instanceof Uint8Array)) void body[Symbol.asyncIterator]().return?.()
 }
 

@@ -110,10 +110,10 @@ test('every route answers as documented, field by field, and every documented re
   await api.ask(204, 'DELETE', `/v1/leases/${bob.lease}?op=x`)
   await api.ask(200, 'GET', '/v1/history/api/a')
   await api.ask(201, 'POST', '/v1/leases', acquire({ resources: ['api/d'] }))
-  const vain = api.ask(408, 'POST', '/v1/leases', acquire({ resources: ['api/d'], holder: 'eve', wait: 500 }))
+  const timedOut = api.ask(408, 'POST', '/v1/leases', acquire({ resources: ['api/d'], holder: 'eve', wait: 500 }))
   while (here.server.guarded.waiting === 0) await turn()
   await here.clock.advance(500)
-  await vain
+  await timedOut
 
   await api.ask(200, 'PUT', '/v1/policies/api', { capacity: 3, ttlMax: '2h', queue: 'fit', grace: '1s' })
   await api.ask(200, 'GET', '/v1/policies')

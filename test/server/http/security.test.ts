@@ -31,8 +31,8 @@ function walk(here: World, headers: Record<string, string> = {}): Promise<readon
   return Promise.all(
     ROUTES.map(async ({ method, path, body }) => {
       const name = `${method} ${path}`
-      const said = body === undefined ? undefined : (BODIES[name] ?? {})
-      return [name, await here.ask(method, path.replace('{id}', '1').replace(/\{\w+\}/, 'mine/a'), said, headers)] as const
+      const sentBody = body === undefined ? undefined : (BODIES[name] ?? {})
+      return [name, await here.ask(method, path.replace('{id}', '1').replace(/\{\w+\}/, 'mine/a'), sentBody, headers)] as const
     }),
   )
 }
@@ -251,9 +251,9 @@ describe('host and origin', () => {
       { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'script' },
       { 'sec-fetch-site': 'cross-site', accept: 'text/event-stream' },
     ] as Record<string, string>[])
-      for (const [name, { status, headers: said }] of await walk(here, headers)) {
+      for (const [name, { status, headers: received }] of await walk(here, headers)) {
         expect([name, headers, status]).toEqual([name, headers, 403])
-        expect(Object.keys(said).filter(header => header.startsWith('access-control'))).toEqual([])
+        expect(Object.keys(received).filter(header => header.startsWith('access-control'))).toEqual([])
       }
     const ok = await here.ask('GET', '/v1/leases', undefined, { origin: own, 'sec-fetch-site': 'same-origin' })
     expect(ok.status).toBe(200)

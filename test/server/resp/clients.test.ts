@@ -171,10 +171,10 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified R
         .call('lease.acquire', 'a', 'TTL', '5000')
         .call('lease.show', 'b')
         .exec()
-      const [granted, held, shown] = results!
+      const [granted, held, described] = results!
       expect((granted![1] as string[]).filter((_, i) => i % 2 === 0)).toEqual(['lease', 'token', 'ttl', 'revision', 'tokens'])
       expect(held![0]?.message).toMatch(/^HELD a is held by worker-7/)
-      expect(JSON.stringify(shown![1])).toContain('worker-7')
+      expect(JSON.stringify(described![1])).toContain('worker-7')
     } finally {
       client.disconnect()
     }
