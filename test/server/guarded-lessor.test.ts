@@ -82,7 +82,9 @@ test('a waiter whose lease is revoked learns the cause', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
-  const assertions = expect(guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({ code: 'GONE' })
+  const assertions = expect(guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({
+    code: 'GONE',
+  })
   await turn()
   await lessor.propose({ kind: 'revoke', target: { holder: 'bob' } })
   await assertions

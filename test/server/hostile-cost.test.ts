@@ -250,7 +250,8 @@ describe('no turn of the event loop grows with the bad parts of', () => {
     const judge = new Judge()
     for (const { name, arity, example } of COMMANDS.values()) {
       if (name === 'LEASE.BATCH') continue
-      for (const [kind, bytes] of hostileCommands(name, arity, example)) await judge.measure(`${name} ${kind}`, () => sendAndWait(RICH, bytes))
+      for (const [kind, bytes] of hostileCommands(name, arity, example))
+        await judge.measure(`${name} ${kind}`, () => sendAndWait(RICH, bytes))
     }
     judge.verdict()
   })
@@ -290,7 +291,8 @@ describe('no turn of the event loop grows with the bad parts of', () => {
       // A part of the limit, over many turns: the cost grows with the number of turns, not with their length.
       const times = Math.max(1, Math.floor(limits.command / 8 / bytes.length))
       const batch = Buffer.alloc(bytes.length * times, bytes)
-      for (const key of [POOR, RICH]) await judge.measure(`${times} × ${kind} (${key})`, () => sendAndWait(key, command('LEASE.BATCH', batch)))
+      for (const key of [POOR, RICH])
+        await judge.measure(`${times} × ${kind} (${key})`, () => sendAndWait(key, command('LEASE.BATCH', batch)))
     }
     judge.verdict()
   })
