@@ -49,9 +49,9 @@ async function served(here: CliPlace, env: Record<string, string> = {}, ...args:
 describe('a server with a small heap', () => {
   test.each([
     ['/openapi.json', 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-    ['nothing at all, without a host', 'GET / HTTP/1.1\r\n\r\n'],
+    ['a page without a Host header', 'GET / HTTP/1.1\r\n\r\n'],
     ['the page', 'GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-  ])('outlives 250 connections that ask for %s thousands of times and read nothing', { timeout: SLOW }, async (_, request) => {
+  ])('survives 250 connections that request %s thousands of times and read nothing', { timeout: SLOW }, async (_, request) => {
     await using here = new CliPlace()
     const { server, port } = await served(here, { NODE_OPTIONS: '--max-old-space-size=96' })
     using peers = new Peers(port)
@@ -76,13 +76,13 @@ function batchOfReads(): Uint8Array {
 
 describe('a stopping server', () => {
   test.each([
-    ['keeps its socket after QUIT', command('QUIT')],
-    ['asked for much and reads nothing', Buffer.concat(Array.from({ length: 500 }, () => command('LEASE.ENTRIES', 'k')))],
-    ['asked for much in batches and reads nothing', batchOfReads()],
-    ['asked for much over HTTP and reads nothing', 'GET /v1/entries HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(500)],
+    ['keeps its socket open after QUIT', command('QUIT')],
+    ['requested much and reads nothing', Buffer.concat(Array.from({ length: 500 }, () => command('LEASE.ENTRIES', 'k')))],
+    ['requested much in batches and reads nothing', batchOfReads()],
+    ['requested much over HTTP and reads nothing', 'GET /v1/entries HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(500)],
     ['watches and reads nothing', 'GET /v1/watch?prefix=k&after=1 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-    ['never ends its body', 'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{'],
-  ])('ends in order, and in time, though a peer %s', { timeout: SLOW }, async (_, bytes) => {
+    ['never completes its body', 'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{'],
+  ])('stops in order and in time, even if a client %s', { timeout: SLOW }, async (_, bytes) => {
     await using here = new CliPlace()
     const { server, port } = await served(here)
     using raw = new Raw(port)

@@ -226,10 +226,10 @@ describe('host and origin', () => {
   })
 
   test('a listener on [::] is reached by its IPv4 address, and by every form of its IPv6 address', () => {
-    const guard = new OriginCheck()
+    const originCheck = new OriginCheck()
     const check = (host: string, local: string) => {
-      const ask = { method: 'GET', target: '/', hasBody: false, connection: {}, local, header: () => undefined }
-      return guard.check({ ...ask, body: () => Promise.resolve(''), gone: () => new AbortController().signal }, host, '/')
+      const ask = { method: 'GET', target: '/', hasBody: false, connection: {}, localAddress: local, header: () => undefined }
+      return originCheck.check({ ...ask, body: () => Promise.resolve(''), gone: () => new AbortController().signal }, host, '/')
     }
     const mapped = '::ffff:192.0.2.7'
     for (const host of ['192.0.2.7', '192.0.2.7:7420', '[::ffff:192.0.2.7]:7420', '[::ffff:c000:207]']) check(host, mapped)
