@@ -55,7 +55,7 @@ describe('a symbolic link is not followed', () => {
     symlinkSync(here.file('precious'), here.file('socket'))
     const { code, stderr } = await here.run(['serve', '--socket', here.file('socket')])
     expect(code).toBe(64)
-    expect(stderr).toContain('is there already and is no socket')
+    expect(stderr).toContain('exists and is not a socket')
     expect(readFileSync(here.file('precious'), 'utf8')).toBe('do not touch')
   })
 

@@ -29,7 +29,7 @@ export interface Caller {
 
 /** Each connection without a key gets its own object, so that limits per caller are limits per connection. */
 export function anonymousCaller(): Caller {
-  return { key: 0, name: 'anyone' }
+  return { key: 0, name: 'anonymous' }
 }
 
 function hashOf(secret: string): Buffer {

@@ -1,5 +1,5 @@
 /**
- * Metrics in the Prometheus format. Labels contain only words of ours. Names of resources, holders and keys are never labels: they would show one tenant's names to
+ * Metrics in the Prometheus format. Labels contain only our own words. Names of resources, holders and keys are never labels: they would show one tenant's names to
  * another, and clients could create series without bound.
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'

@@ -53,7 +53,7 @@ export class Port {
   readonly #connections: Connections
   /** The TCP sockets beneath TLS, from before the handshake. */
   readonly #tcpSockets = new Set<Socket>()
-  /** Those whose handshake is not finished, oldest first, by their endpoints: TLS creates another socket object for each. */
+  /** TCP sockets whose handshake is not finished, oldest first, by their endpoints: TLS creates another socket object for each. */
   readonly #handshakes = new Map<string, Socket>()
   /** Connections that have sent nothing yet. Browsers open some in advance. */
   readonly #silent = new Set<Socket>()

@@ -16,7 +16,7 @@ test('a meaningless request is refused with what to do instead', { timeout: SLOW
     [64, ['--json'], /no command was given/],
     [64, ['--store', 'file:x', 'key'], /key needs a subcommand[\s\S]*leasehold key create/],
     [64, ['serve', '--store', 'memory:', '--socket', `${'x'.repeat(200)}`], /too long for a socket/],
-    [64, ['serve', '--store', 'memory:', '--socket', 'nowhere/s'], /nowhere is no folder/],
+    [64, ['serve', '--store', 'memory:', '--socket', 'nowhere/s'], /nowhere is not a folder/],
     [64, ['key', 'create', '--name', 'ci'], /--allow/],
     [64, ['elect', 'a', '--terms', '0', '--', 'true'], /--terms/],
     [64, ['elect', 'a', '--terms', '-1', '--', 'true'], /--terms/],

@@ -35,7 +35,7 @@ async function opened({ clock = new ManualClock(), log = new MemoryLog({ clock }
   }
 }
 
-test('a waiter keeps its place while its connection lives, far beyond its ttl, and is granted what is released', async () => {
+test('a waiter keeps its place while its connection is open, far beyond its ttl, and is granted the released resource', async () => {
   await using world = await opened()
   const { guarded, clock, lessor } = world
   const first = await guarded.acquire(anonymousCaller(), acquire('ann', 'a'), { wait: 0 })
@@ -51,44 +51,46 @@ test('a waiter keeps its place while its connection lives, far beyond its ttl, a
   expect(guarded.waiting).toBe(0)
 })
 
-test('a wait in vain ends with TIMEOUT and leaves no place behind', async () => {
+test('a wait that is over ends with TIMEOUT and leaves no place in the queue', async () => {
   await using world = await opened()
   const { guarded, clock, lessor } = world
   await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
   const second = guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 500 })
-  const judged = expect(second).rejects.toMatchObject({ code: 'TIMEOUT' })
+  const assertions = expect(second).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(600)
-  await judged
+  await assertions
   await turn()
   expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
 })
 
-test('a connection that goes takes its place with it', async () => {
+test('a waiter loses its place when its connection closes', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
   const connection = new AbortController()
   const waits = (ms: number) =>
     guarded.acquire(anonymousCaller(), acquire('bob', ms > 0 ? 'a' : 'free'), { wait: ms, signal: connection.signal })
-  const judged = [waits(60_000), waits(0)].map(asked => expect(asked).rejects.toThrow('cut'))
+  const assertions = [waits(60_000), waits(0)].map(sent => expect(sent).rejects.toThrow('cut'))
   connection.abort(new Error('cut')) // while the question is on its way
-  await Promise.all(judged)
+  await Promise.all(assertions)
   await turn()
   expect((await lessor.read({ kind: 'leases', holder: 'bob' })).value).toEqual([])
   expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
 })
 
-test('a waiter whose lease is revoked is told why', async () => {
+test('a waiter whose lease is revoked learns the cause', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
-  const judged = expect(guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({ code: 'GONE' })
+  const assertions = expect(guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })).rejects.toMatchObject({
+    code: 'GONE',
+  })
   await turn()
   await lessor.propose({ kind: 'revoke', target: { holder: 'bob' } })
-  await judged
+  await assertions
 })
 
-test('asked again under the same operation after the grant, a waiter still learns of it', async () => {
+test('a waiter that repeats its operation after the grant learns of the grant', async () => {
   await using world = await opened()
   const { guarded } = world
   const first = await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
@@ -105,7 +107,7 @@ test('asked again under the same operation after the grant, a waiter still learn
   expect(again).toMatchObject({ lease: (granted as { lease: number }).lease, tokens: (granted as { tokens: readonly number[] }).tokens })
 })
 
-test('a wait asked again under the same operation survives the death of the first connection', async () => {
+test('a wait that is repeated under the same operation survives the loss of the first connection', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   const first = await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
@@ -113,12 +115,12 @@ test('a wait asked again under the same operation survives the death of the firs
   const op = { session: 's', seq: 1, acked: 0, again: true }
   const dead = new AbortController()
   const once = guarded.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op, signal: dead.signal })
-  const judged = expect(once).rejects.toThrow('cut')
+  const assertions = expect(once).rejects.toThrow('cut')
   await turn()
   const again = guarded.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000, op })
   await turn()
   dead.abort(new Error('cut'))
-  await judged
+  await assertions
   expect(guarded.waiting).toBe(1)
   await guarded.propose(anonymousCaller(), { kind: 'release', lease: first.lease })
   const granted = await again
@@ -127,7 +129,7 @@ test('a wait asked again under the same operation survives the death of the firs
   expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.grants.map(({ holder }) => holder)).toEqual(['bob'])
 })
 
-test('a grant under an operation is not taken back because the first copy of the question lost its connection', async () => {
+test('a grant under an operation is not released because the first request lost its connection', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   const op = { session: 's', seq: 1, acked: 0, again: true }
@@ -141,7 +143,7 @@ test('a grant under an operation is not taken back because the first copy of the
   expect((await lessor.read({ kind: 'leases', holder: 'bob' })).value).toHaveLength(1)
 })
 
-test('once there is a key everyone needs one, also those who were let in before', async () => {
+test('once a key exists every caller needs one, even callers that were admitted before', async () => {
   await using world = await opened()
   const { guarded, lessor, audited } = world
   const before = guarded.access.identify(undefined)
@@ -157,7 +159,7 @@ test('once there is a key everyone needs one, also those who were let in before'
   expect(guarded.access.identify(undefined).key).toBe(0)
 })
 
-test('a caller sees what its key may read, and nothing else', async () => {
+test('a caller sees only what its key may read', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   const { id } = (await lessor.propose({
@@ -194,7 +196,7 @@ test('a caller sees what its key may read, and nothing else', async () => {
   expect(seen).toEqual(['jobs/a', 'jobs/b'])
 })
 
-test('a lease that names also what a caller may not read is not shown, and services are listed by what may be read', async () => {
+test('a lease with a name that the caller may not read is hidden, and services are listed by what the caller may read', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   const allow = ['jobs', 'services/api'].map(prefix => ({ verb: 'read', prefix }) as const)
@@ -211,7 +213,7 @@ test('a lease that names also what a caller may not read is not shown, and servi
   for (const lease of [mixed, waits, hidden]) expect((await guarded.read(caller, { kind: 'lease', lease })).value).toBeUndefined()
   const query = { kind: 'leases' } as const
   expect((await guarded.read(caller, query)).value.map(({ lease }) => lease)).toEqual([plain, open])
-  // However a list was come by, what leaves is looked at once more.
+  // The result is filtered once more, even if the query was not narrowed.
   const all = await lessor.read(query)
   expect(all.value).toHaveLength(5)
   expect(guarded.access.filter(caller, query, all).value.map(({ lease }) => lease)).toEqual([plain, open])
@@ -219,7 +221,7 @@ test('a lease that names also what a caller may not read is not shown, and servi
   expect((await guarded.read(caller, { kind: 'services' })).value.map(({ service }) => service)).toEqual(['api'])
 })
 
-test('once the lessor has ended nobody is let in by what was known before', async () => {
+test('once the lessor has ended no caller is admitted by a key that was known before', async () => {
   await using world = await opened()
   const { guarded, lessor, clock } = world
   await lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('secret'), allow: [{ verb: 'admin', prefix: '' }] })
@@ -227,11 +229,11 @@ test('once the lessor has ended nobody is let in by what was known before', asyn
   expect(guarded.access.identify('secret').name).toBe('root')
   await lessor[Symbol.asyncDispose]()
   await clock.advance(1_000)
-  expect(() => guarded.access.identify('secret')).toThrow(/not known here/)
-  expect(() => guarded.access.identify(undefined)).toThrow(/a key is needed/)
+  expect(() => guarded.access.identify('secret')).toThrow(/unknown or was revoked/)
+  expect(() => guarded.access.identify(undefined)).toThrow(/requires a key/)
 })
 
-test('a waiter whose news were among too many is told all the same, at once', async () => {
+test('a waiter learns of its grant at once, even if the event was dropped from the buffer', async () => {
   const clock = new ManualClock()
   await using lessor = await Replica.open(new MemoryStore({ clock }), { clock, events: 5 })
   await using guarded = await GuardedLessor.open({ lessor, clock })
@@ -241,7 +243,7 @@ test('a waiter whose news were among too many is told all the same, at once', as
   void guarded.acquire(anonymousCaller(), acquire('bob', 'a', { ttl: 60_000 }), { wait: 60_000 }).then(outcome => (told = outcome))
   await clock.settle()
   expect(guarded.waiting).toBe(1)
-  // One entry: when those who listen have their turn, the grant is no longer among what is kept.
+  // One record: before the watchers run, the grant has been dropped from the buffer.
   await Promise.all([
     lessor.propose({ kind: 'release', lease: first.lease }),
     ...Array.from({ length: 20 }, (_, i) => lessor.propose(acquire('eve', `b/${i}`))),
@@ -267,8 +269,8 @@ test('the watches of one key, and of one connection without a key, are limited',
   expect(guarded.watches).toBe(0)
 })
 
-describe('when a key is revoked', () => {
-  /** Two servers on one store, and a key with a watch and places in queues at the second of them. */
+describe('after a key is revoked', () => {
+  /** Two servers on one store, and a key with a watch and waits on the second server. */
   async function guarded() {
     const clock = new ManualClock()
     const log = new MemoryLog({ clock })
@@ -288,36 +290,36 @@ describe('when a key is revoked', () => {
   }
   const OUT = { code: 'UNAUTHENTICATED', message: expect.stringContaining('revoked') }
 
-  test('its watches end at once on every server, though nothing happens that they could tell of', async () => {
+  test('its watches end at once on every server, even without events', async () => {
     await using world = await guarded()
     const { here, there, id, caller } = world
     const stop = new AbortController()
     const news = there.guarded.watch(caller, 'quiet', { signal: stop.signal }).next()
-    const judged = expect(news).rejects.toMatchObject(OUT)
+    const assertions = expect(news).rejects.toMatchObject(OUT)
     await turn()
     expect(there.guarded.watches).toBe(1)
     await here.guarded.propose({ key: 0, name: 'operator', operator: true }, { kind: 'unkey', id })
-    await judged
+    await assertions
     expect(there.guarded.watches).toBe(0)
   })
 
-  test('so do its waits, and no place of theirs is left in the queue', async () => {
+  test('its waits end at once, and leave no place in the queue', async () => {
     await using world = await guarded()
     const { here, there, id, caller } = world
     const waits = there.guarded.acquire(caller, acquire('bob', 'quiet/q'), { wait: 60_000 })
     const queued = await there.guarded.propose(caller, acquire('eve', 'quiet/q', { wait: true }))
     if (queued.kind !== 'queued') throw new Error(queued.kind)
     const follows = there.guarded.follow(caller, queued, new AbortController().signal)
-    const judged = [waits, follows].map(asked => expect(asked).rejects.toMatchObject(OUT))
+    const assertions = [waits, follows].map(sent => expect(sent).rejects.toMatchObject(OUT))
     await turn()
     expect(there.guarded.waiting).toBe(2)
     await here.guarded.propose({ key: 0, name: 'operator', operator: true }, { kind: 'unkey', id })
-    await Promise.all(judged)
+    await Promise.all(assertions)
     expect(there.guarded.waiting).toBe(0)
     expect((await here.lessor.read({ kind: 'resource', resource: 'quiet/q' })).value.queue).toEqual([])
   })
 
-  test('others stay', async () => {
+  test('watches and waits of other keys continue', async () => {
     await using world = await guarded()
     const { here, there, id } = world
     const stop = new AbortController()
@@ -328,23 +330,23 @@ describe('when a key is revoked', () => {
     expect((await news).value).toMatchObject([{ type: 'granted', resource: 'quiet/r' }])
   })
 
-  test('and with the first key, whoever came without one is let in no more', async () => {
+  test('watches and waits without a key end when the first key is created', async () => {
     await using world = await opened()
     const { guarded, lessor } = world
     await guarded.acquire(anonymousCaller(), acquire('ann', 'a', { ttl: 60_000 }), { wait: 0 })
     const signal = new AbortController().signal
     const news = guarded.watch(anonymousCaller(), '', { signal, types: ['lapsed'] }).next()
     const waits = guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })
-    const judged = [news, waits].map(asked => expect(asked).rejects.toMatchObject({ code: 'UNAUTHENTICATED' }))
+    const assertions = [news, waits].map(sent => expect(sent).rejects.toMatchObject({ code: 'UNAUTHENTICATED' }))
     await turn()
     await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })
-    await Promise.all(judged)
+    await Promise.all(assertions)
     await turn()
     expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
   })
 })
 
-test('a server that other machines can reach lets nobody in when its last key is gone, but for whoever has the store', async () => {
+test('a server that other machines can reach admits only the operator after its last key is revoked', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
   const { id } = (await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })) as { id: number }
@@ -352,7 +354,7 @@ test('a server that other machines can reach lets nobody in when its last key is
   guarded.access.expose()
   await lessor.propose({ kind: 'unkey', id })
   await turn()
-  const refused = { code: 'UNAUTHENTICATED', message: expect.stringContaining('last key is gone') }
+  const refused = { code: 'UNAUTHENTICATED', message: expect.stringContaining('has no keys left') }
   expect(() => guarded.access.identify(undefined)).toThrow(expect.objectContaining(refused))
   await expect(guarded.propose(anonymousCaller(), acquire('ann', 'a'))).rejects.toMatchObject(refused)
   await expect(guarded.read(anonymousCaller(), { kind: 'resources', prefix: '' })).rejects.toMatchObject(refused)
@@ -360,8 +362,8 @@ test('a server that other machines can reach lets nobody in when its last key is
   expect(await guarded.propose({ key: 0, name: 'operator', operator: true }, acquire('ann', 'a'))).toMatchObject({ kind: 'granted' })
 })
 
-describe('a refused wait that would close a cycle', () => {
-  /** The key has `mine/a` and wants `mine/b`, whose holder waits for `secret/x`, whose holder waits for `mine/a`. */
+describe('a wait that is refused for a deadlock', () => {
+  /** The key holds `mine/a` and wants `mine/b`, whose holder waits for `secret/x`, whose holder waits for `mine/a`. */
   async function ring(...allow: readonly { readonly verb: 'acquire' | 'read'; readonly prefix: string }[]) {
     const world = await opened()
     const { lessor, guarded } = world
@@ -381,7 +383,7 @@ describe('a refused wait that would close a cycle', () => {
     return { ...world, [Symbol.asyncDispose]: () => world[Symbol.asyncDispose](), caller, asks }
   }
 
-  test('names no resource that the key may not see, in its message or its facts', async () => {
+  test('names no resource that the key may not see, neither in its message nor in its facts', async () => {
     await using world = await ring({ verb: 'acquire', prefix: 'mine' })
     const { guarded, caller, asks } = world
     const outcomes = [await guarded.propose(caller, asks), await guarded.acquire(caller, asks, { wait: 100 })]
@@ -391,7 +393,7 @@ describe('a refused wait that would close a cycle', () => {
     }
   })
 
-  test('names all of it to a key that may read it, and to the operator', async () => {
+  test('names the whole cycle to a key that may read it, and to the operator', async () => {
     await using world = await ring({ verb: 'acquire', prefix: 'mine' }, { verb: 'read', prefix: 'secret' })
     const { guarded, caller, asks } = world
     expect(await guarded.propose(caller, asks)).toMatchObject({ facts: { cycle: ['mine/b', 'secret/x', 'mine/a'] } })

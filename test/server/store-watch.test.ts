@@ -1,4 +1,4 @@
-/** What an operator sees of a store that goes away and comes back: the figure, and one line each in the log. */
+/** What an operator sees of a store that fails and recovers: the metric, and one log line each. */
 import { expect, test, vi } from 'vitest'
 import { openReplica } from '../../src/connect/connect.ts'
 import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
@@ -27,7 +27,7 @@ const up = async (address: string) => {
 }
 
 describeEngine('postgres', 'a server whose store goes away', () => {
-  test('says so in its figures and once in its log, and that it is back', { timeout: 60_000 }, async () => {
+  test('shows it in its metrics and once in its log, and shows the recovery', { timeout: 60_000 }, async () => {
     await using postgres = await engine('postgres')
     const store = await storeOf(postgres.url)
     const replica = await openReplica(store, postgres.url, { owned: false })
@@ -48,7 +48,7 @@ describeEngine('postgres', 'a server whose store goes away', () => {
   })
 })
 
-test('a store that reads and fails to sync what it writes is not up until an append succeeds, and is told without being asked', async () => {
+test('a store that answers reads and fails to sync writes is down until an append succeeds, and is logged without a request', async () => {
   const clock = new ManualClock()
   const store = new MemoryStore({ log: new MemoryLog({ clock }), clock, own: { name: 'server' } })
   await using replica = await Replica.open(store, { clock, owned: true })
@@ -78,7 +78,7 @@ test('a store that reads and fails to sync what it writes is not up until an app
   expect(lines.map(({ level }) => level)).toEqual(['error', 'info'])
 })
 
-test('a store that comes and goes makes one line in ten seconds, which says how often', async () => {
+test('a flapping store is logged once in ten seconds, with the number of outages', async () => {
   const clock = new ManualClock()
   await using replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
   const { lines, log } = logged()

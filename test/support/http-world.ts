@@ -1,4 +1,4 @@
-/** A real server on a free port of loopback, over a log in memory whose time moves by hand, and a way to ask it anything. */
+/** A real server for HTTP tests: on a free loopback port, over a log in memory with a manual clock, with a function that sends any request. */
 import { Agent, request } from 'node:http'
 import type { Scope } from '../../src/kernel/command.ts'
 import type { Lessor } from '../../src/lessor.ts'
@@ -14,7 +14,7 @@ export interface Reply {
   readonly status: number
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
   readonly text: string
-  // biome-ignore lint/suspicious/noExplicitAny: whatever it says, the test says what it must be
+  // biome-ignore lint/suspicious/noExplicitAny: the test checks the shape
   readonly json: any
 }
 
@@ -26,15 +26,15 @@ export interface World extends AsyncDisposable {
   readonly url: string
   readonly audited: AuditRecord[]
   ask(method: string, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<Reply>
-  /** A key with these scopes; its secret. */
+  /** Creates a key with these scopes. Returns its secret. */
   key(name: string, allow: readonly Scope[]): Promise<string>
 }
 
 export async function world(
-  options: Partial<ServeOptions> & { readonly door?: HttpOptions; readonly events?: number } = {},
+  options: Partial<ServeOptions> & { readonly httpOptions?: HttpOptions; readonly events?: number } = {},
 ): Promise<World> {
   const clock = new ManualClock()
-  const { door = {}, events, ...more } = options
+  const { httpOptions = {}, events, ...more } = options
   const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), {
     clock,
     ...(events !== undefined && { events }),
@@ -44,8 +44,8 @@ export async function world(
     lessor,
     clock,
     listen: '127.0.0.1:0',
-    http: httpListener(door),
-    audit: done => audited.push(done),
+    http: httpListener(httpOptions),
+    audit: record => audited.push(record),
     figures: () => lessor.figures,
     ...more,
   })
@@ -72,7 +72,7 @@ export async function world(
   }
 }
 
-/** A text is sent as it is, anything else as JSON. The target goes out as it stands. */
+/** Sends a text or bytes as they are, anything else as JSON. The target is sent unchanged. */
 export function ask(
   port: number,
   agent: Agent | undefined,
@@ -96,7 +96,7 @@ export function ask(
         const chunks: Buffer[] = []
         reply.on('data', chunk => chunks.push(chunk))
         reply.on('error', () => {})
-        // A stream has no end: what it begins with is enough.
+        // A stream has no end: its first chunk is enough.
         if (reply.headers['content-type']?.startsWith('text/event-stream')) reply.once('data', () => reply.destroy())
         reply.on('close', () => {
           const text = Buffer.concat(chunks).toString()

@@ -6,7 +6,7 @@ import { type RespCommand, text } from './command.ts'
 import { writeValue } from './replies.ts'
 import type { RespSession, SessionCommand } from './session.ts'
 
-/** The version of Redis that clients are told: some choose their commands by it. */
+/** The Redis version that clients see: some choose their commands by it. */
 export const REDIS_VERSION = '7.4.0'
 
 export const CONNECTION_COMMANDS: readonly RespCommand[] = [

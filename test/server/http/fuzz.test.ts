@@ -126,7 +126,7 @@ const HEADERS = [
   'accept',
 ]
 
-/** Small, quick, and the same every time. */
+/** A small, fast random generator with a seed. */
 function chance(seed: number): (below: number) => number {
   let state = seed >>> 0 || 1
   return below => {
@@ -180,7 +180,7 @@ function mutate(dice: (below: number) => number): Input {
   return input
 }
 
-test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of ours, and nothing is reached that nobody sent`, async () => {
+test(`${INPUTS} mutated requests get coded answers, cause no internal error, and reach no JavaScript objects`, async () => {
   const before = Object.getOwnPropertyNames(Object.prototype).sort()
   const clock = new ManualClock()
   const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
@@ -217,14 +217,14 @@ test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of our
     }
     await turn()
     await turn()
-    left.abort(new HttpFailure('UNAVAILABLE', 'whoever asked has gone'))
+    left.abort(new HttpFailure('UNAVAILABLE', 'the client has disconnected'))
     await Promise.all(asked)
-    // Leases must not pile up for ever: their time passes.
+    // Time passes, so that leases lapse and do not pile up.
     if (done % (BATCH * 10) === 0) await clock.advance(3_600_000)
   }
   expect(mistakes).toEqual([])
   expect(Object.getOwnPropertyNames(Object.prototype).sort()).toEqual(before)
-  // It was not all refused at the door: every kind of answer has been seen.
+  // Not everything was refused by the first check: every kind of answer has been seen.
   for (const status of [200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 421])
     expect([status, statuses.get(status) ?? 0]).toEqual([status, expect.toSatisfy((count: number) => count > 0)])
   await guarded[Symbol.asyncDispose]()
@@ -247,17 +247,17 @@ function asking({ method, target, headers, body }: Input, gone: AbortSignal, con
 }
 
 function judge(input: Input, { status, code, headers = {}, body }: HttpResponse): void {
-  const shown = () => JSON.stringify({ input, status, code, body: String(body).slice(0, 200) })
-  if (status === 500) throw new Error(`a mistake of ours: ${shown()}`)
+  const described = () => JSON.stringify({ input, status, code, body: String(body).slice(0, 200) })
+  if (status === 500) throw new Error(`an internal error: ${described()}`)
   if (status >= 400) {
     const { error } = JSON.parse(body as string)
-    if (error.code !== code || typeof error.message !== 'string' || error.message === '') throw new Error(`no coded answer: ${shown()}`)
+    if (error.code !== code || typeof error.message !== 'string' || error.message === '') throw new Error(`no coded answer: ${described()}`)
   }
-  for (const value of Object.values(headers)) if (/[\r\n\0]/.test(value)) throw new Error(`a header that could be two: ${shown()}`)
+  for (const value of Object.values(headers)) if (/[\r\n\0]/.test(value)) throw new Error(`a header that could be two: ${described()}`)
   if (typeof body === 'object' && !(body instanceof Uint8Array)) void body[Symbol.asyncIterator]().return?.()
 }
 
-test('mutated bytes on real connections: an answer or a closed connection, and the next one is served', async () => {
+test('mutated bytes on real connections get an answer or a closed connection, and the next connection is served', async () => {
   await using here = await world()
   const dice = chance(7)
   const texts = CORPUS.map(({ method, target, headers, body = '' }) => {
@@ -271,7 +271,7 @@ test('mutated bytes on real connections: an answer or a closed connection, and t
       socket.on('data', () => {})
       socket.on('close', () => resolve())
       socket.write(Buffer.from(mutated(texts[dice(texts.length)]!, dice), 'latin1'))
-      // Half of them hang up, half are cut off in the middle.
+      // Half of the clients hang up, half are cut off in the middle.
       if (dice(2) === 0) socket.end()
       else setImmediate(() => setImmediate(() => socket.destroy()))
     })

@@ -112,7 +112,7 @@ async function until(is: () => boolean | Promise<boolean>): Promise<void> {
 }
 
 test.each(['/long', '/flowing'])('a client that does not read its response is disconnected: GET %s', async path => {
-  await using here = await world({ door: { routes: [long, flowing] }, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
+  await using here = await world({ httpOptions: { routes: [long, flowing] }, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   const talks = Array.from({ length: 3 }, () => new Talk(here))
   for (const { socket } of talks) {
     socket.pause()
@@ -131,7 +131,7 @@ test.each(['/long', '/flowing'])('a client that does not read its response is di
 })
 
 test.each(['/long', '/flowing'])('a client that reads slowly gets the whole response: GET %s', async path => {
-  await using here = await world({ door: { routes: [long, flowing] }, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
+  await using here = await world({ httpOptions: { routes: [long, flowing] }, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   const talk = ask(here, `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   for (let seen = 0; talk.bytes < LONG; seen = talk.bytes) {
     expect(talk.closed).toBe(false)
