@@ -1,14 +1,14 @@
 /**
- * Puts entries at the end of the log, where others want to put theirs.
+ * Appends records to the log while other processes append theirs.
  *
- * **Several proposers.** Whoever loses the race for an index has to put its entry at a later one. With a round trip for each lost race, those
- * nearest to etcd's leader win always and the others never (measured; docs/decisions.md). So one transaction tries several indexes in
- * turn: where the first is taken, a transaction nested in its other branch tries the next one. In the end it reads what follows, so that
- * its answer tells what was missed and where our entry stands. How many are tried follows from how many were needed of late; alone, it is one.
+ * **Several proposers.** A process that loses the race for an index has to use a later one. With a round trip for each lost race, the
+ * processes nearest to etcd's leader always win and the others never do (measured; docs/decisions.md). So one transaction tries several
+ * indexes in turn: if the first is taken, a transaction nested in its other branch tries the next one. At the end it reads what follows, so
+ * the answer shows what was missed and where the record is. Recent losses determine how many indexes are tried; alone, it is one.
  *
- * **A lost answer.** A copy of an append may be carried out twice. All copies of one call bear the same nonce, so whoever finds it
- * knows that it has been appended already. Until the nonce is found, or every index that was tried is known to be taken by another entry,
- * each failure is `UNKNOWN`.
+ * **A lost answer.** A copy of an append may take effect twice. All copies of one call have the same nonce, so a copy that is found shows
+ * that the record has been appended. Until the nonce is found, or every index that was tried is known to be taken by another record, each
+ * failure is `UNKNOWN`.
  */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
@@ -19,21 +19,22 @@ import { type EtcdLog, type FoundRecords, MAX_BYTES, MAX_RECORDS } from './log.t
 import { absent, type EtcdOperation, exists, put, type Transaction } from './message.ts'
 import { INLINE_BYTES, PARTS_WITHIN, pack, type StoredRecord } from './parts.ts'
 
-const DEEPEST = 24
-/** Above this, all copies in one transaction together, the entry travels beside them. */
+/** The number of indexes that one transaction tries at most. */
+const MAX_DEPTH = 24
+/** If all copies in one transaction together exceed this, the record is sent once beside them. */
 const COPIES_BYTES = 4_096
-/** So many wins with tries to spare, and one fewer is made. */
+/** After this many wins that did not need all tries, one fewer is made. */
 const EASY = 16
-/** Lost so often although we reach further each time, something is wrong. */
+/** After this many lost races, each with one more try, something is wrong. */
 const MAX_TRIES = 50
-/** After so many in vain, leave others some room. */
+/** After this many lost races, pause between attempts. */
 const EAGER = 8
 const NOTHING = Buffer.alloc(0)
 
-/** An entry on its way: what stands under its key, and what has to be put beside it first. */
+/** A record to be appended: the value of its key, and what has to be put beside it first. */
 interface PackedRecord {
   readonly nonce: bigint
-  /** Where its writer stood when it put the parts, if there are any. */
+  /** The index of its writer's position when it put the parts, if there are any. */
   readonly from?: number
   readonly value: string
   readonly beside: readonly EtcdOperation[]
@@ -44,7 +45,7 @@ export class EtcdAppender {
   readonly #clock: Clock
   #depth = 1
   #easy = 0
-  /** Drawn while the last answer was on its way. */
+  /** The nonce of the next append, drawn while the last answer was pending. */
   #nonce: bigint | undefined
 
   constructor({ log, clock }: { readonly log: EtcdLog; readonly clock: Clock }) {
@@ -74,10 +75,10 @@ export class EtcdAppender {
         this.#won(mine + 1)
         return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
       }
-      // Where every index that was tried is taken by others, no copy was carried out, and none can be any more.
+      // If other records have taken every index that was tried, no copy took effect, and none can any more.
       if (got.entries.length >= tried) copies.uncertain = false
       if (got.count === 0) {
-        // Nothing stood in our way, so what we began from is gone.
+        // No record was in the way, so the position itself is gone.
         const gone = await this.#log.look(after)
         if (gone.kind !== 'found') return unlessUncertain(gone, copies)
       }
@@ -85,13 +86,13 @@ export class EtcdAppender {
       this.#lost(got.count)
       missed = missed && got.count === got.entries.length && fits([...missed, ...got.entries]) ? [...missed, ...got.entries] : undefined
       base = (missed === undefined ? await this.#log.end() : missed.at(-1)?.position) ?? after
-      if (parcel.from === undefined || base.index + DEEPEST > parcel.from + PARTS_WITHIN) parcel = await this.#wrap(bytes, base)
+      if (parcel.from === undefined || base.index + MAX_DEPTH > parcel.from + PARTS_WITHIN) parcel = await this.#wrap(bytes, base)
       else parcel = { ...parcel, beside: [] }
       if (tries > EAGER) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
     }
     throw new LeaseError(
       'UNAVAILABLE',
-      `others append to ${this.#log.keys.prefix} in etcd so fast that this process found no place: nothing was done`,
+      `other processes append to ${this.#log.keys.prefix} in etcd so fast that this one found no free index: nothing was done`,
     )
   }
 
@@ -125,7 +126,7 @@ export class EtcdAppender {
       const answer = this.#log.transact({ compare: [...standing, free(1)], success, failure: [] }, copies)
       this.#nonce ??= this.#clock.bits()
       const { succeeded } = await answer
-      // Alone, one hardly ever loses: to be told what was missed would cost more, each time, than asking for it then.
+      // A process alone hardly ever loses a race: reading what was missed each time would cost more than reading it then.
       return succeeded ? { kind: 'found', entries: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
     }
     const level = (n: number): Transaction => ({
@@ -140,7 +141,7 @@ export class EtcdAppender {
   }
 
   async #done(position: Position, missed: readonly StoredRecord[] | undefined): Promise<Appended> {
-    // It stands there, whatever becomes of fetching what was missed.
+    // The record is in the log, even if fetching what was missed fails.
     const entries = missed && fits(missed) ? await this.#log.records(missed).catch(() => undefined) : undefined
     return entries && entries.length === missed?.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
   }
@@ -153,14 +154,14 @@ export class EtcdAppender {
     }
   }
 
-  /** One who was away for long has met no crowd. */
+  /** A process that is far behind was merely away: it has not lost a race. */
   #lost(met: number): void {
-    this.#depth = Math.min(DEEPEST, Math.max(this.#depth, met < DEEPEST ? met : 0) + 1)
+    this.#depth = Math.min(MAX_DEPTH, Math.max(this.#depth, met < MAX_DEPTH ? met : 0) + 1)
     this.#easy = 0
   }
 }
 
-/** The log says that nothing was appended. It cannot know of a copy that it has forgotten since. */
+/** Nothing was appended, as far as the log shows. A copy may have been appended and trimmed since. */
 function unlessUncertain(answer: Rejected, { uncertain }: Copies): Rejected {
   if (uncertain) throw lostTrack()
   return answer

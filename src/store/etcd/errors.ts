@@ -1,4 +1,4 @@
-/** What an answer other than success means: whether anything was done, whether to ask again, and what to tell people. */
+/** What an error of etcd means: whether the request may have taken effect, whether to retry, and what to tell operators. */
 import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 
 export class EtcdError extends Error {

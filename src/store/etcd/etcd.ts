@@ -1,15 +1,16 @@
 /**
  * A log in etcd, shared by any number of replicas, through its JSON gateway.
  *
- * Not promised: that a cluster restored from a backup has kept what was acknowledged after it (it is noticed by whoever had seen that);
- * ages. A cluster of one or two members does not survive the loss of a machine.
+ * Not guaranteed: that a cluster restored from a backup has the records acknowledged after it (replicas that had seen them notice it); ages.
+ * A cluster of one or two members does not survive the loss of a machine.
  *
- * How entries stand there is in `etcd-keys.ts`, how they are put in `etcd-append.ts`, how others hear of them in `etcd-tail.ts`.
+ * The layout of the keys is in `keys.ts`, appending in `append.ts`, the watch in `tail.ts`.
  */
 import { readFile } from 'node:fs/promises'
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import { storeClosed, storeNotOpened } from '../closed.ts'
 import { EtcdAppender } from './append.ts'
 import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './gateway.ts'
 import { EtcdKeys, FORMAT } from './keys.ts'
@@ -21,14 +22,14 @@ import { EtcdTail } from './tail.ts'
 export interface EtcdStoreOptions {
   /** `host:port` of some or all members. */
   readonly endpoints: readonly string[]
-  /** Separates several logs in one cluster. */
+  /** Separates several logs in one cluster. @default 'leasehold' */
   readonly name?: string
   readonly user?: { readonly name: string; readonly password: string }
   /** Files with the authority, the certificate and its key, in PEM; an empty object is TLS with the system's authorities. */
   readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
-  /** How long, in ms, a call may take in all before it is given up. */
+  /** How long, in ms, a call may take in all. @default 5000 */
   readonly timeout?: number
-  /** How often, in ms, whoever waits looks for himself beneath the watch. */
+  /** How often, in ms, a waiting reader polls beside the watch. @default 1000 */
   readonly poll?: number
   readonly clock?: Clock
 }
@@ -42,6 +43,7 @@ interface InUse {
   readonly snapshots: EtcdSnapshots
 }
 
+/** A store on a log in an etcd cluster. */
 export class EtcdStore implements Store {
   readonly #options: Required<Omit<EtcdStoreOptions, 'user' | 'tls'>> & Pick<EtcdStoreOptions, 'user' | 'tls'>
   readonly #keys: EtcdKeys
@@ -71,7 +73,7 @@ export class EtcdStore implements Store {
   }
 
   async open(): Promise<Opened> {
-    if (this.#closing.signal.aborted) throw closed()
+    if (this.#closing.signal.aborted) throw storeClosed()
     const { clock, endpoints, timeout, user } = this.#options
     const keys = this.#keys
     const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates() })
@@ -82,7 +84,7 @@ export class EtcdStore implements Store {
       this.#members = await countMembers(gateway)
       const snapshots = new EtcdSnapshots({ gateway, keys, clock, log })
       const snapshot = await snapshots.newest()
-      if (this.#closing.signal.aborted) throw closed()
+      if (this.#closing.signal.aborted) throw storeClosed()
       this.#inUse = { gateway, log, snapshots, appender: new EtcdAppender({ log, clock }), tail: new EtcdTail({ gateway, log, clock }) }
       return snapshot ? { snapshot, head } : { head }
     } catch (error) {
@@ -91,9 +93,9 @@ export class EtcdStore implements Store {
     }
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
     const { appender, tail } = this.#open()
-    const appended = await appender.append(entry, after)
+    const appended = await appender.append(record, after)
     if (appended.kind === 'appended' || appended.kind === 'behind') tail.confirm(appended.position)
     return appended
   }
@@ -109,7 +111,7 @@ export class EtcdStore implements Store {
       const read = await this.#look(after, tail)
       wait.throwIfAborted()
       if (read.kind === 'records' && read.records.length === 0) continue
-      // A whole period of silence, and yet there was something: the watch is dead and does not know it.
+      // The poll found a record that the watch did not deliver: the watch is dead.
       if (told !== undefined) tail.restart()
       return read
     }
@@ -125,7 +127,7 @@ export class EtcdStore implements Store {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#closing.signal.aborted) return
-    this.#closing.abort(closed())
+    this.#closing.abort(storeClosed())
     this.#inUse?.tail.close()
     this.#inUse?.gateway.close()
   }
@@ -144,8 +146,8 @@ export class EtcdStore implements Store {
   }
 
   #open(): InUse {
-    if (this.#closing.signal.aborted) throw closed()
-    if (this.#inUse === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+    if (this.#closing.signal.aborted) throw storeClosed()
+    if (this.#inUse === undefined) throw storeNotOpened()
     return this.#inUse
   }
 
@@ -177,7 +179,7 @@ export class EtcdStore implements Store {
   }
 }
 
-/** Who may not ask is told nothing: then no more is promised than of a single one. */
+/** A user who may not list the members gets 1, so the profile promises no more than for a single member. */
 async function countMembers(gateway: Gateway): Promise<number> {
   try {
     const { members = [] } = await gateway.call<{ members?: readonly { isLearner?: boolean }[] }>('/cluster/member/list', {})
@@ -188,7 +190,7 @@ async function countMembers(gateway: Gateway): Promise<number> {
   }
 }
 
-/** Looking changes nothing, whatever became of the question. */
+/** A read changes nothing, so its failure is `UNAVAILABLE`. */
 function nothingDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code !== 'UNKNOWN') return error
   if (error.cause instanceof LeaseError) return error.cause // what the last copy was refused with
@@ -197,8 +199,4 @@ function nothingDone(error: unknown): unknown {
 
 function rethrowNothingDone(error: unknown): never {
   throw nothingDone(error)
-}
-
-function closed(): LeaseError {
-  return new LeaseError('UNAVAILABLE', 'the store was closed')
 }

@@ -1,9 +1,8 @@
 /**
- * Speaks to one of several etcd endpoints through the JSON gateway. What is asked here may be asked twice: an endpoint that does not answer
- * is left for the next one, within a bound. Whoever calls makes sure that a second copy does no harm.
+ * Sends requests to one of several etcd endpoints through the JSON gateway. A request may be sent twice: if an endpoint does not answer in
+ * time, the next one is tried. Callers make sure that a second copy does no harm.
  *
- * A call that fails throws `UNAVAILABLE`, or what etcd refused it with, when every copy of it was certainly not carried out, and `UNKNOWN`
- * otherwise.
+ * A call that fails throws `UNAVAILABLE`, or etcd's refusal, if no copy of it can have taken effect, and `UNKNOWN` otherwise.
  */
 import http from 'node:http'
 import https from 'node:https'
@@ -128,7 +127,7 @@ export class Gateway {
         response.on('error', end)
       })
       request.on('error', end)
-      request.on('socket', socket => socket.unref()) // whoever only listens does not keep the process alive
+      request.on('socket', socket => socket.unref()) // a watch does not keep the process alive
       request.end(JSON.stringify(body))
     }
     begin().catch(end)
@@ -153,10 +152,10 @@ export class Gateway {
     return Math.min(PAUSE_FIRST * 2 ** (rounds - 1), PAUSE_LAST) * (0.5 + this.#clock.random() / 2)
   }
 
-  #unanswered(code: ErrorCode, trouble: EtcdError): LeaseError {
+  #unanswered(code: ErrorCode, failure: EtcdError): LeaseError {
     const what = code === 'UNKNOWN' ? MAYBE_DONE : NOTHING_DONE
-    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.timeout} ms (${trouble.message}): ${what}`, {
-      cause: trouble.cause ?? trouble,
+    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.timeout} ms (${failure.message}): ${what}`, {
+      cause: failure.cause ?? failure,
       facts: { reason: 'unreachable', endpoints: this.#options.endpoints },
     })
   }
@@ -168,15 +167,15 @@ export class Gateway {
     const token = this.#options.user === undefined ? undefined : await this.#authenticated(endpoint)
     const { status, text } = await this.#exchange(endpoint, 'POST', prefix + path, token, body, within)
     if (status === 200) return parsed<T>(text)
-    const trouble = etcdError(status, text, this.#options.endpoints[endpoint]!)
+    const failure = etcdError(status, text, this.#options.endpoints[endpoint]!)
     // What was learned of etcd may have changed since: it was upgraded, or authentication was switched on or off.
-    if (known !== undefined && trouble.final?.facts.reason === 'gateway') {
+    if (known !== undefined && failure.final?.facts.reason === 'gateway') {
       this.#known = this.#path = undefined
-      throw new EtcdError(trouble.message, {})
+      throw new EtcdError(failure.message, {})
     }
-    const unnamed = token === undefined && this.#options.user !== undefined && trouble.final?.code === 'UNAUTHENTICATED'
-    if (trouble.stale || trouble.open || unnamed) this.#token = undefined
-    throw unnamed ? new EtcdError(trouble.message, { stale: true }) : trouble
+    const unnamed = token === undefined && this.#options.user !== undefined && failure.final?.code === 'UNAUTHENTICATED'
+    if (failure.stale || failure.open || unnamed) this.#token = undefined
+    throw unnamed ? new EtcdError(failure.message, { stale: true }) : failure
   }
 
   /** The gateway's paths have been renamed from version to version. */
@@ -218,9 +217,9 @@ export class Gateway {
     const path = `${await this.#prefix(endpoint)}/auth/authenticate`
     const { status, text } = await this.#exchange(endpoint, 'POST', path, undefined, JSON.stringify(user), this.#options.timeout / SHARE)
     if (status === 200) return parsed<{ token: string }>(text).token
-    const trouble = etcdError(status, text, this.#options.endpoints[endpoint]!)
-    if (trouble.open) return undefined // authentication is not switched on: anyone may
-    throw trouble
+    const failure = etcdError(status, text, this.#options.endpoints[endpoint]!)
+    if (failure.open) return undefined // authentication is not switched on: anyone may
+    throw failure
   }
 
   #exchange(endpoint: number, method: 'GET' | 'POST', path: string, token: string | undefined, body: string, within: number) {

@@ -1,4 +1,4 @@
-/** The log: entries under sequential keys, each put only where the one before it stands and nothing stands yet. */
+/** The log: records under sequential keys. A record is put only if the previous one exists and its own index is free. */
 import { LeaseError } from '../../errors.ts'
 import type { LogRecord, Position, Rejected } from '../../store.ts'
 import { START } from '../../store.ts'
@@ -18,7 +18,7 @@ import {
 } from './message.ts'
 import { Parts, pack, type StoredRecord } from './parts.ts'
 
-/** What one answer carries at most. An entry that is larger travels alone. */
+/** One answer carries at most this much. A larger record travels alone. */
 export const MAX_RECORDS = 1_000
 export const MAX_BYTES = 1_048_576
 
@@ -34,7 +34,7 @@ export class EtcdLog {
   readonly keys: EtcdKeys
   readonly parts: Parts
   readonly #gateway: Gateway
-  /** Bytes of an entry, about: so that a range fetches what an answer carries and not much more. */
+  /** The typical size of a record, so that a range fetches about as much as one answer carries. */
   #typical = MAX_BYTES / 64
 
   constructor({ gateway, keys }: { readonly gateway: Gateway; readonly keys: EtcdKeys }) {
@@ -48,9 +48,9 @@ export class EtcdLog {
     for (let tries = 1; tries <= 3; tries++) {
       const end = await this.end()
       if (end !== undefined) return end
-      await this.#found()
+      await this.#createLog()
     }
-    throw new LeaseError('DIVERGED', `the log ${this.keys.prefix} in etcd has a hole: ${torn('entries are missing').reason}`)
+    throw new LeaseError('DIVERGED', `the log ${this.keys.prefix} in etcd has a hole: ${torn('records are missing').reason}`)
   }
 
   /** The first that is kept and how many there are say where the last one is: to sort for it, etcd would fetch them all. */
@@ -95,12 +95,10 @@ export class EtcdLog {
       const { index } = this.keys.position(first.key)
       if (after.index < index) return { kind: 'trimmed' }
       const last = index + Number(all.count) - 1
-      return torn(
-        (there.kvs ?? []).length > 0 ? `another entry stands at ${after.index}` : `the log ends at ${last}, before ${after.index}`,
-      )
+      return torn((there.kvs ?? []).length > 0 ? `another record is at ${after.index}` : `the log ends at ${last}, before ${after.index}`)
     }
-    if (after.index > 0) return torn(`the log is empty, entry ${after.index} is gone`)
-    await this.#found() // nobody who stands at the start has lost anything
+    if (after.index > 0) return torn(`the log is empty, record ${after.index} is gone`)
+    await this.#createLog() // a reader at the start has lost nothing
     return this.look(after)
   }
 
@@ -108,7 +106,7 @@ export class EtcdLog {
   parseRange(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): FoundRecords | Rejected {
     const entries = kvs.map(kv => this.stored(kv))
     const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
-    if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
+    if (hole >= 0) return torn(`record ${after.index + 1 + hole} is missing`)
     return { kind: 'found', entries, count: Number(count), revision: BigInt(revision) }
   }
 
@@ -133,8 +131,8 @@ export class EtcdLog {
     return this.#gateway.call('/kv/txn', transaction, copies)
   }
 
-  /** The start is an entry like others, so that one can stand on it, and notice when it was trimmed. */
-  async #found(): Promise<void> {
+  /** The start is a record like others, so that a transaction can require it, and notice that it was trimmed. */
+  async #createLog(): Promise<void> {
     await this.transact({
       compare: [absent(this.keys.log)],
       success: [put(this.keys.record(START), base64(pack(new Uint8Array()))), put(this.keys.format, base64(FORMAT))],

@@ -1,8 +1,8 @@
 /**
- * What others append, as etcd tells it: one watch for all who wait, from where the log was seen to end.
+ * Records that other processes append, from one watch for all waiting readers.
  *
- * Not relied upon: that the watch speaks. A stream may be half dead, stand on a member that was cut off, or have been compacted away; whoever
- * waits here looks for himself from time to time, and what he finds before the watch told it convicts the watch.
+ * The watch is not relied upon. Its stream may be half dead, on a member that was cut off, or compacted away. Waiting readers also poll, and
+ * a record that a poll finds before the watch delivers it shows that the watch is dead.
  */
 import type { Clock } from '../../clock.ts'
 import type { Position } from '../../store.ts'
@@ -11,8 +11,8 @@ import type { EtcdLog } from './log.ts'
 import type { KeyValue, WatchAnswer } from './message.ts'
 import type { StoredRecord } from './parts.ts'
 
-/** What is kept for those who come for it a little later. */
-const KEPT_ENTRIES = 1_000
+/** What is kept for readers that come a little later. */
+const KEPT_RECORDS = 1_000
 const KEPT_BYTES = 4 << 20
 const KEPT_PARTS = 16
 const AGAIN_FIRST = 20
@@ -27,12 +27,12 @@ export interface EtcdTailOptions {
 export class EtcdTail {
   readonly #options: EtcdTailOptions
   #stream: Stream | undefined
-  /** Entries without a gap, in the order in which they came; the first stands on `#base`. Without a base nothing is known. */
+  /** Records without a gap, in order; the first follows `#base`. Without a base nothing is known. */
   #base: Position | undefined
   #chain: StoredRecord[] = []
   #bytes = 0
   readonly #parts = new Map<string, Buffer>()
-  /** Known to be in the log by other means, ahead of what the watch has told so far. */
+  /** A position known to be in the log, ahead of what the watch has delivered. */
   #ahead: Position | undefined
   #again = AGAIN_FIRST
   #notBefore = 0
@@ -42,7 +42,7 @@ export class EtcdTail {
     this.#options = options
   }
 
-  /** What followed `after`. Empty: nothing yet. Undefined: the watch cannot say, look for yourself. */
+  /** What followed `after`. Empty: nothing yet. Undefined: the watch does not know, and the caller must read. */
   following(after: Position): readonly StoredRecord[] | undefined {
     if (this.#stream === undefined || this.#base === undefined) return undefined
     const place = after.index - this.#base.index
@@ -76,7 +76,7 @@ export class EtcdTail {
     )
   }
 
-  /** Not to be trusted, or gone: whoever waits looks for himself, and the watch begins anew from what he finds. */
+  /** The watch is dead or ended: waiting readers read for themselves, and a new watch starts from what they find. */
   restart(): void {
     this.#forget()
     this.#notBefore = this.#options.clock.now() + this.#again
@@ -84,7 +84,7 @@ export class EtcdTail {
     this.#wake()
   }
 
-  /** Resolves at the next news, or after `ms`; rejects with the signal's reason. */
+  /** Resolves when the watch delivers something, or after `ms`; rejects with the signal's reason. */
   next(ms: number, signal: AbortSignal): Promise<'news' | 'silence'> {
     return new Promise((resolve, reject) => {
       const done = () => {
@@ -119,7 +119,7 @@ export class EtcdTail {
   }
 
   #told({ result, error }: WatchAnswer): void {
-    // Compacted away before we came to it, or the server is going: both are cured by looking.
+    // Compacted away, or the server is shutting down: a read helps in both cases.
     if (result === undefined || error !== undefined || result.canceled) return this.restart()
     if (result.events === undefined) return
     this.#again = AGAIN_FIRST
@@ -132,7 +132,7 @@ export class EtcdTail {
     const kind = keys.kindOf(kv.key)
     if (kind === 'entry') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
     if (kind !== 'part') return
-    // They come before their entry, mostly right before it. Those that are forgotten here are fetched.
+    // Parts come before their record, usually right before it. Parts that are dropped here are fetched.
     this.#parts.set(kv.key, Buffer.from(kv.value ?? '', 'base64'))
     if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
   }
@@ -141,13 +141,13 @@ export class EtcdTail {
     if (this.#base === undefined) return
     const last = this.#chain.at(-1)?.position ?? this.#base
     if (entry.position.index !== last.index + 1) {
-      this.#base = undefined // the log lost its tail and grew again: only etcd itself can say what is there
+      this.#base = undefined // the log lost its tail and grew again: readers must read it
       this.#chain = []
       return
     }
     this.#chain.push(entry)
     this.#bytes += entry.value.length
-    while (this.#chain.length > KEPT_ENTRIES || (this.#bytes > KEPT_BYTES && this.#chain.length > 1)) {
+    while (this.#chain.length > KEPT_RECORDS || (this.#bytes > KEPT_BYTES && this.#chain.length > 1)) {
       const oldest = this.#chain.shift()!
       this.#base = oldest.position
       this.#bytes -= oldest.value.length

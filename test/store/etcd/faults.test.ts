@@ -144,7 +144,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     for (const word of ['a', 'b', 'c', 'd']) after = await append(one, word, after)
     const [, , second] = await new LogInEtcd(etcd, name).keys('log/')
     await asked(etcd.port, '/kv/deleterange', { key: Buffer.from(second!).toString('base64') })
-    expect(await one.read(START)).toMatchObject({ kind: 'diverged', reason: expect.stringContaining('entry 2 is missing') })
+    expect(await one.read(START)).toMatchObject({ kind: 'diverged', reason: expect.stringContaining('record 2 is missing') })
     await using late = new EtcdStore({ endpoints: [`127.0.0.1:${etcd.port}`], name })
     // Its end is found by counting: one is missing, so what is found is before the end, and reading on tells.
     await late.open()

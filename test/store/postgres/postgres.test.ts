@@ -205,9 +205,9 @@ describePromises('postgres', 'a store in Postgres', () => {
 
   test('a name that needs care is refused as a schema, and so are two ways in at once', () => {
     expect(() => new PostgresStore({ url: server.url, schema: 'a"; drop table x' })).toThrow(/lower-case/)
-    expect(() => new PostgresStore({ url: server.url, sql })).toThrow(/one of them/)
-    expect(() => new PostgresStore({})).toThrow(/one of them/)
-    expect(() => new PostgresStore({ url: 'not a url' })).toThrow(/looks like/)
+    expect(() => new PostgresStore({ url: server.url, sql })).toThrow(/exactly one of/)
+    expect(() => new PostgresStore({})).toThrow(/exactly one of/)
+    expect(() => new PostgresStore({ url: 'not a url' })).toThrow(/not a URL of Postgres/)
   })
 
   test('what it keeps for those who wait is its own, also when it was handed a Buffer', async () => {

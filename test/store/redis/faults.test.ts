@@ -224,7 +224,7 @@ describePromises('redis', 'what Redis loses', () => {
     const a = await append(store, 'a')
     const waiting = store.read(a, { wait: new AbortController().signal })
     await tell(redis, 'FLUSHALL')
-    const told = { kind: 'diverged', reason: expect.stringMatching(/flushed.*evicted.*Begin anew/) }
+    const told = { kind: 'diverged', reason: expect.stringMatching(/flushed.*evicted.*Restart its processes/) }
     expect(await store.append(bytes('b'), a)).toEqual(told)
     expect(await store.read(a)).toEqual(told)
     expect(await waiting).toEqual(told)
@@ -274,7 +274,10 @@ describePromises('redis', 'what Redis loses', () => {
     const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: it was deleted/) }
     expect(await witness.append(bytes('d'), c)).toEqual(missing)
     expect(await witness.read(c)).toEqual(missing)
-    expect(await behind.append(bytes('d'), b)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/XDEL.*begin anew/) })
+    expect(await behind.append(bytes('d'), b)).toMatchObject({
+      kind: 'diverged',
+      reason: expect.stringMatching(/XDEL.*start with an empty one/),
+    })
     await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({
       code: 'DIVERGED',
       message: expect.stringMatching(/record 3 .* is missing: it was deleted.*Delete every key/),
@@ -282,7 +285,7 @@ describePromises('redis', 'what Redis loses', () => {
   })
 
   const deletions: readonly (readonly [what: string, command: string[], told: RegExp])[] = [
-    ['all entries (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '0'], /every entry .* was deleted/],
+    ['all entries (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '0'], /every record .* was deleted/],
     ['an entry in the middle', ['XDEL', '{leasehold}:log', '3-0'], /record 3 .* is missing/],
     ['entries that no snapshot has (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /record 3 .* is missing|begins at 4/],
     ['the log itself', ['DEL', '{leasehold}:log'], /is gone/],
@@ -372,7 +375,7 @@ describePromises('redis', 'what Redis loses', () => {
     const first = await append(other, 'a')
     await append(other, 'b', first)
     for (const after of [a, b]) {
-      expect(await store.append(bytes('c'), after)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/another entry/) })
+      expect(await store.append(bytes('c'), after)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/another record/) })
       expect(await store.read(after, { wait: new AbortController().signal })).toMatchObject({ kind: 'diverged' })
     }
     expect(await words(other)).toEqual(['a', 'b'])

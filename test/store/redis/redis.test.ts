@@ -256,7 +256,7 @@ describePromises('redis', 'a store in Redis', () => {
       await append(store, 'b', after)
       expect(await waiting).toMatchObject({ kind: 'records', records: { length: 1 } })
       expect(store.profile.durable).toBe(false)
-      expect(store.profile.notes.join('\n')).toMatch(/does not tell its persistence settings/)
+      expect(store.profile.notes.join('\n')).toMatch(/does not reveal its persistence settings/)
       await expect(new RedisStore({ url: own.url.replace('redis://', 'redis://leasehold:wrong@') }).open()).rejects.toMatchObject({
         code: 'UNAVAILABLE',
         facts: { reason: 'permission' },
