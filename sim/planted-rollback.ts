@@ -6,7 +6,7 @@ const profiles = ['rollback'] as const
 export const ROLLBACK_BUGS: readonly Planted[] = [
   {
     name: 'a log that was rolled back reuses ids and tokens',
-    file: 'src/kernel/lineage.js',
+    file: 'src/kernel/state.js',
     find: 'const base = Math.min(state.wall * 100, ORIGIN_LIMIT)',
     put: 'const base = 0',
     expected: ['S3', 'S6'],
@@ -30,8 +30,8 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
   },
   {
     name: 'a server that is shown lost records continues to grant',
-    file: 'src/replica/replica.js',
-    find: 'if (this.#owned && seen.signed)',
+    file: 'src/replica/rewind-detector.js',
+    find: 'if (owned && seen.signed)',
     put: 'if (false)',
     expected: ['S24'],
     profiles,

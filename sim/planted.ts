@@ -163,7 +163,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a renewal does not reset the age of a lease',
-    file: 'src/kernel/effects.js',
+    file: 'src/kernel/rule/effects.js',
     find: 'lease.aged = 0;',
     put: '',
     expected: ['S4', 'S1'],
@@ -190,7 +190,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a replica applies a command object that its caller changed after proposing it',
-    file: 'src/replica/replica.js',
+    file: 'src/replica/proposals.js',
     find: 'const own = copyOf(command);',
     put: 'const own = command;',
     expected: ['S22', 'S9', 'S10', 'S11', 'S24'],
@@ -388,7 +388,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'an owner does not mark the age of the leases it found',
-    file: 'src/replica/timekeeper.js',
+    file: 'src/replica/age-marks.js',
     find: "this.#propose({ kind: 'aged-together'",
     put: "if (false) this.#propose({ kind: 'aged-together'",
     expected: ['S5'],
@@ -444,9 +444,9 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'decisions depend on the wall clock',
-    file: 'src/replica/timekeeper.js',
-    find: 'return this.#clock.now() - this.#origin - this.#stalls;',
-    put: 'return this.#clock.wall() - this.#origin - this.#stalls;',
+    file: 'src/replica/stall-clock.js',
+    find: 'return this.#clock.now() - this.#origin - this.stats.stalled;',
+    put: 'return this.#clock.wall() - this.#origin - this.stats.stalled;',
     expected: ['S4', 'S1', 'S5'],
     profiles: ['calm', 'embedded'],
   },
@@ -460,8 +460,8 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a refusal comes from a state that may be stale',
-    file: 'src/replica/replica.js',
-    find: 'await orAborted(this.#atTheEnd(), signal);\n        const refused',
+    file: 'src/replica/proposals.js',
+    find: 'await unlessAborted(this.#readToEnd(), signal);\n        const refused',
     put: 'const refused',
     expected: ['S10'],
     profiles: ['embedded', 'servers'],
