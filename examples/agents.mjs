@@ -58,7 +58,7 @@ async function plan() {
   const leases = await connect(url, { holder: 'planner' })
   const writers = leases.registry.discover({ capability: 'write' })
   const reviewers = leases.registry.discover({ capability: 'review' })
-  console.log(`the planner found ${(await writers.list()).length} writers and ${(await reviewers.list()).length} reviewers`)
+  console.log(`the planner found ${(await writers.list()).length} writers and ${(await reviewers.list()).length} reviewer`)
 
   const victim = await writers.pick()
   process.send({ kill: Number(victim.instance.split(':').at(-1)) })

@@ -184,14 +184,12 @@ export function whenAborted(signal: AbortSignal, then: () => void): () => void {
   return () => signal.removeEventListener('abort', then)
 }
 
-/** The answer, or at once the signal's reason if the signal fires first. Removes its listener. */
+/** The answer, or at once the signal's reason if the signal fires first. Removes its listener as soon as one of them has come. */
 export function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return answer
   return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason)
-    signal.addEventListener('abort', abort)
-    if (signal.aborted) abort()
-    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+    const remove = whenAborted(signal, () => reject(signal.reason))
+    answer.then(resolve, reject).finally(remove)
   })
 }
 

@@ -148,7 +148,7 @@ export interface View<K extends Query['kind'] = Query['kind']> {
   readonly more?: true
 }
 
-interface QueryResults {
+export interface QueryResults {
   summary: Summary
   lease: LeaseView | undefined
   leases: readonly LeaseView[]

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events'
 import { expect, test, vi } from 'vitest'
 import { chainAbort, keepAlive, pause, unlessAborted, whenAborted } from '../src/clock.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
@@ -44,6 +45,8 @@ test('unlessAborted rejects with the reason of the signal, or settles with the a
   await expect(never).rejects.toThrow('enough')
   expect(await unlessAborted(Promise.resolve(7), new AbortController().signal)).toBe(7)
   expect(await unlessAborted(Promise.resolve(7), undefined)).toBe(7)
+  // Without an answer the listener is removed too: the signal may live as long as the process.
+  expect(getEventListeners(stop.signal, 'abort')).toEqual([])
 })
 
 test('keepAlive keeps a timer set until it is released', async () => {

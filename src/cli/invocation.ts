@@ -63,7 +63,7 @@ export async function invoke<T>(
   interrupts: InterruptListener = listenForInterrupt(),
 ): Promise<T> {
   const { signal } = interrupts
-  const letExit = stayAlive(systemClock)
+  const letExit = keepAlive(systemClock)
   try {
     const { settings, out } = commandInput(command)
     await using leases = await closeIfAborted(connectWith(settings), signal)
@@ -104,17 +104,4 @@ export function listenForInterrupt(): InterruptListener {
       for (const name of names) process.off(name, end)
     },
   }
-}
-
-/**
- * Keeps the process alive until the returned function is called. Stores that wait for news and the timers of the library do not, but a command that
- * waits must.
- */
-export function stayAlive(clock: Clock): () => void {
-  let cancel = () => {}
-  const again = () => {
-    cancel = clock.after(3_600_000, again, { ref: true })
-  }
-  again()
-  return () => cancel()
 }

@@ -12,7 +12,6 @@ import {
   defaulted,
   duration,
   type FieldsOf,
-  type FieldType,
   flag,
   id,
   ids,
@@ -26,6 +25,7 @@ import {
   text,
   textOf,
 } from './codec/field.ts'
+import type { FieldType } from './codec/field-type.ts'
 import type { Layout } from './codec/layout.ts'
 import {
   type Attachment,

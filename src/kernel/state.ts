@@ -198,6 +198,9 @@ export interface ApiKey extends Omit<CreateKey, 'kind'> {
   readonly id: number
 }
 
+/** The resources that the present command has freed. */
+export type Freed = FreedResources<Resource>
+
 export interface State {
   rules: number
   /** The index of the last record applied. */
@@ -261,7 +264,7 @@ export interface State {
   readonly pending: Map<string, Set<LeaseState>>
   readonly counts: { waiting: number; suspect: number; frozen: number }
   /** Resources that the present command has freed. `settle` serves their queues; empty between commands. */
-  readonly freed: FreedResources
+  readonly freed: Freed
   /** Set while a snapshot is being taken: receives each lease before it changes or ends. Not part of the state. */
   saving: { before(lease: LeaseState): void } | undefined
 }

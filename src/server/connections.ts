@@ -52,7 +52,7 @@ interface OpenConnection {
   close: (reason: CloseReason) => void
 }
 
-interface ConnectionsOptions {
+interface ServerConnectionsOptions {
   readonly access: AccessControl
   readonly clock: Clock
   readonly limits: Limits
@@ -73,7 +73,7 @@ export class Connections {
   #unread = 0
   #cancelSweep: (() => void) | undefined
 
-  constructor({ access, clock, limits, log }: ConnectionsOptions) {
+  constructor({ access, clock, limits, log }: ServerConnectionsOptions) {
     this.#access = access
     this.#clock = clock
     this.#limits = limits

@@ -5,7 +5,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 
-type Mode = 'open' | 'refusing' | 'silent'
+type ConnectionMode = 'open' | 'refusing' | 'silent'
 
 /** An answer is lost; later requests are refused. */
 export interface Breakdown {
@@ -26,7 +26,7 @@ export class Cable implements AsyncDisposable {
   readonly #target: Address
   readonly #server: Server
   readonly #pairs = new Set<{ readonly near: Socket; readonly far: Socket }>()
-  #mode: Mode = 'open'
+  #mode: ConnectionMode = 'open'
   #swallow = 0
   #breakdown: Breakdown | undefined
   /** Answers that were cut off, so that a test can check that it happened. */

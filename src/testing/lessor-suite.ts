@@ -46,13 +46,13 @@ export function lessorSuite(open: () => Promise<LessorFixture>): SuiteCase[] {
     name,
     run: async () => {
       await using fixture = await open()
-      await using log = new Log(fixture)
+      await using log = new LessorLog(fixture)
       await check(log)
     },
   }))
 }
 
-const sentences: Record<string, (log: Log) => Promise<void>> = {
+const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   // Commands
 
   'a grant has a lease, an incarnation, a ttl, and a token for each resource in the order asked for': async log => {
@@ -325,7 +325,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     granted(await lessor.propose(acquire('bob', ['jobs/b', 'other'])))
     granted(await lessor.propose(acquire('eve', ['jobs/c'])))
     granted(await lessor.propose(acquire('eve', ['jobsuite'])))
-    refused('NOT_FOUND', await lessor.propose({ kind: 'revoke', target: { holder: 'nobody' } }))
+    refused('NOT_FOUND', await lessor.propose({ kind: 'revoke', target: { holder: 'absent' } }))
     refused('GONE', await lessor.propose({ kind: 'revoke', target: { lease: a.lease + 1_000 } }))
     done(await lessor.propose({ kind: 'revoke', target: { lease: a.lease }, force: true }))
     done(await lessor.propose({ kind: 'revoke', target: { holder: 'bob' }, force: true }))
@@ -379,7 +379,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     await log.advance(SHORT)
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
-    refused('NOT_FOUND', await lessor.propose({ kind: 'break', resource: 'nobody/has/it' }))
+    refused('NOT_FOUND', await lessor.propose({ kind: 'break', resource: 'free/resource' }))
   },
 
   'a recall tells the holder and takes nothing away': async log => {
@@ -1096,7 +1096,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
 }
 
 /** The lessors that a case has opened, closed when it ends. */
-class Log implements AsyncDisposable {
+class LessorLog implements AsyncDisposable {
   readonly fixture: LessorFixture
   readonly #lessors: Lessor[] = []
 

@@ -8,7 +8,7 @@ export interface ManualClockOptions {
   readonly wall?: number
 }
 
-interface Timer {
+interface ManualTimer {
   readonly at: number
   /** Timers of the same moment fire in the order they were set. */
   readonly order: number
@@ -17,7 +17,7 @@ interface Timer {
 
 export class ManualClock implements Clock {
   /** Sorted by moment, then by order. */
-  readonly #timers: Timer[] = []
+  readonly #timers: ManualTimer[] = []
   #soon = 0
   #now = 1_000
   #slept = 0
@@ -143,7 +143,7 @@ export class ManualClock implements Clock {
     this.#now = now
   }
 
-  #place({ at, order }: Timer): number {
+  #place({ at, order }: ManualTimer): number {
     let low = 0
     let high = this.#timers.length
     while (low < high) {

@@ -62,13 +62,13 @@ export function storeSuite(open: () => Promise<StoreFixture>): SuiteCase[] {
     name,
     run: async () => {
       await using fixture = await open()
-      await using log = new Log(fixture)
+      await using log = new StoreLog(fixture)
       await check(log)
     },
   }))
 }
 
-const sentences: Record<string, (log: Log) => Promise<void>> = {
+const sentences: Record<string, (log: StoreLog) => Promise<void>> = {
   'an empty log begins at START, has no snapshot and nothing to read': async log => {
     const store = log.store()
     const opened = await store.open()
@@ -100,7 +100,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
   },
 
   'several stores that append at once see one order, without gaps, duplicates or losses': async log => {
-    const followers = await Promise.all([1, 2, 3, 4].map(async () => new Follower(await log.open())))
+    const followers = await Promise.all([1, 2, 3, 4].map(async () => new LogFollower(await log.open())))
     await Promise.all(
       followers.map(async (follower, me) => {
         for (let i = 0; i < 50; i++) await follower.append(`${me}:${i}`)
@@ -641,7 +641,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
 }
 
 /** The stores that a case has opened, closed when it ends. */
-class Log implements AsyncDisposable {
+class StoreLog implements AsyncDisposable {
   readonly fixture: StoreFixture
   readonly #stores: Store[] = []
   /** The position of a case that appends through several stores. */
@@ -708,7 +708,7 @@ class Log implements AsyncDisposable {
 }
 
 /** Follows the log by the answers to its own appends, as a replica does. */
-class Follower {
+class LogFollower {
   readonly seen: { position: Position; text: string }[] = []
   readonly #store: Store
   #at = START

@@ -3,14 +3,14 @@ import { LeaseError } from '../errors.ts'
 import type { Query } from '../lessor.ts'
 import { isWhole } from './messages.ts'
 
-type FieldType = 'text' | 'number' | 'texts' | 'own'
+type QueryFieldType = 'text' | 'number' | 'texts' | 'own'
 
 const LISTING = { 'limit?': 'number', 'within?': 'texts' } as const
 
 const isText = (value: unknown): boolean => typeof value === 'string'
 const areTexts = (value: unknown): boolean => Array.isArray(value) && value.every(isText)
 
-const FIELDS: Readonly<Record<FieldType, { readonly words: string; accepts(value: unknown): boolean }>> = {
+const FIELDS: Readonly<Record<QueryFieldType, { readonly words: string; accepts(value: unknown): boolean }>> = {
   text: { words: 'a string', accepts: isText },
   number: { words: 'a whole number', accepts: isWhole },
   texts: { words: 'a list of strings', accepts: areTexts },
@@ -24,7 +24,7 @@ function isOwn(value: unknown): boolean {
 }
 
 /** The fields of each query. A name that ends in `?` is optional. */
-const QUERIES: Readonly<Record<Query['kind'], Readonly<Record<string, FieldType>>>> = {
+const QUERIES: Readonly<Record<Query['kind'], Readonly<Record<string, QueryFieldType>>>> = {
   summary: {},
   lease: { lease: 'number' },
   leases: { 'holder?': 'text', 'prefix?': 'text', 'own?': 'own', ...LISTING },

@@ -34,7 +34,7 @@ const rooms: readonly Room[] = [
   {
     room: 'holder/',
     may: [
-      ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lease.ts'],
+      ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'lease.ts'],
       ...['options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
     ],
   },
@@ -85,10 +85,6 @@ const rooms: readonly Room[] = [
 const KNOWN_CIRCLES: readonly string[] = [
   '../sim/planted-library.ts ../sim/planted-rollback.ts ../sim/planted-wire.ts ../sim/planted.ts',
   '../sim/rollback.ts ../sim/run.ts',
-  'kernel/freed.ts kernel/lineage.ts kernel/state.ts',
-  'registry/directory.ts registry/view.ts',
-  'server/http/router.ts server/http/system-routes.ts',
-  'server/resp/batch-session.ts server/resp/command.ts server/resp/replies.ts server/resp/reply-queue.ts server/resp/session.ts',
   'store/postgres/driver-pg.ts store/postgres/prepared-connection.ts',
 ]
 

@@ -86,7 +86,7 @@ describe('a list', () => {
   test('ends when its caller aborts, and the lists behind it go on', async () => {
     const stop = new AbortController()
     const seen = lists(many(100), { meanwhile: () => stop.abort(new Error('gone')) })
-    const gone = seen.lists.read({ kind: 'leases', holder: 'nobody' }, stop.signal) as Promise<View>
+    const gone = seen.lists.read({ kind: 'leases', holder: 'absent' }, stop.signal) as Promise<View>
     const next = seen.lists.read({ kind: 'leases', prefix: 'odd' }) as Promise<View>
     await expect(gone).rejects.toThrow('gone')
     expect((await next).value).toHaveLength(50)

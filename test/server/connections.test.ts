@@ -81,7 +81,10 @@ describe('a stopping server', () => {
     ['requested much in batches and reads nothing', batchOfReads()],
     ['requested much over HTTP and reads nothing', 'GET /v1/entries HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(500)],
     ['watches and reads nothing', 'GET /v1/watch?prefix=k&after=1 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-    ['never completes its body', 'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{'],
+    [
+      'never completes its body',
+      'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{',
+    ],
   ])('stops in order and in time, even if a client %s', { timeout: SLOW }, async (_, bytes) => {
     await using here = new CliPlace()
     const { server, port } = await served(here)

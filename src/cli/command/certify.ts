@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { keepAlive, systemClock } from '../../clock.ts'
 import { count, type Findings, objections, rows } from '../certify/verdict.ts'
 import { EXIT } from '../exit.ts'
-import { addGlobalOptions, commandInput, listenForInterrupt, stayAlive } from '../invocation.ts'
+import { addGlobalOptions, commandInput, listenForInterrupt } from '../invocation.ts'
 import { clean, type Output } from '../output.ts'
 
 export function certify(program: Command): void {
@@ -15,7 +15,7 @@ export function certify(program: Command): void {
     .option('--restart <command>', 'what restarts your engine: run once, while entries are appended')
     .action(async (url: string, { restart }: { readonly restart?: string }, self: Command) => {
       const { out } = commandInput(self)
-      const stay = stayAlive(systemClock)
+      const stay = keepAlive(systemClock)
       const interrupt = listenForInterrupt()
       try {
         const { examine } = await import('../certify/examine.ts') // a suite that no other command needs

@@ -9,7 +9,7 @@ import { LeaseError } from '../../errors.ts'
 import { moveLeases } from '../../replica/move-leases.ts'
 import { filePathOf } from '../../store/file/url.ts'
 import { CommandFailure, failureOf } from '../exit.ts'
-import { addGlobalOptions, commandInput, stayAlive } from '../invocation.ts'
+import { addGlobalOptions, commandInput } from '../invocation.ts'
 
 export function migrate(program: Command): void {
   addGlobalOptions(program.command('migrate'), ['config', 'json'])
@@ -23,7 +23,7 @@ export function migrate(program: Command): void {
     .action(async (from: string, to: string | undefined, { cancel = false }: { cancel?: boolean }, self: Command) => {
       const { settings, out } = commandInput(self)
       if (cancel === (to !== undefined)) throw new LeaseError('INVALID', 'migrate needs either TO, the store to move to, or --cancel')
-      const letExit = stayAlive(systemClock)
+      const letExit = keepAlive(systemClock)
       try {
         const origin = redactedUrl(from)
         await using old = await openInPlace(from, settings.apiKey === undefined ? {} : { apiKey: settings.apiKey })

@@ -25,7 +25,7 @@ import { FileStore } from '../../store/file/file.ts'
 import { filePathOf } from '../../store/file/url.ts'
 import type { Store } from '../../store.ts'
 import { configurationError, EXIT, usageError } from '../exit.ts'
-import { addGlobalOptions, type CommandInput, commandInput, stayAlive } from '../invocation.ts'
+import { addGlobalOptions, type CommandInput, commandInput } from '../invocation.ts'
 import { checkConflicts } from '../option-conflicts.ts'
 import { collect } from '../option-values.ts'
 import { hasTerminal } from '../process/process-table.ts'
@@ -177,7 +177,7 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
   const limits = await attribute(['limits'], () => limitsFrom(options.limits))
   const stop = listenForStop()
   const startedInTerminal = [0, 1, 2].some(fd => isatty(fd))
-  const letExit = stayAlive(systemClock)
+  const letExit = keepAlive(systemClock)
   try {
     for (;;) {
       const reason = await serveOnce()

@@ -5,7 +5,8 @@
 import type { Command, Operation } from '../command.ts'
 import { COMMAND_TABLE, type CommandRow } from '../command-table.ts'
 import { fits, NAME_BYTES } from '../name.ts'
-import { type Check, checkFields, type Fields } from './field.ts'
+import { checkFields } from './field.ts'
+import type { Check, Fields } from './field-type.ts'
 
 const CHECKS = Object.fromEntries(
   Object.entries(COMMAND_TABLE).map(([kind, row]) => {

@@ -1,6 +1,6 @@
 /** How the fields of a command or record follow each other in a log. */
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
-import type { Fields } from './field.ts'
+import type { Fields } from './field-type.ts'
 
 export interface Layout<T> {
   write(to: Writer, value: T): void

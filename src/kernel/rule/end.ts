@@ -6,10 +6,22 @@
 
 import type { EventType } from '../event.ts'
 import { utf8Length } from '../name.ts'
-import type { FreedResources } from '../state/freed-resources.ts'
 import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
 import { dropEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
-import { CAP, FROZEN, type Grant, type LeaseState, LIVE, SLOTS, type Slot, type State, SUSPECT, TERM, WAITING } from '../state.ts'
+import {
+  CAP,
+  FROZEN,
+  type Freed,
+  type Grant,
+  type LeaseState,
+  LIVE,
+  SLOTS,
+  type Slot,
+  type State,
+  SUSPECT,
+  TERM,
+  WAITING,
+} from '../state.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
 import { rule } from './policy.ts'
@@ -55,7 +67,7 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
   past.push(record)
 }
 
-function removeGrant(grant: Grant, freed: FreedResources): void {
+function removeGrant(grant: Grant, freed: Freed): void {
   const { resource } = grant
   const at = placeOfGrant(resource.grants, grant.token)
   if (at < resource.pressed) resource.pressed--
@@ -108,7 +120,7 @@ function strip(state: State, effects: Effects, lease: LeaseState, cause: string)
 }
 
 /** A waiter ends. It had no grants, so nothing is frozen. */
-export function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: FreedResources): void {
+export function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: Freed): void {
   touch(state, lease)
   for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
   leaveQueues(state, lease, freed)
@@ -126,7 +138,7 @@ export function end(
   effects: Effects,
   lease: LeaseState,
   ending: LeaseEnd,
-  freed: FreedResources,
+  freed: Freed,
   hasStopped?: (child: LeaseState) => boolean,
 ): void {
   // It has ended already, together with an ancestor.
@@ -145,20 +157,14 @@ export function end(
   }
 }
 
-function endOne(state: State, effects: Effects, lease: LeaseState, ending: LeaseEnd, freed: FreedResources): void {
+function endOne(state: State, effects: Effects, lease: LeaseState, ending: LeaseEnd, freed: Freed): void {
   if (lease.status === FROZEN) {
     if (ending.stopped) thaw(state, effects, lease, freed)
   } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
   else endHeld(state, effects, lease, ending, freed)
 }
 
-function endHeld(
-  state: State,
-  effects: Effects,
-  lease: LeaseState,
-  { type, cause, by = '', stopped }: LeaseEnd,
-  freed: FreedResources,
-): void {
+function endHeld(state: State, effects: Effects, lease: LeaseState, { type, cause, by = '', stopped }: LeaseEnd, freed: Freed): void {
   touch(state, lease)
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
@@ -182,7 +188,7 @@ function endHeld(
   effects.timer(lease, TERM)
 }
 
-function dropGrants(lease: LeaseState, freed: FreedResources): void {
+function dropGrants(lease: LeaseState, freed: Freed): void {
   for (const grant of lease.grants) removeGrant(grant, freed)
   lease.grants = NO_GRANTS
 }
@@ -194,7 +200,7 @@ function lockDelay(state: State, lease: LeaseState): number {
 }
 
 /** The holder has stopped, or the end was forced: the frozen units are free. */
-function thaw(state: State, effects: Effects, lease: LeaseState, freed: FreedResources): void {
+function thaw(state: State, effects: Effects, lease: LeaseState, freed: Freed): void {
   touch(state, lease)
   state.counts.frozen--
   emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
@@ -204,7 +210,7 @@ function thaw(state: State, effects: Effects, lease: LeaseState, freed: FreedRes
 }
 
 /** Releases one grant of a lease that stays. Only the holder may do so, so nothing is frozen. */
-export function releaseGrant(state: State, effects: Effects, lease: LeaseState, grant: Grant, freed: FreedResources): void {
+export function releaseGrant(state: State, effects: Effects, lease: LeaseState, grant: Grant, freed: Freed): void {
   touch(state, lease)
   const frozen = lease.status === FROZEN
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })

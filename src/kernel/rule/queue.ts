@@ -1,9 +1,8 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
-import type { FreedResources } from '../state/freed-resources.ts'
 import { touch } from '../state/leases.ts'
 import { resourceOf, withGrant } from '../state/resources.ts'
-import { CAP, FROZEN, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
+import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrant, startTimer } from './effects.ts'
 import { rule } from './policy.ts'
@@ -180,7 +179,7 @@ export function relaxHolder(effects: Effects, lease: LeaseState): void {
 }
 
 /** Removes a waiter from all its queues. `settle` then serves the waiters that it blocked. */
-export function leaveQueues(state: State, lease: LeaseState, freed: FreedResources): void {
+export function leaveQueues(state: State, lease: LeaseState, freed: Freed): void {
   state.counts.waiting--
   for (const want of lease.rare!.wants) {
     const resource = state.resources.get(want.resource)!

@@ -1,16 +1,15 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
-import type { FreedResources } from '../state/freed-resources.ts'
 import { rareOf, touch } from '../state/leases.ts'
 import { dropIfIdle } from '../state/resources.ts'
-import { type LeaseState, LIVE, type Resource, type State } from '../state.ts'
+import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
 import { rule } from './policy.ts'
 import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
-export function settle(state: State, effects: Effects, freed: FreedResources): void {
+export function settle(state: State, effects: Effects, freed: Freed): void {
   for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
     if (resource.queue.length > 0) serve(state, effects, resource, freed)
     else dropIfIdle(state, resource)
@@ -24,7 +23,7 @@ export function settle(state: State, effects: Effects, freed: FreedResources): v
  * Each waiter is tried once, in however many queues it stands: a grant leaves less room, so the waiter would be refused again until it becomes the first of a
  * `fifo` queue. In a pool, every waiter stands in the queue of every member, and each try looks at every member.
  */
-function serve(state: State, effects: Effects, first: Resource, freed: FreedResources): void {
+function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
   const turns = new Turns()
   const refused = new Set<LeaseState>()
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)

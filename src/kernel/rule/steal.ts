@@ -1,8 +1,7 @@
 /** Stealing: which leases must end so that a steal gets what it wants. As few as possible, and the same ones on every replica. */
 
 import type { Refused } from '../outcome.ts'
-import type { FreedResources } from '../state/freed-resources.ts'
-import { FROZEN, type Grant, type LeaseState, type State } from '../state.ts'
+import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../state.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { end } from './end.ts'
@@ -143,7 +142,7 @@ export function steal(
   thief: LeaseState,
   { wants, force }: Pick<Theft, 'wants' | 'force'>,
   victims: readonly LeaseState[] | undefined,
-  freed: FreedResources,
+  freed: Freed,
 ): void {
   const ending = { type: 'revoked', cause: 'stolen', by: thief.holder.name, stopped: force } as const
   for (const want of wants) {

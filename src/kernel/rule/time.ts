@@ -5,13 +5,13 @@
 
 import type { Aged, AgedTogether, Due, Run, Tick } from '../command.ts'
 import { done, nothing, type Outcome } from '../outcome.ts'
-import type { FreedResources } from '../state/freed-resources.ts'
 import { findLease, rareOf, touch } from '../state/leases.ts'
 import { noteRun } from '../state/lineage.ts'
 import { timerOf } from '../state/timers.ts'
 import {
   BREAK,
   CAP,
+  type Freed,
   type LeaseState,
   LIVE,
   QUIET,
@@ -67,7 +67,7 @@ function isWaitedFor(resource: Resource): boolean {
   return resource.queue.some(waiter => blocks(waiter, resource))
 }
 
-function termDue(state: State, effects: Effects, lease: LeaseState, freed: FreedResources): void {
+function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed): void {
   const grace = lease.status === LIVE ? (lease.rare?.grace ?? 0) : 0
   const longer = grace === 0 ? slowed(state, lease) : 0
   if (grace === 0 && longer === 0) {
@@ -138,7 +138,7 @@ export function run(state: State, effects: Effects, { owned, nonce = 0, secret =
   state.run = { number: number + 1, owned, ms: 0 }
   if (state.rules >= 2) {
     raiseCounters(state)
-    if (nonce !== 0) noteRun(state, nonce, secret)
+    if (nonce !== 0) noteRun(state.lineage, { number: state.run.number, nonce, index: state.index }, secret)
   }
   effects.timer(undefined, TERM)
   return nothing()

@@ -1,8 +1,12 @@
 /** The resources that the present command has freed, and whose queues have not been served yet. */
-import type { Resource } from '../state.ts'
+
+/** Marked while it is in the queue. */
+interface Freeable {
+  freed: boolean
+}
 
 /** A queue without duplicates. A Set would do, but it would be most of the garbage of a release: a Set that empties and fills reallocates. */
-export class FreedResources {
+export class FreedResources<Resource extends Freeable> {
   readonly #list: (Resource | undefined)[] = []
   #next = 0
   #end = 0

@@ -5,8 +5,6 @@
  * Every owner begins a run with a nonce, so a lost run is not mistaken for the run that replaced it. The secret lives as long as the log: a copy that was put
  * back still has it, and can verify what the server signed after the copy was made (replica/witness.ts).
  */
-import type { State } from '../state.ts'
-
 /** A run that began with the record at `index`. It ends where the next one begins. */
 export interface BegunRun {
   readonly number: number
@@ -34,12 +32,12 @@ export function newLineage(): Lineage {
   return { id: 0, secret: '', runs: [], before: [], generation: { index: 0, quiet: 0 } }
 }
 
-/** Adds the run that `state.run` names, which has just begun. */
-export function noteRun(state: State, nonce: number, secret: string): void {
-  const { lineage } = state
+/** Adds a run that has just begun. The first run gives the log its id and its secret. */
+export function noteRun(lineage: Lineage, begun: BegunRun, secret: string): void {
+  const { nonce } = begun
   if (lineage.id === 0) lineage.id = nonce
   if (lineage.secret === '') lineage.secret = secret
-  lineage.runs.push({ number: state.run.number, nonce, index: state.index })
+  lineage.runs.push(begun)
   if (lineage.runs.length > MAX_RUNS) lineage.runs.shift()
 }
 

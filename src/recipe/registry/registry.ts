@@ -28,7 +28,7 @@ const OPTIONS = ['ttl', 'grace', 'drain', 'wait', 'signal', 'onEvent'] as const
 const FILTER = ['service', 'capability', 'capabilities', 'tag', 'zone', 'status', 'maxStale'] as const
 
 /** Options of a call that waits for the lessor. */
-interface SignalOption {
+export interface SignalOption {
   readonly signal?: AbortSignal
 }
 

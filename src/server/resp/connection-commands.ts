@@ -11,7 +11,7 @@ export const REDIS_VERSION = '7.4.0'
 
 export const CONNECTION_COMMANDS: readonly RespCommand[] = [
   { name: 'HELLO', arity: -1, open: true, summary: '[2 | 3 [AUTH user key] [SETNAME name] [WITNESS text]]', example: ['2'], run: hello },
-  { name: 'AUTH', arity: -2, open: true, summary: '[user] key', example: ['nobody'], run: auth },
+  { name: 'AUTH', arity: -2, open: true, summary: '[user] key', example: ['no-such-key'], run: auth },
   {
     name: 'PING',
     arity: -1,

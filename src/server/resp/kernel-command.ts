@@ -1,13 +1,13 @@
 /** RESP commands that are commands of the kernel in other words: their arguments and options follow from the command table. */
 import { operationNamed } from '../../kernel/codec/digest.ts'
-import type { Fields } from '../../kernel/codec/field.ts'
+import type { Fields } from '../../kernel/codec/field-type.ts'
 import type { Command } from '../../kernel/command.ts'
 import { COMMAND_TABLE, type CommandTable } from '../../kernel/command-table.ts'
 import { duration, invalid, opText, type RespCommand, readOptions, text, type Words, whole } from './command.ts'
 import type { RespSession } from './session.ts'
 
 type FieldName<K extends Command['kind']> = string & keyof CommandTable[K]['fields']
-type Reply = Parameters<RespSession['propose']>[1]
+type WriteReply = Parameters<RespSession['propose']>[1]
 
 interface Description<K extends Command['kind']> extends Omit<RespCommand, 'arity' | 'summary' | 'changes' | 'run'> {
   readonly kind: K
@@ -15,7 +15,7 @@ interface Description<K extends Command['kind']> extends Omit<RespCommand, 'arit
   readonly args: readonly FieldName<K>[]
   /** Fields that follow in any order, each after its name in upper case. `OP` may follow every command. */
   readonly options?: readonly FieldName<K>[]
-  readonly reply: Reply
+  readonly reply: WriteReply
   /** What the reply is, where it is not OK. */
   readonly answers?: string
 }
@@ -90,7 +90,7 @@ export function proposeWithOptions<K extends Command['kind']>(
   kind: K,
   options: readonly FieldName<K>[],
   command: Record<string, unknown>,
-  reply: Reply,
+  reply: WriteReply,
 ): void {
   if (session.args.count === from) return session.propose(command as unknown as Command, reply)
   let named: string | undefined

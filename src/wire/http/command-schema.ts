@@ -1,6 +1,6 @@
 /** JSON schemas of the fields of commands, made from the command table: bodies of requests over HTTP have the kernel's fields by their names. */
 import Type, { type TOptional, type TSchema, type TUnsafe } from 'typebox'
-import type { Field, Fields, FieldType, Presence, Surface } from '../../kernel/codec/field.ts'
+import type { Field, Fields, FieldType, Presence, Surface } from '../../kernel/codec/field-type.ts'
 import { COMMAND_TABLE, type CommandTable, policyRules } from '../../kernel/command-table.ts'
 import { NAME_BYTES } from '../../kernel/name.ts'
 

@@ -18,10 +18,10 @@ import type { Dial } from './dial.ts'
 import type { ByteLink, ByteLinkEnd } from './link.ts'
 import { Push, type Reply, ReplyError, ReplyParser } from './reply-parser.ts'
 
-type Profile = Lessor['profile']
+type ServerProfile = Lessor['profile']
 
 export interface Greeting {
-  readonly profile: Profile
+  readonly profile: ServerProfile
   readonly revision: number
   /** How far the server's log has come; undefined from a server that does not report it. */
   readonly witness?: string
@@ -217,14 +217,14 @@ export class RespConnection implements ByteLinkEnd {
   }
 }
 
-function profileFrom(text: string): Profile {
+function profileFrom(text: string): ServerProfile {
   let profile: unknown
   try {
     profile = JSON.parse(text)
   } catch {}
-  if (typeof profile !== 'object' || profile === null || typeof (profile as Profile).store !== 'string')
+  if (typeof profile !== 'object' || profile === null || typeof (profile as ServerProfile).store !== 'string')
     throw new ProtocolError('its greeting has no profile')
-  return profile as Profile
+  return profile as ServerProfile
 }
 
 function command(words: readonly string[]): Buffer {

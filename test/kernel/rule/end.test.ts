@@ -163,7 +163,7 @@ describe('revoke', () => {
 
   test('of a missing lease is refused', () => {
     const world = new World()
-    world.refused(world.do({ kind: 'revoke', target: { holder: 'nobody' } }), 'NOT_FOUND')
+    world.refused(world.do({ kind: 'revoke', target: { holder: 'absent' } }), 'NOT_FOUND')
     world.refused(world.do({ kind: 'revoke', target: { prefix: 'nothing' } }), 'NOT_FOUND')
     world.refused(world.do({ kind: 'revoke', target: { lease: 7 } }), 'GONE')
   })

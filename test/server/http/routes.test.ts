@@ -142,7 +142,7 @@ test('break, recall, revoke and transfer work, and the audit names the operator'
   await acquire(here, 'ann', ['c'])
   expect((await ask(here, 'POST', '/v1/recall', { resource: 'a' })).status).toBe(200)
   expect((await ask(here, 'POST', '/v1/break', { resource: 'a', after: '10s', by: 'ops' })).status).toBe(200)
-  expect((await ask(here, 'POST', '/v1/break', { resource: 'nobody' })).status).toBe(404)
+  expect((await ask(here, 'POST', '/v1/break', { resource: 'free' })).status).toBe(404)
   const { json: moved } = await ask(here, 'POST', '/v1/transfer', { lease: b.lease, to: 'bob', stopped: true })
   expect((await ask(here, 'GET', '/v1/resources/b')).json.grants).toMatchObject([{ holder: 'bob', lease: moved.lease }])
   expect((await ask(here, 'POST', '/v1/revoke', { lease: a.lease, prefix: 'c' })).json.error.code).toBe('INVALID')
