@@ -1,5 +1,5 @@
 /** The instances that match a filter, updated with each change of the directory. */
-import type { KnownInstance } from './directory.ts'
+import type { KnownInstance } from './known-instance.ts'
 import { candidates, type Instance, type InstanceMatcher, matches, nearestFirst } from './match.ts'
 import { Picker, type PickOptions } from './pick.ts'
 

@@ -27,6 +27,7 @@ const internal = [
   'STATUSES',
   'STRATEGIES',
   'EVENT_TYPES',
+  'VERBS',
   'Unit',
   // The method of a timer, not the function of that name.
   'keepAlive',

@@ -7,7 +7,8 @@
  */
 import { isIPv4, isIPv6 } from 'node:net'
 import { domainToASCII } from 'node:url'
-import type { Directory, KnownInstance } from '../../registry/directory.ts'
+import type { Directory } from '../../registry/directory.ts'
+import type { KnownInstance } from '../../registry/known-instance.ts'
 import { type Instance, tierOf } from '../../registry/match.ts'
 import { hostPortOf } from './host-port.ts'
 import { wordsOf } from './ipv6.ts'

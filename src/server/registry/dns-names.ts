@@ -7,7 +7,7 @@
  *   INSTANCE.SERVICE.service.DOMAIN A, AAAA: one instance, as SRV records name it
  *   HEX.addr.DOMAIN                 A, AAAA: an instance whose names do not fit DNS, by the bytes of its address
  */
-import type { KnownInstance } from '../../registry/directory.ts'
+import type { KnownInstance } from '../../registry/known-instance.ts'
 import type { Instance } from '../../registry/match.ts'
 import type { DnsEndpoint, DnsGroup, DnsIndex, EndpointKind } from './dns-index.ts'
 import { KINDS, MAX_NAME } from './dns-index.ts'
