@@ -1,4 +1,4 @@
-/** From a URL, a store or a lessor to leases. */
+/** `connect`: opens a URL, a store or a lessor, and returns its leases. */
 import { type Clock, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { LEASES_OPTIONS, Leases, type LeasesOptions } from '../leases.ts'
@@ -19,12 +19,12 @@ export interface OpenOptions {
 }
 
 /**
- * Opens the place where leases live, and returns the leases of this process. Closing them closes the place as well.
+ * Opens a store or connects to a server, and returns the leases of this process. Closing them closes the store or connection as well.
  *
  * - A URL names a store (`file:`, `memory:`, `postgres://`, `redis://`, `etcd://`) or a server (`leasehold://`, `http://`).
  *   Default: `LEASEHOLD_URL`, which `leasehold run` sets for its child, else a file in the user's state folder.
  * - A `Store` is one that you made, with a pool or a client of your own, or of a kind that Leasehold does not know. `connect` opens it, and
- *   closes it with the leases; a pool or client that you handed to the store stays open. A store that is not shared is owned by this process.
+ *   closes it with the leases; a pool or client that you passed to the store stays open. A store that is not shared is owned by this process.
  * - A `Lessor` is used as it is, and is closed with the leases.
  *
  * @example
@@ -62,7 +62,7 @@ async function connectTo(where: Store | Lessor, options: LeasesOptions & OpenOpt
   if (options.heartbeat === 'worker')
     throw new LeaseError(
       'INVALID',
-      "heartbeat: 'worker' opens the place of the leases a second time, on another thread, and needs its URL: use connect(url, …)",
+      "heartbeat: 'worker' opens the store or server a second time, on another thread, and needs its URL: use connect(url, …)",
     )
   return new Leases(isStore(where) ? await openStore(where, options) : where, options)
 }
@@ -86,7 +86,7 @@ async function openStore(store: Store, options: OpenOptions): Promise<Lessor> {
 /** The lessor at `url`. It follows the leases if they move to another store. */
 export async function open(url: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
   const openServer = servers[schemeOf(url) ?? '']
-  if (openServer !== undefined) return openServer(url, options) // a server follows the leases by itself
+  if (openServer !== undefined) return openServer(url, options) // the server follows the leases
   const { lessor, served } = await openStoreOrItsServer(url, options)
   return new RelocatingLessor(lessor, {
     ...options,
@@ -119,7 +119,7 @@ async function openStoreOrItsServer(url: string, options: OpenOptions): Promise<
   }
 }
 
-/** A client that named a file does not expect a certificate: the error says whose it is, and what to do. */
+/** A user who named a file does not expect a certificate. The error names the server whose certificate it is, and what to do. */
 function untrustedCertificate({ path, address }: FileOwner, cause: unknown): LeaseError | undefined {
   const certificate = cause instanceof LeaseError ? cause.facts.certificate : undefined
   if (typeof certificate !== 'string') return undefined
@@ -155,7 +155,7 @@ function ownerOf(error: unknown): FileOwner | undefined {
   return typeof path === 'string' && typeof address === 'string' ? { path, address } : undefined
 }
 
-/** What replicas of this process had seen of logs that lost records: the next replica on such a log starts above it. */
+/** The highest ids and tokens that replicas of this process saw on logs that later lost records. The next replica on such a log starts above them. */
 const survivors = new Map<string, Survivor>()
 
 /** A replica on the store, which `url` names. */
@@ -175,7 +175,7 @@ export async function openReplica(
   return replica
 }
 
-/** Loaded on first use: it is half of the package, and clients of a server need none of it. */
+/** Loaded on first use: it is half of the package, and clients of a server do not need it. */
 function replicaCode(): Promise<typeof import('../replica/replica.ts')> {
   return import('../replica/replica.ts')
 }

@@ -18,12 +18,12 @@ export function operatorFile(path: string): string {
   return `${path}-operator`
 }
 
-/** The form of every operator secret. Nothing else is ever sent. */
+/** The format of every operator secret. Text of another format is never sent. */
 export const OPERATOR_SECRET = /^lh_[\w-]{43}$/
 
 /**
  * The secret for the server that owns the file. Undefined if there is none, or if the address is not of this machine: the owner of a file
- * always is. Throws if another user could have written the secret.
+ * always runs here. Throws if another user could have written the secret.
  */
 export function operatorSecret({ path, address }: FileOwner): string | undefined {
   if (!isOfThisMachine(address)) return undefined
@@ -32,7 +32,7 @@ export function operatorSecret({ path, address }: FileOwner): string | undefined
     secret = readPrivately(operatorFile(path))
   } catch (error) {
     if (error instanceof LeaseError) throw error
-    return undefined // this server keeps none
+    return undefined // this server has no secret
   }
   return OPERATOR_SECRET.test(secret) ? secret : undefined
 }

@@ -1,4 +1,4 @@
-/** From a URL to the store that it names. */
+/** Makes the store that a URL names. */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { STORES, storeModule } from '../store/modules.ts'
@@ -8,7 +8,7 @@ import { redactedUrl, schemeOf } from './url.ts'
 
 export interface StoreOptions {
   readonly clock?: Clock
-  /** Asks to be the only store on the log, under this name. The profile of the store says whether it is. */
+  /** Requests ownership of the log, under this name. The profile of the store says whether it was granted. */
   readonly own?: Ownership
 }
 
@@ -30,7 +30,7 @@ function unknownUrl(url: string, scheme: string | undefined): LeaseError {
   const known = [...STORES.map(module => module.url), 'leasehold://HOST'].join(' or ')
   return new LeaseError(
     'INVALID',
-    `${url === '' ? 'an empty string' : redactedUrl(url)} does not say where the leases are: use ${known}${hint}`,
+    `${url === '' ? 'an empty string' : redactedUrl(url)} is not a URL of a store or server: use ${known}${hint}`,
     {
       facts: { url: redactedUrl(url) },
     },

@@ -1,4 +1,4 @@
-/** URLs of places where leases live: their scheme, the default one, and how they are shown to people. */
+/** URLs of stores and servers: their scheme, the default URL, and how messages show them. */
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 
@@ -6,7 +6,7 @@ export function schemeOf(url: string): string | undefined {
   return /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
 }
 
-/** `file:` with a path in the user's state folder, so that two programs of one user meet without any setting. */
+/** `file:` with a path in the user's state folder, so that programs of one user share leases without any setting. */
 export function defaultUrl(env: Readonly<Record<string, string | undefined>> = process.env): string {
   const { XDG_STATE_HOME: state } = env
   // The XDG specification says to ignore a relative path.

@@ -1,4 +1,4 @@
-/** From a URL to the engine that `certify` examines. */
+/** Makes the engine that `certify` examines from its URL. */
 import { type Clock, systemClock } from '../../clock.ts'
 import { schemeOf } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
