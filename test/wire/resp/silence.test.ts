@@ -219,5 +219,6 @@ test('a request behind more than 8 MiB of others is answered when the server rea
   await new Promise(resolve => setImmediate(resolve))
   cable.heal()
   for (const outcome of await Promise.all(asked)) expect(outcome).toMatchObject({ kind: 'granted' })
-  expect((await read).value.leases).toBe(3_500)
+  // It was sent before the proposals were answered, so it may see only some of them.
+  expect((await read).value.leases).toBeLessThanOrEqual(3_500)
 })
