@@ -89,7 +89,6 @@ const KNOWN_CIRCLES: readonly string[] = [
   'registry/directory.ts registry/view.ts',
   'server/http/router.ts server/http/system-routes.ts',
   'server/resp/batch-session.ts server/resp/command.ts server/resp/replies.ts server/resp/reply-queue.ts server/resp/session.ts',
-  'store/postgres/driver-pg.ts store/postgres/prepared-connection.ts',
 ]
 
 /** Only the store of an engine may import its driver. */

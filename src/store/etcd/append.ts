@@ -17,7 +17,7 @@ import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
 import { base64 } from './keys.ts'
 import { type EtcdLog, type FoundRecords, MAX_BYTES, MAX_RECORDS } from './log.ts'
 import { absent, type EtcdOperation, exists, put, type Transaction } from './message.ts'
-import { INLINE_BYTES, PARTS_WITHIN, pack, type StoredRecord } from './parts.ts'
+import { type EtcdRecord, INLINE_BYTES, PARTS_WITHIN, pack } from './parts.ts'
 
 /** The number of indexes that one transaction tries at most. */
 const MAX_DEPTH = 24
@@ -65,7 +65,7 @@ export class EtcdAppender {
   async #append(bytes: Uint8Array, after: Position, copies: Copies): Promise<Appended> {
     let base = after
     let parcel = await this.#wrap(bytes, base)
-    let missed: readonly StoredRecord[] | undefined = []
+    let missed: readonly EtcdRecord[] | undefined = []
     for (let tries = 1; tries <= MAX_TRIES; tries++) {
       const tried = this.#depth
       const got = await this.#attempt(parcel, after, base, copies)
@@ -140,7 +140,7 @@ export class EtcdAppender {
     return this.#log.parseRange(base, responses.at(-1)!.response_range!)
   }
 
-  async #done(position: Position, missed: readonly StoredRecord[] | undefined): Promise<Appended> {
+  async #done(position: Position, missed: readonly EtcdRecord[] | undefined): Promise<Appended> {
     // The record is in the log, even if fetching what was missed fails.
     const entries = missed && fits(missed) ? await this.#log.records(missed).catch(() => undefined) : undefined
     return entries && entries.length === missed?.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
@@ -171,6 +171,6 @@ function lostTrack(): LeaseError {
   return new LeaseError('UNKNOWN', `the answer to an append was lost, and the log has changed since: ${MAYBE_DONE}`)
 }
 
-function fits(missed: readonly StoredRecord[]): boolean {
+function fits(missed: readonly EtcdRecord[]): boolean {
   return missed.length <= MAX_RECORDS && missed.reduce((sum, { value }) => sum + value.length, 0) <= MAX_BYTES
 }

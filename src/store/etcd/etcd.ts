@@ -7,7 +7,7 @@
  * The layout of the keys is in `keys.ts`, appending in `append.ts`, the watch in `tail.ts`.
  */
 import { readFile } from 'node:fs/promises'
-import { type Clock, systemClock } from '../../clock.ts'
+import { systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
@@ -16,23 +16,9 @@ import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './gateway.ts'
 import { EtcdKeys, FORMAT } from './keys.ts'
 import { EtcdLog } from './log.ts'
 import type { RangeAnswer } from './message.ts'
+import type { EtcdStoreOptions } from './options.ts'
 import { EtcdSnapshots } from './snapshots.ts'
 import { EtcdTail } from './tail.ts'
-
-export interface EtcdStoreOptions {
-  /** `host:port` of some or all members. */
-  readonly endpoints: readonly string[]
-  /** Separates several logs in one cluster. @default 'leasehold' */
-  readonly name?: string
-  readonly user?: { readonly name: string; readonly password: string }
-  /** Files with the authority, the certificate and its key, in PEM; an empty object is TLS with the system's authorities. */
-  readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
-  /** How long, in ms, a call may take in all. @default 5000 */
-  readonly timeout?: number
-  /** How often, in ms, a waiting reader polls beside the watch. @default 1000 */
-  readonly poll?: number
-  readonly clock?: Clock
-}
 
 /** Everything that exists between opening and closing. */
 interface InUse {

@@ -16,7 +16,7 @@ import {
   type Transaction,
   type TransactionAnswer,
 } from './message.ts'
-import { Parts, pack, type StoredRecord } from './parts.ts'
+import { type EtcdRecord, Parts, pack } from './parts.ts'
 
 /** One answer carries at most this much. A larger record travels alone. */
 export const MAX_RECORDS = 1_000
@@ -25,7 +25,7 @@ export const MAX_BYTES = 1_048_576
 /** What follows a position that is in the log; `count` of all that does, within the next thousand. */
 export interface FoundRecords {
   readonly kind: 'found'
-  readonly entries: readonly StoredRecord[]
+  readonly entries: readonly EtcdRecord[]
   readonly count: number
   readonly revision: bigint
 }
@@ -111,7 +111,7 @@ export class EtcdLog {
   }
 
   /** As many of these as one answer carries. */
-  async records(stored: readonly StoredRecord[]): Promise<LogRecord[]> {
+  async records(stored: readonly EtcdRecord[]): Promise<LogRecord[]> {
     const entries: LogRecord[] = []
     let size = 0
     for (const [i, bytes] of (await this.parts.bytes(stored, MAX_BYTES)).entries()) {
@@ -123,7 +123,7 @@ export class EtcdLog {
     return entries
   }
 
-  stored({ key, value = '' }: KeyValue): StoredRecord {
+  stored({ key, value = '' }: KeyValue): EtcdRecord {
     return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
   }
 

@@ -27,7 +27,7 @@ const WORTH_PACKING = 512
 const LARGEST = 1 << 28
 
 /** An entry as it stands in etcd. */
-export interface StoredRecord {
+export interface EtcdRecord {
   readonly position: Position
   readonly value: Buffer
 }
@@ -72,21 +72,21 @@ export class Parts {
   }
 
   /** The keys of the parts; none when the value holds the bytes itself. */
-  keysOf({ position: { nonce }, value }: StoredRecord): string[] {
+  keysOf({ position: { nonce }, value }: EtcdRecord): string[] {
     if (value[0] !== PARTS) return []
     const [base, count] = value.subarray(1).toString().split(' ').map(Number) as [number, number]
     return Array.from({ length: count }, (_, part) => this.#keys.part(base, nonce, part))
   }
 
   /** The same with its bytes, if all its parts are among these. */
-  whole(stored: StoredRecord, parts: ReadonlyMap<string, Buffer>): StoredRecord {
+  whole(stored: EtcdRecord, parts: ReadonlyMap<string, Buffer>): EtcdRecord {
     const keys = this.keysOf(stored)
     if (keys.length === 0 || !keys.every(key => parts.has(key))) return stored
     return { position: stored.position, value: Buffer.concat(keys.map(key => parts.get(key)!)) }
   }
 
   /** The bytes of all these. Parts are fetched for as many entries as fit into one answer. */
-  async bytes(stored: readonly StoredRecord[], most: number): Promise<Uint8Array[]> {
+  async bytes(stored: readonly EtcdRecord[], most: number): Promise<Uint8Array[]> {
     const found: Uint8Array[] = []
     let size = 0
     for (let at = 0; at < stored.length && size <= most; ) {

@@ -9,7 +9,7 @@ import type { Position } from '../../store.ts'
 import type { Gateway, Stream } from './gateway.ts'
 import type { EtcdLog } from './log.ts'
 import type { KeyValue, WatchAnswer } from './message.ts'
-import type { StoredRecord } from './parts.ts'
+import type { EtcdRecord } from './parts.ts'
 
 /** What is kept for readers that come a little later. */
 const KEPT_RECORDS = 1_000
@@ -29,7 +29,7 @@ export class EtcdTail {
   #stream: Stream | undefined
   /** Records without a gap, in order; the first follows `#base`. Without a base nothing is known. */
   #base: Position | undefined
-  #chain: StoredRecord[] = []
+  #chain: EtcdRecord[] = []
   #bytes = 0
   readonly #parts = new Map<string, Buffer>()
   /** A position known to be in the log, ahead of what the watch has delivered. */
@@ -43,7 +43,7 @@ export class EtcdTail {
   }
 
   /** What followed `after`. Empty: nothing yet. Undefined: the watch does not know, and the caller must read. */
-  following(after: Position): readonly StoredRecord[] | undefined {
+  following(after: Position): readonly EtcdRecord[] | undefined {
     if (this.#stream === undefined || this.#base === undefined) return undefined
     const place = after.index - this.#base.index
     const found = place === 0 ? this.#base : this.#chain[place - 1]?.position
@@ -137,7 +137,7 @@ export class EtcdTail {
     if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
   }
 
-  #add(entry: StoredRecord): void {
+  #add(entry: EtcdRecord): void {
     if (this.#base === undefined) return
     const last = this.#chain.at(-1)?.position ?? this.#base
     if (entry.position.index !== last.index + 1) {

@@ -1,6 +1,6 @@
 /** `etcd://[user:password@]host[:port][,host[:port]…][/?name=&tls=&ca=&cert=&key=]`; `etcds://` is TLS. */
 import { LeaseError } from '../../errors.ts'
-import type { EtcdStoreOptions } from './etcd.ts'
+import type { EtcdStoreOptions } from './options.ts'
 
 const PORT = 2379
 const KNOWN = ['name', 'tls', 'ca', 'cert', 'key']
