@@ -91,14 +91,15 @@ export class EtcdStore implements Store {
     if (wait === undefined) return this.#look(after)
     for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.next(this.#options.poll, wait)) {
       const { log, tail } = this.#open()
-      const told = tail.following(after)
-      if (told !== undefined && told.length > 0) return { kind: 'records', records: await log.records(told).catch(rethrowNothingDone) }
-      if (told !== undefined && heard === 'news') continue
+      const watched = tail.following(after)
+      if (watched !== undefined && watched.length > 0)
+        return { kind: 'records', records: await log.records(watched).catch(rethrowNothingDone) }
+      if (watched !== undefined && heard === 'news') continue
       const read = await this.#look(after, tail)
       wait.throwIfAborted()
       if (read.kind === 'records' && read.records.length === 0) continue
       // The poll found a record that the watch did not deliver: the watch is dead.
-      if (told !== undefined) tail.restart()
+      if (watched !== undefined) tail.restart()
       return read
     }
   }
@@ -118,14 +119,14 @@ export class EtcdStore implements Store {
     this.#inUse?.gateway.close()
   }
 
-  /** At the log's end the watch begins, where there is none. */
+  /** Starts the watch, if there is none, when the read reaches the end of the log. */
   async #look(after: Position, tail?: EtcdTail): Promise<Read> {
     const { log } = this.#open()
     try {
       const looked = await log.look(after)
       if (looked.kind !== 'found') return looked
-      if (looked.entries.length === 0) tail?.begin(after, looked.revision)
-      return { kind: 'records', records: await log.records(looked.entries) }
+      if (looked.records.length === 0) tail?.begin(after, looked.revision)
+      return { kind: 'records', records: await log.records(looked.records) }
     } catch (error) {
       throw nothingDone(error)
     }
@@ -159,7 +160,7 @@ export class EtcdStore implements Store {
     if (format === FORMAT) return
     throw new LeaseError(
       'UNSUPPORTED',
-      `the log ${this.#keys.prefix} in etcd is kept in format '${format}', this version knows ${FORMAT}: use the version that wrote it`,
+      `the log ${this.#keys.prefix} in etcd has format '${format}', and this version knows ${FORMAT}: use the version that wrote it`,
       { facts: { reason: 'newer', format } },
     )
   }

@@ -71,7 +71,7 @@ export class EtcdTail {
     this.#stream = gateway.stream(
       '/watch',
       { create_request: request },
-      message => this.#told(message as WatchAnswer),
+      message => this.#received(message as WatchAnswer),
       () => this.restart(),
     )
   }
@@ -118,35 +118,35 @@ export class EtcdTail {
     this.#wake()
   }
 
-  #told({ result, error }: WatchAnswer): void {
+  #received({ result, error }: WatchAnswer): void {
     // Compacted away, or the server is shutting down: a read helps in both cases.
     if (result === undefined || error !== undefined || result.canceled) return this.restart()
     if (result.events === undefined) return
     this.#again = AGAIN_FIRST
-    for (const { kv } of result.events) this.#hear(kv)
+    for (const { kv } of result.events) this.#put(kv)
     this.#wake()
   }
 
-  #hear(kv: KeyValue): void {
+  #put(kv: KeyValue): void {
     const { keys, parts } = this.#options.log
     const kind = keys.kindOf(kv.key)
-    if (kind === 'entry') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
+    if (kind === 'record') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
     if (kind !== 'part') return
     // Parts come before their record, usually right before it. Parts that are dropped here are fetched.
     this.#parts.set(kv.key, Buffer.from(kv.value ?? '', 'base64'))
     if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
   }
 
-  #add(entry: EtcdRecord): void {
+  #add(record: EtcdRecord): void {
     if (this.#base === undefined) return
     const last = this.#chain.at(-1)?.position ?? this.#base
-    if (entry.position.index !== last.index + 1) {
+    if (record.position.index !== last.index + 1) {
       this.#base = undefined // the log lost its tail and grew again: readers must read it
       this.#chain = []
       return
     }
-    this.#chain.push(entry)
-    this.#bytes += entry.value.length
+    this.#chain.push(record)
+    this.#bytes += record.value.length
     while (this.#chain.length > KEPT_RECORDS || (this.#bytes > KEPT_BYTES && this.#chain.length > 1)) {
       const oldest = this.#chain.shift()!
       this.#base = oldest.position
