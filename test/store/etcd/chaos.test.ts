@@ -30,12 +30,12 @@ const leaderKilled: Fault = {
 }
 
 const leaderPaused: Fault = {
-  name: 'the leader stands still past the ttl',
+  name: 'the leader is paused for longer than the ttl',
   run: async run => standStill(run, await leader(run.engine)),
 }
 
 const followerPaused: Fault = {
-  name: 'a follower stands still past the ttl',
+  name: 'a follower is paused for longer than the ttl',
   async run(run) {
     const { port } = await leader(run.engine)
     await standStill(run, run.any(run.engine.members.filter(member => member.port !== port)))
