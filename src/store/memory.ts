@@ -29,7 +29,7 @@ interface MemorySnapshot {
 /** The engine's side: records, snapshots and their owner. Its clock is the engine's, so ages mean the same to every store on it. */
 export class MemoryLog {
   readonly #clock: Clock
-  /** The last record that was trimmed. Its nonce is kept, so that readers at this position can go on. */
+  /** The last record that was trimmed. Its nonce is kept, so that readers at this position can continue. */
   #floor = START
   #records: MemoryRecord[] = []
   #snapshot: MemorySnapshot | undefined
@@ -172,7 +172,7 @@ export interface MemoryStoreOptions {
   /** The log to use. Default: a new one. */
   readonly log?: MemoryLog
   readonly clock?: Clock
-  /** Asks to be the only store on the log. Stores that are refused are told the name. */
+  /** Asks to be the only store on the log. Errors of refused stores contain the name. */
   readonly own?: { readonly name: string }
 }
 

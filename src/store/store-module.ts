@@ -44,7 +44,7 @@ export interface FromUrlOptions {
   readonly own?: Ownership | undefined
 }
 
-/** What other processes are told about the owner of a log. */
+/** The name and address of the owner of a log, as other processes see them. */
 export interface Ownership {
   readonly name: string
   /** Where the owner serves the log. */

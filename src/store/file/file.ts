@@ -50,7 +50,7 @@ const CHUNK = 262_144
 
 export interface FileStoreOptions {
   readonly path: string
-  /** Asks to be the only store on the file. Processes that are refused are told the name and the address; see also `announce`. Default: shared. */
+  /** Asks to be the only store on the file. Errors of refused processes contain the name and the address; see also `announce`. Default: shared. */
   readonly own?: { readonly name: string; readonly address?: string }
   /** How long, in ms, another process may keep the file locked before a call fails and names that process. @default 5000 */
   readonly timeout?: number

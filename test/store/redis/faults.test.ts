@@ -257,8 +257,8 @@ describePromises('redis', 'data loss in Redis', () => {
     }
     for (const lease of held) expect(lease.held).toBe(false)
     for (const result of await load) expect(result.status === 'rejected' && chain(result.reason)).toMatch(/DIVERGED/)
-    await using anew = await connect(redis.url)
-    await using again = await anew.acquire('x')
+    await using next = await connect(redis.url)
+    await using again = await next.acquire('x')
     expect(systemClock.now() - flushed).toBeGreaterThan(1_990) // an uninformed holder could have held its lease until then
     for (const { token } of held) expect(again.token).toBeGreaterThan(token)
   })

@@ -60,7 +60,7 @@ export interface Report {
   readonly beliefs: number
   readonly lost: number
   /** The number of probes (requests sent once, without a retry) by outcome. */
-  readonly told: Readonly<Record<string, number>>
+  readonly probes: Readonly<Record<string, number>>
   readonly records: number
   readonly snapshots: boolean
   /** The longest time after a fault until every resource had been granted again, in ms. */
@@ -158,11 +158,11 @@ export class Chaos implements AsyncDisposable {
     const history: History = { notes: [...readNotes(this.#folder), ...this.#notes], log, gap }
     const violations = [...late, ...judge(history)]
     const kept = violations.length > 0 ? await this.keep({ violations }) : undefined
-    const told: Record<string, number> = {}
-    for (const note of history.notes) if (note.kind === 'told') told[note.outcome] = (told[note.outcome] ?? 0) + 1
+    const probes: Record<string, number> = {}
+    for (const note of history.notes) if (note.kind === 'answered') probes[note.outcome] = (probes[note.outcome] ?? 0) + 1
     return {
       violations,
-      ...{ seed: this.seed, cycles, faults, told, recovery: Math.round(recovery) },
+      ...{ seed: this.seed, cycles, faults, probes, recovery: Math.round(recovery) },
       beliefs: beliefs(history.notes).length,
       lost: history.notes.filter(({ kind }) => kind === 'lost').length,
       records: log.length,

@@ -111,13 +111,13 @@ async function probe(replica) {
     note('asks', { resource })
     try {
       const outcome = await replica.propose({ kind: 'acquire', holder: `${me}/probe`, ttl, wants: [{ resource }] })
-      note('told', {
+      note('answered', {
         resource,
         outcome: outcome.kind,
         ...(outcome.kind === 'granted' && { lease: outcome.lease, token: outcome.tokens[0] }),
       })
     } catch (error) {
-      note('told', { resource, outcome: error.code ?? 'BROKEN', message: error.message })
+      note('answered', { resource, outcome: error.code ?? 'BROKEN', message: error.message })
     }
     await pause(20 + Math.random() * 60)
   }

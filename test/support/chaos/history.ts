@@ -23,7 +23,7 @@ export type Note = At &
     | { readonly kind: 'lost'; readonly lease: number; readonly code: string; readonly message: string }
     /** A probe: a resource that one holder requests once, without a retry. */
     | { readonly kind: 'asks'; readonly resource: string }
-    | { readonly kind: 'told'; readonly resource: string; readonly outcome: string; readonly lease?: number; readonly token?: number }
+    | { readonly kind: 'answered'; readonly resource: string; readonly outcome: string; readonly lease?: number; readonly token?: number }
     | { readonly kind: 'error'; readonly what: string; readonly code: string; readonly message: string }
     /** The replica has stopped for good. */
     | { readonly kind: 'stopped'; readonly code: string; readonly message: string }

@@ -55,8 +55,8 @@ describe('the referee accepts', () => {
     ),
     'an UNKNOWN outcome that took effect, or did not': history(
       [
-        { t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'UNKNOWN' },
-        { t: 2, who: 'a', kind: 'told', resource: 'u/2', outcome: 'UNKNOWN' },
+        { t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'UNKNOWN' },
+        { t: 2, who: 'a', kind: 'answered', resource: 'u/2', outcome: 'UNKNOWN' },
       ],
       log([0, granted(1, 10, 'u/1')]),
     ),
@@ -99,16 +99,16 @@ describe('the referee reports', () => {
     'a held lease that is not in the log': ['S9', history([believes(0, 'a', 1, 10)], log([0, granted(1, 9)]))],
     'a granted probe that is not in the log': [
       'S9',
-      history([{ t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'granted', lease: 1, token: 10 }]),
+      history([{ t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'granted', lease: 1, token: 10 }]),
     ],
     'an UNAVAILABLE probe that was granted': [
       'S12',
-      history([{ t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'UNAVAILABLE' }], log([0, granted(1, 10, 'u/1')])),
+      history([{ t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'UNAVAILABLE' }], log([0, granted(1, 10, 'u/1')])),
     ],
     'a probe that was granted twice': [
       'S11',
       history(
-        [{ t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'UNKNOWN' }],
+        [{ t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'UNKNOWN' }],
         log([0, granted(1, 10, 'u/1')], [1, granted(2, 11, 'u/1')]),
       ),
     ],

@@ -116,7 +116,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
 
   // S12, S9 and S11, by the probes
   for (const note of notes) {
-    if (note.kind !== 'told') continue
+    if (note.kind !== 'answered') continue
     const grants = granted.get(note.resource) ?? []
     if (note.outcome === 'UNAVAILABLE' && grants.length > 0)
       violate('S12', `${note.who} received UNAVAILABLE for ${note.resource}, although it was granted`)
