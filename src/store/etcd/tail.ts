@@ -11,7 +11,7 @@ import type { EtcdLog } from './log.ts'
 import type { KeyValue, WatchAnswer } from './message.ts'
 import type { EtcdRecord } from './parts.ts'
 
-/** What is kept for readers that come a little later. */
+/** Records and bytes that are kept for readers that ask a little later. */
 const KEPT_RECORDS = 1_000
 const KEPT_BYTES = 4 << 20
 const KEPT_PARTS = 16
@@ -42,7 +42,7 @@ export class EtcdTail {
     this.#options = options
   }
 
-  /** What followed `after`. Empty: nothing yet. Undefined: the watch does not know, and the caller must read. */
+  /** The records after `after`. Empty: none yet. Undefined: the watch does not know, and the caller must read. */
   following(after: Position): readonly EtcdRecord[] | undefined {
     if (this.#stream === undefined || this.#base === undefined) return undefined
     const place = after.index - this.#base.index
@@ -56,7 +56,7 @@ export class EtcdTail {
     if (position.index > (this.#ahead?.index ?? 0)) this.#ahead = position
   }
 
-  /** The log ended at `end` when etcd stood at `revision`. */
+  /** Starts the watch, if there is none. The log ended at `end` at etcd's `revision`. */
   begin(end: Position, revision: bigint): void {
     if (this.#stream !== undefined) {
       const last = this.#chain.at(-1)?.position ?? this.#base
@@ -101,7 +101,7 @@ export class EtcdTail {
         reject(signal.reason)
       }
       const { clock } = this.#options
-      // Without a watch the next look also begins one.
+      // Without a watch the next read also starts one.
       const cancel = clock.after(this.#stream ? ms : Math.min(ms, Math.max(0, this.#notBefore - clock.now())), () => {
         done()
         resolve('silence')
