@@ -14,13 +14,13 @@ import { Wakeups } from './wakeups.ts'
 const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
 
-interface StoredRecord {
+interface MemoryRecord {
   readonly position: Position
   readonly bytes: Uint8Array
   readonly stamp: number
 }
 
-interface StoredSnapshot {
+interface MemorySnapshot {
   readonly position: Position
   readonly chunks: readonly Uint8Array[]
   readonly stamp: number
@@ -29,10 +29,10 @@ interface StoredSnapshot {
 /** The engine's side: records, snapshots and their owner. Its clock is the engine's, so ages mean the same to every store on it. */
 export class MemoryLog {
   readonly #clock: Clock
-  /** The last record that was trimmed. Its nonce is kept, so that readers at this position can go on. */
+  /** The last record that was trimmed. Its nonce is kept, so that readers at this position can continue. */
   #floor = START
-  #records: StoredRecord[] = []
-  #snapshot: StoredSnapshot | undefined
+  #records: MemoryRecord[] = []
+  #snapshot: MemorySnapshot | undefined
   #epoch = 0
   #owner: MemoryStore | undefined
   readonly #users = new Set<MemoryStore>()
@@ -154,7 +154,7 @@ export class MemoryLog {
     return following
   }
 
-  #at(index: number): StoredRecord {
+  #at(index: number): MemoryRecord {
     return this.#records[index - this.#floor.index - 1]!
   }
 
@@ -172,7 +172,7 @@ export interface MemoryStoreOptions {
   /** The log to use. Default: a new one. */
   readonly log?: MemoryLog
   readonly clock?: Clock
-  /** Asks to be the only store on the log. Stores that are refused are told the name. */
+  /** Asks to be the only store on the log. Errors of refused stores contain the name. */
   readonly own?: { readonly name: string }
 }
 

@@ -18,7 +18,7 @@ export interface StoreModule {
   readonly schemes: readonly [string, ...string[]]
   /** How users write its URL, for messages and docs. */
   readonly url: string
-  /** What it is for, as docs/stores.md says it. */
+  /** The purpose, with the same words as docs/stores.md. */
   readonly purpose: string
   /** The npm package that a user has to install for its URL: an optional peer dependency, loaded on first use. Absent: none is needed. */
   readonly driver?: DriverPackage
@@ -44,7 +44,7 @@ export interface FromUrlOptions {
   readonly own?: Ownership | undefined
 }
 
-/** What other processes are told about the owner of a log. */
+/** The name and address of the owner of a log, as other processes see them. */
 export interface Ownership {
   readonly name: string
   /** Where the owner serves the log. */

@@ -85,7 +85,6 @@ const rooms: readonly Room[] = [
 const KNOWN_CIRCLES: readonly string[] = [
   '../sim/planted-library.ts ../sim/planted-rollback.ts ../sim/planted-wire.ts ../sim/planted.ts',
   '../sim/rollback.ts ../sim/run.ts',
-  'store/postgres/driver-pg.ts store/postgres/prepared-connection.ts',
 ]
 
 /** Only the store of an engine may import its driver. */

@@ -22,7 +22,7 @@ async function fixture(): Promise<StoreFixture> {
   }
 }
 
-/** Nothing is kept of it while no process has it open, so only answers can be lost. */
+/** The log exists only while a process has it open, so only answers can be lost. */
 async function owned(): Promise<OwnedFixture> {
   const log = new MemoryLog()
   const faults = new WeakMap<Store, { fault: AppendFault | undefined }>()
@@ -68,7 +68,7 @@ describe('a store in memory', () => {
     expect(await nonces(1)).not.toEqual(await nonces(2))
   })
 
-  test('one answer carries 1,000 entries and no more', async () => {
+  test('one answer carries at most 1,000 records', async () => {
     await using store = new MemoryStore()
     await store.open()
     for (let i = 0; i < 1_001; i++) await store.append(Uint8Array.of(i % 256), START)

@@ -47,7 +47,7 @@ describe.each(STORES.map(module => [module.name, module] as const))('the module 
     if (module.server !== undefined) expect(Object.values(engineServers)).toContainEqual(expect.objectContaining(module.server))
   })
 
-  test('makes a store from its URL without connecting', async () => {
+  test('creates a store from its URL without connecting', async () => {
     const url = module.url.replace('HOST', '127.0.0.1:1').replace('PATH', '/nonexistent/leases.db')
     await using store = await module.fromUrl(url, { clock: systemClock })
     expect(store.profile.store).toBe(name)

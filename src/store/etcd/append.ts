@@ -17,7 +17,7 @@ import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
 import { base64 } from './keys.ts'
 import { type EtcdLog, type FoundRecords, MAX_BYTES, MAX_RECORDS } from './log.ts'
 import { absent, type EtcdOperation, exists, put, type Transaction } from './message.ts'
-import { INLINE_BYTES, PARTS_WITHIN, pack, type StoredRecord } from './parts.ts'
+import { type EtcdRecord, INLINE_BYTES, PARTS_WITHIN, pack } from './parts.ts'
 
 /** The number of indexes that one transaction tries at most. */
 const MAX_DEPTH = 24
@@ -64,19 +64,19 @@ export class EtcdAppender {
 
   async #append(bytes: Uint8Array, after: Position, copies: Copies): Promise<Appended> {
     let base = after
-    let parcel = await this.#wrap(bytes, base)
-    let missed: readonly StoredRecord[] | undefined = []
+    let packed = await this.#pack(bytes, base)
+    let missed: readonly EtcdRecord[] | undefined = []
     for (let tries = 1; tries <= MAX_TRIES; tries++) {
       const tried = this.#depth
-      const got = await this.#attempt(parcel, after, base, copies)
+      const got = await this.#attempt(packed, after, base, copies)
       if (got.kind !== 'found') return unlessUncertain(got, copies)
-      const mine = got.entries.findIndex(({ position }) => position.nonce === parcel.nonce)
+      const mine = got.records.findIndex(({ position }) => position.nonce === packed.nonce)
       if (mine >= 0) {
         this.#won(mine + 1)
-        return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
+        return this.#done(got.records[mine]!.position, missed && [...missed, ...got.records.slice(0, mine)])
       }
       // If other records have taken every index that was tried, no copy took effect, and none can any more.
-      if (got.entries.length >= tried) copies.uncertain = false
+      if (got.records.length >= tried) copies.uncertain = false
       if (got.count === 0) {
         // No record was in the way, so the position itself is gone.
         const gone = await this.#log.look(after)
@@ -84,10 +84,10 @@ export class EtcdAppender {
       }
       if (copies.uncertain) throw lostTrack()
       this.#lost(got.count)
-      missed = missed && got.count === got.entries.length && fits([...missed, ...got.entries]) ? [...missed, ...got.entries] : undefined
+      missed = missed && got.count === got.records.length && fits([...missed, ...got.records]) ? [...missed, ...got.records] : undefined
       base = (missed === undefined ? await this.#log.end() : missed.at(-1)?.position) ?? after
-      if (parcel.from === undefined || base.index + MAX_DEPTH > parcel.from + PARTS_WITHIN) parcel = await this.#wrap(bytes, base)
-      else parcel = { ...parcel, beside: [] }
+      if (packed.from === undefined || base.index + MAX_DEPTH > packed.from + PARTS_WITHIN) packed = await this.#pack(bytes, base)
+      else packed = { ...packed, beside: [] }
       if (tries > EAGER) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
     }
     throw new LeaseError(
@@ -96,17 +96,17 @@ export class EtcdAppender {
     )
   }
 
-  async #wrap(bytes: Uint8Array, { index: from }: Position): Promise<PackedRecord> {
+  async #pack(bytes: Uint8Array, { index: from }: Position): Promise<PackedRecord> {
     const nonce = this.#nonce ?? this.#clock.bits()
     this.#nonce = undefined
     const whole = pack(bytes)
     const alone = this.#depth === 1 && whole.length <= INLINE_BYTES
     if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, value: base64(whole), beside: [] }
     const { puts, value } = this.#log.parts.split(whole, from, nonce)
-    const parcel = { nonce, from, value: base64(value), beside: puts }
-    if (whole.length <= INLINE_BYTES) return parcel
+    const packed = { nonce, from, value: base64(value), beside: puts }
+    if (whole.length <= INLINE_BYTES) return packed
     for (const one of puts) await this.#log.transact({ compare: [], success: [one], failure: [] })
-    return { ...parcel, beside: [] }
+    return { ...packed, beside: [] }
   }
 
   async #attempt(
@@ -127,7 +127,7 @@ export class EtcdAppender {
       this.#nonce ??= this.#clock.bits()
       const { succeeded } = await answer
       // A process alone hardly ever loses a race: reading what was missed each time would cost more than reading it then.
-      return succeeded ? { kind: 'found', entries: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
+      return succeeded ? { kind: 'found', records: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
     }
     const level = (n: number): Transaction => ({
       compare: [free(n)],
@@ -140,10 +140,10 @@ export class EtcdAppender {
     return this.#log.parseRange(base, responses.at(-1)!.response_range!)
   }
 
-  async #done(position: Position, missed: readonly StoredRecord[] | undefined): Promise<Appended> {
+  async #done(position: Position, missed: readonly EtcdRecord[] | undefined): Promise<Appended> {
     // The record is in the log, even if fetching what was missed fails.
-    const entries = missed && fits(missed) ? await this.#log.records(missed).catch(() => undefined) : undefined
-    return entries && entries.length === missed?.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
+    const records = missed && fits(missed) ? await this.#log.records(missed).catch(() => undefined) : undefined
+    return records && records.length === missed?.length ? { kind: 'appended', position, missed: records } : { kind: 'behind', position }
   }
 
   #won(level: number): void {
@@ -171,6 +171,6 @@ function lostTrack(): LeaseError {
   return new LeaseError('UNKNOWN', `the answer to an append was lost, and the log has changed since: ${MAYBE_DONE}`)
 }
 
-function fits(missed: readonly StoredRecord[]): boolean {
+function fits(missed: readonly EtcdRecord[]): boolean {
   return missed.length <= MAX_RECORDS && missed.reduce((sum, { value }) => sum + value.length, 0) <= MAX_BYTES
 }

@@ -7,7 +7,7 @@
  * The layout of the keys is in `keys.ts`, appending in `append.ts`, the watch in `tail.ts`.
  */
 import { readFile } from 'node:fs/promises'
-import { type Clock, systemClock } from '../../clock.ts'
+import { systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
@@ -16,23 +16,9 @@ import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './gateway.ts'
 import { EtcdKeys, FORMAT } from './keys.ts'
 import { EtcdLog } from './log.ts'
 import type { RangeAnswer } from './message.ts'
+import type { EtcdStoreOptions } from './options.ts'
 import { EtcdSnapshots } from './snapshots.ts'
 import { EtcdTail } from './tail.ts'
-
-export interface EtcdStoreOptions {
-  /** `host:port` of some or all members. */
-  readonly endpoints: readonly string[]
-  /** Separates several logs in one cluster. @default 'leasehold' */
-  readonly name?: string
-  readonly user?: { readonly name: string; readonly password: string }
-  /** Files with the authority, the certificate and its key, in PEM; an empty object is TLS with the system's authorities. */
-  readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
-  /** How long, in ms, a call may take in all. @default 5000 */
-  readonly timeout?: number
-  /** How often, in ms, a waiting reader polls beside the watch. @default 1000 */
-  readonly poll?: number
-  readonly clock?: Clock
-}
 
 /** Everything that exists between opening and closing. */
 interface InUse {
@@ -105,14 +91,15 @@ export class EtcdStore implements Store {
     if (wait === undefined) return this.#look(after)
     for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.next(this.#options.poll, wait)) {
       const { log, tail } = this.#open()
-      const told = tail.following(after)
-      if (told !== undefined && told.length > 0) return { kind: 'records', records: await log.records(told).catch(rethrowNothingDone) }
-      if (told !== undefined && heard === 'news') continue
+      const watched = tail.following(after)
+      if (watched !== undefined && watched.length > 0)
+        return { kind: 'records', records: await log.records(watched).catch(rethrowNothingDone) }
+      if (watched !== undefined && heard === 'news') continue
       const read = await this.#look(after, tail)
       wait.throwIfAborted()
       if (read.kind === 'records' && read.records.length === 0) continue
       // The poll found a record that the watch did not deliver: the watch is dead.
-      if (told !== undefined) tail.restart()
+      if (watched !== undefined) tail.restart()
       return read
     }
   }
@@ -132,14 +119,14 @@ export class EtcdStore implements Store {
     this.#inUse?.gateway.close()
   }
 
-  /** At the log's end the watch begins, where there is none. */
+  /** Starts the watch, if there is none, when the read reaches the end of the log. */
   async #look(after: Position, tail?: EtcdTail): Promise<Read> {
     const { log } = this.#open()
     try {
       const looked = await log.look(after)
       if (looked.kind !== 'found') return looked
-      if (looked.entries.length === 0) tail?.begin(after, looked.revision)
-      return { kind: 'records', records: await log.records(looked.entries) }
+      if (looked.records.length === 0) tail?.begin(after, looked.revision)
+      return { kind: 'records', records: await log.records(looked.records) }
     } catch (error) {
       throw nothingDone(error)
     }
@@ -173,7 +160,7 @@ export class EtcdStore implements Store {
     if (format === FORMAT) return
     throw new LeaseError(
       'UNSUPPORTED',
-      `the log ${this.#keys.prefix} in etcd is kept in format '${format}', this version knows ${FORMAT}: use the version that wrote it`,
+      `the log ${this.#keys.prefix} in etcd has format '${format}', and this version knows ${FORMAT}: use the version that wrote it`,
       { facts: { reason: 'newer', format } },
     )
   }

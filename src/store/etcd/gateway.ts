@@ -27,9 +27,9 @@ export interface GatewayOptions {
   readonly user?: { readonly name: string; readonly password: string } | undefined
 }
 
-/** What is known of a change that is sent in several copies. */
+/** The state of a change that may be sent in several copies. */
 export interface Copies {
-  /** The answer to a copy was lost: it may have been carried out, whatever the other copies were answered. */
+  /** The answer to a copy was lost: that copy may have taken effect, whatever the answers to the other copies. */
   uncertain: boolean
 }
 
@@ -37,7 +37,7 @@ export interface Stream {
   close(): void
 }
 
-/** No endpoint may use up the time in which the next one could have answered. */
+/** One endpoint gets this fraction of the timeout (1/n), so that the next one has time to answer. */
 const SHARE = 3
 const PAUSE_FIRST = 20
 const PAUSE_LAST = 400
@@ -65,12 +65,12 @@ export class Gateway {
     this.#agent = options.tls ? new https.Agent({ keepAlive: true, ...options.tls }) : new http.Agent({ keepAlive: true })
   }
 
-  /** For people: what is asked. */
+  /** The endpoints, for messages. */
   get place(): string {
     return this.#options.endpoints.join(', ')
   }
 
-  /** `copies` is told when the answer to a copy is lost, also if a later copy is answered. */
+  /** Sets `copies.uncertain` if the answer to a copy is lost, even if a later copy is answered. */
   async call<T>(path: string, body: object, copies: Copies = { uncertain: false }): Promise<T> {
     const { timeout, endpoints } = this.#options
     const until = this.#clock.now() + timeout
@@ -95,7 +95,7 @@ export class Gateway {
     }
   }
 
-  /** Messages as they come, until the stream ends or is closed. `ended` is called once, unless closed before. */
+  /** Passes on messages as they arrive, until the stream ends or is closed. Calls `ended` once, unless the stream was closed before. */
   stream(path: string, body: object, message: (message: unknown) => void, ended: (error: unknown) => void): Stream {
     const endpoint = this.#current
     let request: http.ClientRequest | undefined
@@ -161,14 +161,14 @@ export class Gateway {
   }
 
   async #once<T>(endpoint: number, path: string, body: string, within: number): Promise<T> {
-    // Waiting for what is known costs an append a noticeable part of its time.
+    // Awaiting a promise for a known value would take a noticeable part of an append's time.
     const known = this.#known
     const prefix = known ?? (await this.#prefix(endpoint))
     const token = this.#options.user === undefined ? undefined : await this.#authenticated(endpoint)
     const { status, text } = await this.#exchange(endpoint, 'POST', prefix + path, token, body, within)
     if (status === 200) return parsed<T>(text)
     const failure = etcdError(status, text, this.#options.endpoints[endpoint]!)
-    // What was learned of etcd may have changed since: it was upgraded, or authentication was switched on or off.
+    // The cached path and token may be out of date: etcd was upgraded, or authentication was switched on or off.
     if (known !== undefined && failure.final?.facts.reason === 'gateway') {
       this.#known = this.#path = undefined
       throw new EtcdError(failure.message, {})
@@ -178,7 +178,7 @@ export class Gateway {
     throw unnamed ? new EtcdError(failure.message, { stale: true }) : failure
   }
 
-  /** The gateway's paths have been renamed from version to version. */
+  /** The prefix of the gateway's paths, which differs between versions. */
   #prefix(endpoint: number): Promise<string> {
     this.#path ??= this.#version(endpoint).catch(error => {
       this.#path = undefined
@@ -218,7 +218,7 @@ export class Gateway {
     const { status, text } = await this.#exchange(endpoint, 'POST', path, undefined, JSON.stringify(user), this.#options.timeout / SHARE)
     if (status === 200) return parsed<{ token: string }>(text).token
     const failure = etcdError(status, text, this.#options.endpoints[endpoint]!)
-    if (failure.open) return undefined // authentication is not switched on: anyone may
+    if (failure.open) return undefined // authentication is switched off: no token is needed
     throw failure
   }
 
@@ -227,7 +227,7 @@ export class Gateway {
       let sent = false
       const fail = (error: Error) => {
         late()
-        const cause = error.message.trim() || (error as NodeJS.ErrnoException).code // of several addresses, all refused
+        const cause = error.message.trim() || (error as NodeJS.ErrnoException).code // the message is empty if a name has several addresses and all refuse
         reject(new EtcdError(`${this.#options.endpoints[endpoint]}: ${cause}`, { certain: !sent, cause: error }))
       }
       const request = this.#request(endpoint, method, path, token, response => {
@@ -270,7 +270,7 @@ export class Gateway {
   }
 }
 
-/** The same failure of a change of which a copy may have been carried out. */
+/** The same failure as `UNKNOWN`: an earlier copy of the change may have taken effect. */
 export function maybeDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code === 'UNKNOWN') return error
   const message = error.message.replace(`: ${NOTHING_DONE}`, '')
@@ -284,6 +284,6 @@ function parsed<T>(text: string): T {
   try {
     return JSON.parse(text) as T
   } catch (cause) {
-    throw new EtcdError('an answer that is not JSON', { certain: false, cause })
+    throw new EtcdError('the answer is not JSON', { certain: false, cause })
   }
 }

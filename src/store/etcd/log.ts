@@ -16,16 +16,16 @@ import {
   type Transaction,
   type TransactionAnswer,
 } from './message.ts'
-import { Parts, pack, type StoredRecord } from './parts.ts'
+import { type EtcdRecord, Parts, pack } from './parts.ts'
 
 /** One answer carries at most this much. A larger record travels alone. */
 export const MAX_RECORDS = 1_000
 export const MAX_BYTES = 1_048_576
 
-/** What follows a position that is in the log; `count` of all that does, within the next thousand. */
+/** The records after a position that is in the log. `count`: how many there are within the next thousand indexes. */
 export interface FoundRecords {
   readonly kind: 'found'
-  readonly entries: readonly StoredRecord[]
+  readonly records: readonly EtcdRecord[]
   readonly count: number
   readonly revision: bigint
 }
@@ -43,7 +43,7 @@ export class EtcdLog {
     this.#gateway = gateway
   }
 
-  /** Makes the log if there is none, and finds its end. */
+  /** Creates the log if it does not exist, and finds its end. */
   async open(): Promise<Position> {
     for (let tries = 1; tries <= 3; tries++) {
       const end = await this.end()
@@ -53,7 +53,7 @@ export class EtcdLog {
     throw new LeaseError('DIVERGED', `the log ${this.keys.prefix} in etcd has a hole: ${torn('records are missing').reason}`)
   }
 
-  /** The first that is kept and how many there are say where the last one is: to sort for it, etcd would fetch them all. */
+  /** Computes the last index from the first one and the count. To sort for the last key, etcd would fetch them all. */
   async end(): Promise<Position | undefined> {
     const request = { ...this.keys.log, limit: 1, keys_only: true }
     const { kvs: [first] = [], count } = await this.#gateway.call<RangeAnswer>('/kv/range', request)
@@ -64,12 +64,12 @@ export class EtcdLog {
     return last && this.keys.position(last.key)
   }
 
-  /** What follows `after`, about as much as one answer carries. */
+  /** The records after `after`, about as many as one answer carries. */
   async look(after: Position): Promise<FoundRecords | Rejected> {
     return this.#looked(after, await this.transact(this.#looking(after)))
   }
 
-  /** About as much as one answer carries, but not fewer than `least`. */
+  /** Reads about as many records as one answer carries, but not fewer than `least`. */
   following({ index }: Position, least = 1): EtcdOperation {
     const limit = Math.max(least, Math.min(MAX_RECORDS, Math.floor(MAX_BYTES / this.#typical)))
     return range({ ...this.keys.records(index + 1, index + 1 + MAX_RECORDS), limit })
@@ -102,28 +102,28 @@ export class EtcdLog {
     return this.look(after)
   }
 
-  /** What `following` was answered. */
+  /** Parses the answer to `following`. */
   parseRange(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): FoundRecords | Rejected {
-    const entries = kvs.map(kv => this.stored(kv))
-    const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
+    const records = kvs.map(kv => this.stored(kv))
+    const hole = records.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
     if (hole >= 0) return torn(`record ${after.index + 1 + hole} is missing`)
-    return { kind: 'found', entries, count: Number(count), revision: BigInt(revision) }
+    return { kind: 'found', records, count: Number(count), revision: BigInt(revision) }
   }
 
-  /** As many of these as one answer carries. */
-  async records(stored: readonly StoredRecord[]): Promise<LogRecord[]> {
-    const entries: LogRecord[] = []
+  /** The records with their bytes, as many as one answer carries. */
+  async records(stored: readonly EtcdRecord[]): Promise<LogRecord[]> {
+    const records: LogRecord[] = []
     let size = 0
     for (const [i, bytes] of (await this.parts.bytes(stored, MAX_BYTES)).entries()) {
       this.#typical = Math.max(64, this.#typical + (bytes.length - this.#typical) / 8)
       size += bytes.length
-      if (size > MAX_BYTES && entries.length > 0) break
-      entries.push({ position: stored[i]!.position, bytes, age: 0 })
+      if (size > MAX_BYTES && records.length > 0) break
+      records.push({ position: stored[i]!.position, bytes, age: 0 })
     }
-    return entries
+    return records
   }
 
-  stored({ key, value = '' }: KeyValue): StoredRecord {
+  stored({ key, value = '' }: KeyValue): EtcdRecord {
     return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
   }
 
@@ -131,7 +131,7 @@ export class EtcdLog {
     return this.#gateway.call('/kv/txn', transaction, copies)
   }
 
-  /** The start is a record like others, so that a transaction can require it, and notice that it was trimmed. */
+  /** The start is a record like others, so that a transaction can require it and detect that it was trimmed. */
   async #createLog(): Promise<void> {
     await this.transact({
       compare: [absent(this.keys.log)],

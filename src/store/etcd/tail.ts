@@ -9,9 +9,9 @@ import type { Position } from '../../store.ts'
 import type { Gateway, Stream } from './gateway.ts'
 import type { EtcdLog } from './log.ts'
 import type { KeyValue, WatchAnswer } from './message.ts'
-import type { StoredRecord } from './parts.ts'
+import type { EtcdRecord } from './parts.ts'
 
-/** What is kept for readers that come a little later. */
+/** Records and bytes that are kept for readers that ask a little later. */
 const KEPT_RECORDS = 1_000
 const KEPT_BYTES = 4 << 20
 const KEPT_PARTS = 16
@@ -29,7 +29,7 @@ export class EtcdTail {
   #stream: Stream | undefined
   /** Records without a gap, in order; the first follows `#base`. Without a base nothing is known. */
   #base: Position | undefined
-  #chain: StoredRecord[] = []
+  #chain: EtcdRecord[] = []
   #bytes = 0
   readonly #parts = new Map<string, Buffer>()
   /** A position known to be in the log, ahead of what the watch has delivered. */
@@ -42,8 +42,8 @@ export class EtcdTail {
     this.#options = options
   }
 
-  /** What followed `after`. Empty: nothing yet. Undefined: the watch does not know, and the caller must read. */
-  following(after: Position): readonly StoredRecord[] | undefined {
+  /** The records after `after`. Empty: none yet. Undefined: the watch does not know, and the caller must read. */
+  following(after: Position): readonly EtcdRecord[] | undefined {
     if (this.#stream === undefined || this.#base === undefined) return undefined
     const place = after.index - this.#base.index
     const found = place === 0 ? this.#base : this.#chain[place - 1]?.position
@@ -56,7 +56,7 @@ export class EtcdTail {
     if (position.index > (this.#ahead?.index ?? 0)) this.#ahead = position
   }
 
-  /** The log ended at `end` when etcd stood at `revision`. */
+  /** Starts the watch, if there is none. The log ended at `end` at etcd's `revision`. */
   begin(end: Position, revision: bigint): void {
     if (this.#stream !== undefined) {
       const last = this.#chain.at(-1)?.position ?? this.#base
@@ -71,7 +71,7 @@ export class EtcdTail {
     this.#stream = gateway.stream(
       '/watch',
       { create_request: request },
-      message => this.#told(message as WatchAnswer),
+      message => this.#received(message as WatchAnswer),
       () => this.restart(),
     )
   }
@@ -101,7 +101,7 @@ export class EtcdTail {
         reject(signal.reason)
       }
       const { clock } = this.#options
-      // Without a watch the next look also begins one.
+      // Without a watch the next read also starts one.
       const cancel = clock.after(this.#stream ? ms : Math.min(ms, Math.max(0, this.#notBefore - clock.now())), () => {
         done()
         resolve('silence')
@@ -118,35 +118,35 @@ export class EtcdTail {
     this.#wake()
   }
 
-  #told({ result, error }: WatchAnswer): void {
+  #received({ result, error }: WatchAnswer): void {
     // Compacted away, or the server is shutting down: a read helps in both cases.
     if (result === undefined || error !== undefined || result.canceled) return this.restart()
     if (result.events === undefined) return
     this.#again = AGAIN_FIRST
-    for (const { kv } of result.events) this.#hear(kv)
+    for (const { kv } of result.events) this.#put(kv)
     this.#wake()
   }
 
-  #hear(kv: KeyValue): void {
+  #put(kv: KeyValue): void {
     const { keys, parts } = this.#options.log
     const kind = keys.kindOf(kv.key)
-    if (kind === 'entry') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
+    if (kind === 'record') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
     if (kind !== 'part') return
     // Parts come before their record, usually right before it. Parts that are dropped here are fetched.
     this.#parts.set(kv.key, Buffer.from(kv.value ?? '', 'base64'))
     if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
   }
 
-  #add(entry: StoredRecord): void {
+  #add(record: EtcdRecord): void {
     if (this.#base === undefined) return
     const last = this.#chain.at(-1)?.position ?? this.#base
-    if (entry.position.index !== last.index + 1) {
+    if (record.position.index !== last.index + 1) {
       this.#base = undefined // the log lost its tail and grew again: readers must read it
       this.#chain = []
       return
     }
-    this.#chain.push(entry)
-    this.#bytes += entry.value.length
+    this.#chain.push(record)
+    this.#bytes += record.value.length
     while (this.#chain.length > KEPT_RECORDS || (this.#bytes > KEPT_BYTES && this.#chain.length > 1)) {
       const oldest = this.#chain.shift()!
       this.#base = oldest.position

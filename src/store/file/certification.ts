@@ -38,7 +38,7 @@ export function faultsOf(path: string) {
   }
 }
 
-/** As if the file system had gone back to an earlier moment: the file is consistent, only shorter. */
+/** Deletes the last records, as a file system restored to an earlier state would: the file is consistent, only shorter. */
 async function loseTail(path: string, count: number): Promise<void> {
   const { DatabaseSync } = await loadEngine()
   const db = new DatabaseSync(path, { timeout: CERTIFY_TIMEOUT })

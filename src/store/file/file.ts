@@ -17,7 +17,7 @@ import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
 import { ExitMutex, lockAtExit } from './exit-mutex.ts'
 import type { FileLog } from './log.ts'
-import type { StoredSnapshot } from './snapshots.ts'
+import type { FileSnapshot } from './snapshots.ts'
 
 type Calls = Pick<
   FileLog,
@@ -36,7 +36,7 @@ export type WorkerAnswer =
   | [id: number, done: true, value: unknown]
   | [id: number, done: false, error: { code: ErrorCode; message: string; facts: Facts; cause: string | undefined }]
 
-interface PendingRequest {
+interface PendingCall {
   readonly resolve: (value: never) => void
   readonly reject: (error: unknown) => void
   /** False for a read that waits: it does not keep the process alive. */
@@ -50,7 +50,7 @@ const CHUNK = 262_144
 
 export interface FileStoreOptions {
   readonly path: string
-  /** Asks to be the only store on the file. Processes that are refused are told the name and the address; see also `announce`. Default: shared. */
+  /** Asks to be the only store on the file. Errors of refused processes contain the name and the address; see also `announce`. Default: shared. */
   readonly own?: { readonly name: string; readonly address?: string }
   /** How long, in ms, another process may keep the file locked before a call fails and names that process. @default 5000 */
   readonly timeout?: number
@@ -60,7 +60,7 @@ export interface FileStoreOptions {
 export class FileStore implements Store {
   readonly profile: Profile
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
-  readonly #pending = new Map<number, PendingRequest>()
+  readonly #pending = new Map<number, PendingCall>()
   readonly #ended = new AbortController()
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
@@ -220,14 +220,14 @@ export class FileStore implements Store {
     })
   }
 
-  #settled(id: number): PendingRequest | undefined {
+  #settled(id: number): PendingCall | undefined {
     const pending = this.#pending.get(id)
     this.#pending.delete(id)
     if (pending?.keepsAlive && --this.#keepAlive === 0) this.#worker?.unref()
     return pending
   }
 
-  #readable({ id, position, age, chunks }: StoredSnapshot): Snapshot {
+  #readable({ id, position, age, chunks }: FileSnapshot): Snapshot {
     const chunk = async (number: number) => {
       this.#assertOpen()
       return this.#ask('chunk', id, number)

@@ -16,7 +16,7 @@ import { damaged, fileError, untouched } from './errors.ts'
 import { HeadFile } from './head-file.ts'
 import { inspect, readHeader } from './inspection.ts'
 import { age, type FileLogState, type Stamp, signed, stamp, sumOfRecord, unsigned } from './record.ts'
-import { FileSnapshots, type StoredSnapshot } from './snapshots.ts'
+import { type FileSnapshot, FileSnapshots } from './snapshots.ts'
 import { FileUsers } from './users.ts'
 
 /** One answer carries at most this much. A larger record travels alone. */
@@ -56,7 +56,7 @@ export class FileLog {
     this.#own = own
   }
 
-  async open(): Promise<{ head: Position; snapshot: StoredSnapshot | undefined }> {
+  async open(): Promise<{ head: Position; snapshot: FileSnapshot | undefined }> {
     const [path, engine, clock, timeout] = [this.#path, this.#engine, this.#clock, this.#timeout]
     try {
       makeFolder(dirname(path))
@@ -137,7 +137,7 @@ export class FileLog {
     return this.#snapshots.tidy()
   }
 
-  newest(): Promise<StoredSnapshot | undefined> {
+  newest(): Promise<FileSnapshot | undefined> {
     return this.#database.read(() => this.#snapshots.newest(this.#database.state()))
   }
 

@@ -14,7 +14,7 @@ const RECORDS_AT_ONCE = 100
 const CHUNKS_AT_ONCE = 16
 
 /** A complete snapshot, to be read chunk by chunk. */
-export interface StoredSnapshot {
+export interface FileSnapshot {
   readonly id: number
   readonly position: Position
   readonly age: number
@@ -98,7 +98,7 @@ export class FileSnapshots {
   }
 
   /** The snapshot in force. */
-  newest({ snapshot: id }: FileLogState): StoredSnapshot | undefined {
+  newest({ snapshot: id }: FileLogState): FileSnapshot | undefined {
     if (id === 0) return undefined
     const row = this.#database.sql('select * from snapshot where id = ?').get(id) as SqliteRow | undefined
     if (!row) throw damaged(this.#database.path, `snapshot ${id} is missing`)

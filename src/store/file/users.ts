@@ -1,5 +1,5 @@
 /**
- * The processes that use the file, in a table for people: a process that is refused the file learns by whom. The lock (`file-lock.ts`)
+ * The processes that use the file, in a table for people: the error of a refused process names them. The lock (`file-lock.ts`)
  * decides, the table does not.
  *
  * The rows of killed processes stay behind. The next process that opens the file deletes them.

@@ -10,7 +10,7 @@ import {
   type PostgresValue,
   withTimeout,
 } from './driver.ts'
-import { inText, type PgClient } from './driver-pg.ts'
+import { inText, type PgClient } from './pg-client.ts'
 
 const MAX_NAME = 63
 /** The statement is not prepared in this session, or twice: there is a pooler after all, or DISCARD was run. Nothing was done. */

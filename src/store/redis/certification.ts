@@ -32,7 +32,7 @@ export async function redisUnderTest(url: string, { prefix }: CertifyOptions): P
 
   const loseTail = (name: string, count: number): Promise<void> =>
     connected(async send => {
-      // Write the stream anew without its end. XDEL leaves a trace of the deleted records, and newer versions of Redis refuse XSETID.
+      // Rewrite the stream without its end. XDEL leaves a trace of the deleted records, and newer versions of Redis refuse XSETID.
       const script = `local rows = redis.call('XRANGE', KEYS[1], '-', '+')
         redis.call('UNLINK', KEYS[1])
         for i = 1, #rows - ARGV[1] do redis.call('XADD', KEYS[1], rows[i][1], unpack(rows[i][2])) end`

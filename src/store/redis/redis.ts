@@ -202,7 +202,7 @@ export class RedisStore implements Store {
     return this.#log.rejection(answer, after)
   }
 
-  /** What comes after `index`, or nothing after a while. One blocking read serves all waiting readers: they wait at the end of the log. */
+  /** The records after `index`, or nothing after a while. One blocking read serves all waiting readers: they wait at the end of the log. */
   #next(index: number): Promise<readonly StreamRow[]> {
     if (this.#blockingRead) return this.#blockingRead
     const args = ['XREAD', 'COUNT', String(MAX_AT_ONCE), 'BLOCK', String(CHECK_AGAIN), 'STREAMS', this.#log.log, `${index}-0`]

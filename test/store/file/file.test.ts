@@ -30,12 +30,12 @@ async function fixture(): Promise<StoreFixture> {
   }
 }
 
-/** The answer of the thread is never read; then the thread ends, as one does that crashes. */
+/** The answer of the thread is never read. Then the thread ends, as in a crash. */
 async function loseAnswer(path: string, thread: Worker, append: () => Promise<unknown>): Promise<void> {
   const before = readFileSync(`${path}-head`)
   thread.removeAllListeners('message')
   const appending = append()
-  // Written when the append stands and its answer has left: the thread is outside SQLite then.
+  // Written after the append is committed and its answer sent: then the thread is outside SQLite.
   await expect.poll(() => readFileSync(`${path}-head`).equals(before), { timeout: 10_000 }).toBe(false)
   await thread.terminate()
   await appending
@@ -63,7 +63,7 @@ async function owned(): Promise<OwnedFixture> {
   return {
     owner: name => new FileStore({ path, own: { name } }),
     loseAnswer: (_, append) => loseAnswer(path, threads.at(-1)!, append),
-    // SQLite has no locks on this file, so that to open and close it here releases none.
+    // SQLite has no locks on this file, so opening and closing it here releases none.
     remember: async () => {
       wal = readFileSync(`${path}-wal`)
     },
@@ -116,7 +116,7 @@ describe('a store in a file', () => {
     await log.close()
   })
 
-  test('a boot is another one where the monotonic clock is set off, and unknown where that cannot be known', () => {
+  test('a boot id differs if the monotonic clock has an offset, and is unknown if the offset cannot be determined', () => {
     const boot = (offsets: string, [now, children]: readonly (string | undefined)[] = ['time:[1]', 'time:[1]']) => {
       const files: Record<string, string | undefined> = {
         '/proc/sys/kernel/random/boot_id': 'monday\n',
@@ -143,7 +143,7 @@ describe('a store in a file', () => {
     expect(boot('what?')).toBe('')
   })
 
-  test('one answer carries 1,000 entries and no more', async () => {
+  test('one answer carries at most 1,000 records', async () => {
     await using made = await folder()
     await using store = new FileStore({ path: made.path })
     await store.open()
@@ -157,7 +157,7 @@ describe('a store in a file', () => {
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 
-  test('trimming takes the rows away, not only out of sight', async () => {
+  test('trimming deletes the rows', async () => {
     await using made = await folder()
     const log = new FileLog({ path: made.path, engine: await loadEngine(), timeout: 1_000 })
     let after = (await log.open()).head
@@ -179,8 +179,8 @@ describe('a store in a file', () => {
   })
 })
 
-describe('a thread that ends though nobody closed the store', () => {
-  test('ends the replica above it: an owner whose lock is gone acknowledges nothing more from memory', async () => {
+describe('a thread that ends although the store was not closed', () => {
+  test('stops its replica: an owner without its lock acknowledges nothing more from memory', async () => {
     await using place = await folder()
     const threads: Worker[] = []
     const note = (thread: Worker) => threads.push(thread)
@@ -190,7 +190,7 @@ describe('a thread that ends though nobody closed the store', () => {
       const granted = await replica.propose({ kind: 'acquire', holder: 'ann', ttl: 10_000, wants: [{ resource: 'a' }] })
       assert(granted.kind === 'granted')
       const renew = () => replica.propose({ kind: 'renew', leases: [granted.lease] })
-      await renew() // the first is written
+      await renew() // the first renewal is written to the log
       await renew()
       expect(replica.stats.memoryRenewals).toBe(1)
       await threads[0]!.terminate()

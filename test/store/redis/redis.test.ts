@@ -56,7 +56,7 @@ describePromises('redis', 'a store in Redis', () => {
   type Way = (link: { readonly username: string; readonly password: string; readonly port: number }) => Omit<RedisStoreOptions, 'name'>
   const byUrl: Way = ({ username, password, port }) => ({ url: `redis://${username}:${password}@127.0.0.1:${port}` })
 
-  /** With a user of its own, from which rights can be taken. */
+  /** A store with its own user, whose rights can be revoked. */
   async function linked(to: Engine, name: string, way: Way): Promise<LinkedStore> {
     const user = `user-${++logs}`
     await tell(to, 'ACL', 'SETUSER', user, 'on', '>secret', '~*', '+@all')
@@ -80,7 +80,7 @@ describePromises('redis', 'a store in Redis', () => {
     for (const { name, run: check } of storeSuite(fixture(url))) test(name, check)
   })
 
-  describe('through a client of redis that was handed in', () => {
+  describe('through a client of redis of the application', () => {
     let client: ReturnType<typeof createClient>
     beforeAll(async () => {
       client = createClient({ socket: { host: '127.0.0.1', port: redis.port, socketTimeout: 50, reconnectStrategy: () => 100 } })
@@ -90,14 +90,14 @@ describePromises('redis', 'a store in Redis', () => {
     afterAll(() => client?.destroy())
     for (const { name, run: check } of storeSuite(fixture(() => ({ client })))) test(name, check)
 
-    test('it is copied, without its impatience, and closing the store leaves it alone', async () => {
+    test('the store uses a copy without its short timeout, and closing the store does not close the client', async () => {
       const store = await opened({ client, name: 'handed-in' })
       await store[Symbol.asyncDispose]()
       await until(async () => (await client.ping().catch(() => '')) === 'PONG')
     })
   })
 
-  describe('through a client of ioredis that was handed in', () => {
+  describe('through a client of ioredis of the application', () => {
     let client: Redis
     beforeAll(() => {
       client = new Redis(redis.url, { keyPrefix: 'mine:' })
@@ -152,7 +152,7 @@ describePromises('redis', 'a store in Redis', () => {
     })
   })
 
-  test('a cluster client of ioredis is told to send nothing a second time after a lost connection', async () => {
+  test('a cluster client of ioredis is configured not to resend commands after a lost connection', async () => {
     let given: object = {}
     const client = {
       ...{ isCluster: true, status: 'wait', callBuffer: () => {}, connect: async () => {}, disconnect: () => {}, on: () => {} },
@@ -165,7 +165,7 @@ describePromises('redis', 'a store in Redis', () => {
     expect(given).toMatchObject({ retryDelayOnFailover: 0 })
   })
 
-  test('all keys of a log are in one slot of a cluster, and nothing else is left by it', async () => {
+  test('all keys of a log are in one slot of a cluster, and old snapshots leave no keys behind', async () => {
     await using store = await opened({ url: cluster.url, name: 'slots' })
     let after = START
     for (let i = 0; i < 4; i++) {
@@ -178,7 +178,7 @@ describePromises('redis', 'a store in Redis', () => {
     expect(new Set(await Promise.all(keys.map(key => tell(cluster, 'CLUSTER', 'KEYSLOT', key)))).size).toBe(1)
   })
 
-  test('?name= separates logs, and one that cannot be a name is refused', async () => {
+  test('?name= separates logs, and an unusable name or URL is rejected', async () => {
     await using one = await opened({ url: `${redis.url}/0?name=one` })
     await using two = await opened({ url: `${redis.url}/0?name=two` })
     await append(one, 'a')
@@ -187,13 +187,13 @@ describePromises('redis', 'a store in Redis', () => {
     expect(() => new RedisStore({ url: 'redis://[' })).toThrow(expect.objectContaining({ code: 'INVALID' }))
   })
 
-  test('a database of its own is another place', async () => {
+  test('another database of the same Redis is another log', async () => {
     await using first = await opened({ url: `${redis.url}/1`, name: 'db' })
     await append(first, 'a')
     expect((await new RedisStore({ url: `${redis.url}/2`, name: 'db' }).open()).head).toEqual(START)
   })
 
-  test('one answer carries 1,000 entries and no more', async () => {
+  test('one answer carries at most 1,000 records', async () => {
     await using store = await opened({ ...url(), name: 'thousand' })
     let after = START
     for (let i = 0; i < 1_001; i++) after = await append(store, `${i}`, after)
@@ -201,7 +201,7 @@ describePromises('redis', 'a store in Redis', () => {
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 
-  test('connect() takes the URL, and what it is granted is durable', async () => {
+  test('connect() accepts the URL, and its leases are durable', async () => {
     await using a = await connect(`${redis.url}?name=connected`, { holder: 'a' })
     await using b = await connect(`${redis.url}?name=connected`, { holder: 'b' })
     await using lease = await a.acquire('k', { advanced: { require: ['durable'] } })
@@ -230,11 +230,11 @@ describePromises('redis', 'a store in Redis', () => {
     const cases: readonly (readonly [what: string, settings: Record<string, string>, durable: boolean, note: RegExp])[] = [
       ['synced always', {}, true, /No replica/],
       ['synced every second', { appendfsync: 'everysec' }, false, /everysec.*up to two seconds/],
-      ['synced when the system likes', { appendfsync: 'no' }, false, /appendfsync no/],
+      ['synced by the operating system', { appendfsync: 'no' }, false, /appendfsync no/],
       ['without an append-only file', { appendonly: 'no', save: '60 1000' }, false, /last dump/],
-      ['without any persistence', { appendonly: 'no' }, false, /everything is gone when Redis ends/],
+      ['without any persistence', { appendonly: 'no' }, false, /the log is gone when Redis ends/],
       ['not synced while the file is rewritten', { 'no-appendfsync-on-rewrite': 'yes' }, false, /while the append-only file is rewritten/],
-      ['with eviction', { 'maxmemory-policy': 'allkeys-lru', maxmemory: '1gb' }, true, /allkeys-lru.*forgets the whole log/],
+      ['with eviction', { 'maxmemory-policy': 'allkeys-lru', maxmemory: '1gb' }, true, /allkeys-lru.*evicts the whole log/],
       ['with eviction of volatile keys', { 'maxmemory-policy': 'volatile-ttl' }, true, /volatile-ttl.*noeviction/],
     ]
     test.each(cases)('%s', async (_, settings, durable, note) => {
@@ -244,7 +244,7 @@ describePromises('redis', 'a store in Redis', () => {
       expect(store.profile.notes.join('\n')).toMatch(note)
     })
 
-    test('says that it knows nothing where CONFIG and INFO are forbidden, and the rights in the papers are enough', async () => {
+    test('is not durable where CONFIG and INFO are forbidden and says why, and the rights in the documentation suffice', async () => {
       const [, rights] = /`ACL SETUSER leasehold ([^`]+)`/.exec(await docs()) ?? []
       await tell(own, 'ACL', 'SETUSER', 'leasehold', ...rights!.replaceAll('PASSWORD', 'secret').split(' '))
       const url = own.url.replace('redis://', 'redis://leasehold:secret@')
@@ -265,7 +265,7 @@ describePromises('redis', 'a store in Redis', () => {
     })
   })
 
-  test('a right that is missing inside a script is told as such, with what to grant; nothing was done, and it goes on when it is granted', async () => {
+  test('an error for a right missing inside a script says what to grant; the call had no effect and succeeds once it is granted', async () => {
     await using own = await engine('redis')
     const grant = (...rights: string[]) => tell(own, 'ACL', 'SETUSER', 'app', ...rights)
     await grant('on', '>secret', 'resetchannels', '~{leasehold}:*', '-@all', ...RIGHTS.split(' '))
@@ -288,7 +288,7 @@ describePromises('redis', 'a store in Redis', () => {
     expect(await docs()).toContain(`-@all ${RIGHTS}\``)
   })
 
-  test('what we append ourselves is not sent back to us, and whoever waits has it all the same; what others append comes in between', async () => {
+  test('a waiting reader receives records of its own store without reading them from Redis, and records of other stores in order', async () => {
     await using own = await engine('redis')
     await using store = await opened({ url: own.url })
     await using other = await opened({ url: own.url })
@@ -307,7 +307,7 @@ describePromises('redis', 'a store in Redis', () => {
     const ended = following.catch(error => error)
     const asked = async () => Number(/cmdstat_xread:calls=(\d+)/.exec(String(await tell(own, 'INFO', 'commandstats')))?.[1] ?? 0)
     let after = START
-    const words = Array.from({ length: 200 }, (_, i) => `entry ${i}`)
+    const words = Array.from({ length: 200 }, (_, i) => `record ${i}`)
     for (const word of words) after = await append(store, word, after)
     await until(async () => seen.length === words.length)
     expect(seen).toEqual(words)
@@ -318,7 +318,7 @@ describePromises('redis', 'a store in Redis', () => {
     expect(await ended).toMatchObject({ message: 'enough' })
   })
 
-  test('a refusal is known by its word, whichever version says it, and wherever in a script', () => {
+  test('a refusal is recognized by its code in the messages of all versions, inside a script or outside', () => {
     const called = 'ERR Error running script (call to f_76616a78bdc5542ee57c3aa0a31d56bc08e02bf7): @user_script:1: '
     const said: readonly (readonly [word: string | undefined, ...messages: string[]])[] = [
       [
@@ -343,7 +343,7 @@ describePromises('redis', 'a store in Redis', () => {
   })
 
   describeWith([programs.openssl], 'over TLS', () => {
-    test('rediss:// is the same over TLS, and a certificate nobody vouches for is refused', async () => {
+    test('rediss:// works over TLS and rejects an untrusted certificate', async () => {
       const folder = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
       const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
       const subject = ['-subj', '/CN=leasehold', '-addext', 'subjectAltName=IP:127.0.0.1']
@@ -372,7 +372,7 @@ describePromises('redis', 'a store in Redis', () => {
     })
   })
 
-  test('without the driver, the URL is refused with what to install', async () => {
+  test('without the driver the error says what to install', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'leasehold-driver-'))
     try {
       await cp(fileURLToPath(new URL('../../../dist', import.meta.url)), join(folder, 'dist'), { recursive: true })
@@ -399,8 +399,8 @@ describePromises('redis', 'a store in Redis', () => {
   })
 })
 
-/** As a Redis that comes back from an earlier moment: everything fits together, only less of it. */
-/** Written anew without it: XDEL and XSETID would leave behind that there was more. */
+/** Deletes the last records, as in a Redis that restarts with older, consistent data. */
+/** Rewrites the stream: XDEL and XSETID would leave a trace of the deleted records. */
 async function loseTail(engine: Engine, name: string, count: number): Promise<void> {
   const script = `local rows = redis.call('XRANGE', KEYS[1], '-', '+')
     redis.call('DEL', KEYS[1])
@@ -429,7 +429,7 @@ async function freePort(): Promise<number> {
 
 async function until(done: () => Promise<boolean>): Promise<void> {
   for (let i = 0; !(await done()); i++) {
-    if (i === 1_000) throw new Error('it does not come')
+    if (i === 1_000) throw new Error('the condition did not become true')
     await new Promise(resolve => setTimeout(resolve, 10))
   }
 }
