@@ -131,8 +131,8 @@ export class Application {
 
   #believes(lease: Lease, shared = false): Believed {
     const believed = new Believed(this.name, lease, this.#machine, shared)
-    this.#site.referee.believes(believed)
-    this.#site.referee.minds(believed)
+    this.#site.referee.beliefs.begins(believed)
+    this.#site.referee.beliefs.watch(believed)
     return believed
   }
 
@@ -186,7 +186,7 @@ export class Application {
       await pauseOn(this.#clock, this.#dice.between(0, 200))
       // It does not look at its lease at all: the token alone protects the set.
       if (!(await this.#call(() => this.#town.guarded.add(lease.token, seen, this.name)))) return
-      this.#site.referee.believes(believed)
+      this.#site.referee.beliefs.begins(believed)
     }
   }
 
@@ -198,7 +198,7 @@ export class Application {
       await pauseOn(this.#clock, this.#dice.between(0, 200))
       if (!lease.held || this.#over) return
       bare.add(seen, this.name)
-      this.#site.referee.believes(believed)
+      this.#site.referee.beliefs.begins(believed)
     }
   }
 
@@ -244,7 +244,7 @@ export class Application {
       await pauseOn(this.#clock, this.#dice.between(5, 150))
       if (!term.lease.held) continue
       office.append(officer)
-      this.#site.referee.believes(believed)
+      this.#site.referee.beliefs.begins(believed)
     }
     // The last of the work, after it was asked to end; or the leader resigns and clears its desk.
     if (this.#dice.chance(0.3)) term.resign(this.#dice.chance(0.3) ? this.#dice.pick(this.#peers) : undefined)

@@ -48,7 +48,7 @@ async function make(): Promise<Build> {
   const built = fileURLToPath(new URL('../src/', import.meta.url))
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-next-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
-  for (const name of ['kernel', 'replica', ...readdirSync(built).filter(file => file.endsWith('.js'))])
+  for (const name of ['kernel', 'lessor', 'replica', ...readdirSync(built).filter(file => file.endsWith('.js'))])
     cpSync(join(built, name), join(folder, 'src', name), { recursive: true })
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
   // One kind of error for both, or neither would know the other's.

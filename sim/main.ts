@@ -2,7 +2,9 @@
 import { writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { findPlanted, placesSource } from './planted-search.ts'
-import { PROFILES, type ProfileName, runSeed, type SeedResult } from './run.ts'
+import { PROFILES, type ProfileName } from './profiles.ts'
+import { runSeed } from './run.ts'
+import type { SeedResult } from './seed.ts'
 
 const values = asked()
 

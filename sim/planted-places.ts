@@ -1,5 +1,5 @@
 /** Where each planted mistake was found last. Written by `npm run sim -- --planted --record FILE`. */
-import type { ProfileName } from './run.ts'
+import type { ProfileName } from './profiles.ts'
 
 export interface Place {
   readonly profile: ProfileName

@@ -14,8 +14,8 @@ import { systemClock } from '../src/clock.ts'
 import { BUGS } from './planted.ts'
 import type { Planted } from './planted-mistake.ts'
 import { PLACES, type Place } from './planted-places.ts'
+import { PROFILES } from './profiles.ts'
 import { replaceOnce } from './replace-once.ts'
-import { PROFILES } from './run.ts'
 
 export interface PlantedResult {
   readonly name: string
@@ -72,7 +72,7 @@ export function placesSource(results: readonly PlantedResult[]): string {
     return place === undefined ? [] : [`  ${quoted}: { profile: '${place.profile}', seed: ${place.seed} },`]
   })
   return `/** Where each planted mistake was found last. Written by \`npm run sim -- --planted --record FILE\`. */
-import type { ProfileName } from './run.ts'
+import type { ProfileName } from './profiles.ts'
 
 export interface Place {
   readonly profile: ProfileName

@@ -20,11 +20,10 @@ import { RemoteLessor } from '../src/wire/resp/client.ts'
 import { Believed } from './application.ts'
 import { Network } from './network.ts'
 import { pauseOn } from './participants.ts'
-import { RHO } from './referee.ts'
-import type { SeedResult } from './run.ts'
+import type { SeedResult } from './seed.ts'
 import { SimulatedServer } from './server.ts'
 import { WatchedLog, Wire, WiredStore } from './wire.ts'
-import { type Dice, type Machine, Violation, type World } from './world.ts'
+import { type Dice, type Machine, RHO, Violation, type World } from './world.ts'
 
 const OPERATOR = 'the-operators-own-secret'
 const CLIENTS = 4

@@ -4,8 +4,8 @@
  */
 import { describe, expect, test } from 'vitest'
 import type { ObservedBelief } from '../../sim/beliefs.ts'
-import { Referee, RHO } from '../../sim/referee.ts'
-import { World } from '../../sim/world.ts'
+import { Referee } from '../../sim/referee.ts'
+import { RHO, World } from '../../sim/world.ts'
 import { applyBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapshot.ts'
 import type { Acquire, Command, Operation, PolicyRules, Proposal } from '../../src/kernel/command.ts'
@@ -170,9 +170,9 @@ function silence(events: Event[], lease: number): void {
 function twoHolders(c: Court, shared: boolean): void {
   const a = c.acquire('a', 'x')
   const first = c.belief(a)
-  c.referee.believes(first)
+  c.referee.beliefs.begins(first)
   c.do({ kind: 'revoke', target: { lease: a }, force: true })
-  c.referee.believes(c.belief(c.acquire('b', 'x'), { shared }))
+  c.referee.beliefs.begins(c.belief(c.acquire('b', 'x'), { shared }))
 }
 
 judged(
@@ -180,45 +180,45 @@ judged(
   {
     'one stops in the instant in which another begins': c => {
       const first = c.belief(c.acquire('a', 'x'))
-      c.referee.believes(first)
+      c.referee.beliefs.begins(first)
       first.stop()
       c.release(first.lease)
-      c.referee.believes(c.belief(c.acquire('b', 'x')))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x')))
     },
     'readers hold together': c => {
       for (const who of ['a', 'b', 'c']) {
         const lease = c.acquire(who, [], { wants: [{ resource: 'x', shared: true }] })
-        c.referee.believes(c.belief(lease, { units: 0, shared: true }))
+        c.referee.beliefs.begins(c.belief(lease, { units: 0, shared: true }))
       }
     },
     'a pool is held up to its last unit': c => {
       c.policy('p', { capacity: 3 })
-      c.referee.believes(c.belief(c.acquire('a', [], { wants: [{ resource: 'p', units: 2 }] }), { units: 2 }))
-      c.referee.believes(c.belief(c.acquire('b', 'p')))
+      c.referee.beliefs.begins(c.belief(c.acquire('a', [], { wants: [{ resource: 'p', units: 2 }] }), { units: 2 }))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'p')))
     },
     'one was overruled by force': c => {
       const first = c.belief(c.acquire('a', 'x'))
-      c.referee.believes(first)
-      c.referee.forced.add(first.lease)
+      c.referee.beliefs.begins(first)
+      c.referee.beliefs.forced.add(first.lease)
       c.revoke(first.lease, true)
-      c.referee.believes(c.belief(c.acquire('b', 'x')))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x')))
     },
     'a thief by force believes at once': c => {
-      c.referee.believes(c.belief(c.acquire('a', 'x')))
-      c.referee.believes(c.belief(c.acquire('b', 'x', { wait: true, steal: 'force' })))
+      c.referee.beliefs.begins(c.belief(c.acquire('a', 'x')))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x', { wait: true, steal: 'force' })))
     },
     'those who were there before a shrink go on': c => {
       c.policy('p', { capacity: 2 })
       const beliefs = ['a', 'b'].map(who => c.belief(c.acquire(who, 'p')))
       c.policy('p', { capacity: 1 })
-      for (const belief of beliefs) c.referee.believes(belief)
+      for (const belief of beliefs) c.referee.beliefs.begins(belief)
     },
     'an answer comes after its time': c => {
       const first = c.belief(c.acquire('a', 'x'))
       first.stop()
       c.release(first.lease)
-      c.referee.believes(c.belief(c.acquire('b', 'x')))
-      c.referee.believes(first)
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x')))
+      c.referee.beliefs.begins(first)
     },
   },
   {
@@ -226,7 +226,8 @@ judged(
     'a reader and a writer': c => twoHolders(c, true),
     'more units than there are': c => {
       c.policy('p', { capacity: 3 })
-      for (const who of ['a', 'b']) c.referee.believes(c.belief(c.acquire(who, [], { wants: [{ resource: 'p', units: 1 }] }), { units: 2 }))
+      for (const who of ['a', 'b'])
+        c.referee.beliefs.begins(c.belief(c.acquire(who, [], { wants: [{ resource: 'p', units: 1 }] }), { units: 2 }))
     },
   },
 )
@@ -239,25 +240,25 @@ judged(
       late.stop()
       c.release(late.lease)
       const next = c.belief(c.acquire('b', 'x'))
-      expect(c.referee.writes(next, 'x', next.grants[0]!.token)).toBe(true)
-      expect(c.referee.writes(late, 'x', late.grants[0]!.token)).toBe(false)
+      expect(c.referee.beliefs.writes(next, 'x', next.grants[0]!.token)).toBe(true)
+      expect(c.referee.beliefs.writes(late, 'x', late.grants[0]!.token)).toBe(false)
     },
     'a late one gets through while nobody newer has been there': c => {
       const late = c.belief(c.acquire('a', 'x'))
       late.stop()
       c.release(late.lease)
       c.acquire('b', 'x')
-      expect(c.referee.writes(late, 'x', late.grants[0]!.token)).toBe(true)
+      expect(c.referee.beliefs.writes(late, 'x', late.grants[0]!.token)).toBe(true)
     },
     'one token is shown twice': c => {
       const belief = c.belief(c.acquire('a', 'x'))
-      for (let i = 0; i < 2; i++) expect(c.referee.writes(belief, 'x', belief.grants[0]!.token)).toBe(true)
+      for (let i = 0; i < 2; i++) expect(c.referee.beliefs.writes(belief, 'x', belief.grants[0]!.token)).toBe(true)
     },
     'one who was overruled is turned away while it believes': c => {
       const first = c.belief(c.acquire('a', 'x'))
       const thief = c.belief(c.acquire('b', 'x', { wait: true, steal: 'force' }))
-      c.referee.writes(thief, 'x', thief.grants[0]!.token)
-      expect(c.referee.writes(first, 'x', first.grants[0]!.token)).toBe(false)
+      c.referee.beliefs.writes(thief, 'x', thief.grants[0]!.token)
+      expect(c.referee.beliefs.writes(first, 'x', first.grants[0]!.token)).toBe(false)
     },
     'an answer of the past is given again': c => {
       const old = c.token(c.acquire('a', 'x'))
@@ -270,8 +271,8 @@ judged(
   {
     'a rightful holder is turned away': c => {
       const [a, b] = [c.belief(c.acquire('a', 'x')), c.belief(c.acquire('b', 'y'))]
-      c.referee.writes(b, 'x', b.grants[0]!.token)
-      c.referee.writes(a, 'x', a.grants[0]!.token)
+      c.referee.beliefs.writes(b, 'x', b.grants[0]!.token)
+      c.referee.beliefs.writes(a, 'x', a.grants[0]!.token)
     },
     'a register takes an older token': c => {
       const tokens = ['x', 'y'].map(resource => c.token(c.acquire('a', resource)))
@@ -332,7 +333,7 @@ judged(
     'a number that was granted in what is lost, and to another before anyone noticed': c => {
       c.acquire('first', 'y')
       const lost = c.acquire('a', 'x', { ttl: 4_000 })
-      c.referee.acknowledged(lost, 0, 4_000)
+      c.referee.terms.acknowledged(lost, 0, 4_000)
       c.lose(1)
       expect(c.acquire('b', 'x', { ttl: 300 })).toBe(lost)
       c.now = 400
@@ -340,7 +341,7 @@ judged(
     },
     'it lapses in the very instant': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_000 / (1 + RHO)
       c.due(lease)
     },
@@ -349,17 +350,17 @@ judged(
       c.renew(lease)
       c.release(lease)
       c.now = 5
-      c.referee.acknowledged(lease, 1, 1_000)
+      c.referee.terms.acknowledged(lease, 1, 1_000)
     },
     'it is revoked long before': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.revoke(lease)
     },
     'an older renewal is acknowledged after a younger one': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 100, 1_000)
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 100, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_100
       c.due(lease)
     },
@@ -370,7 +371,7 @@ judged(
     },
     'it is suspect when its term is over, and gone after its grace': c => {
       const lease = c.acquire('a', 'x', { grace: 50 })
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_000
       c.due(lease)
       c.due(lease)
@@ -385,7 +386,7 @@ judged(
       const lease = c.acquire('a', 'x')
       c.now = 900
       c.renew(lease)
-      c.referee.acknowledged(lease, 900, 1_000)
+      c.referee.terms.acknowledged(lease, 900, 1_000)
       c.lose(1)
       c.now = 1_010
       c.due(lease)
@@ -403,7 +404,7 @@ judged(
   {
     'a millisecond too soon': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_000 / (1 + RHO) - 1
       c.due(lease)
     },
@@ -411,7 +412,7 @@ judged(
       const lease = c.acquire('a', 'x')
       c.now = 500
       c.due(lease)
-      c.referee.acknowledged(lease, 100, 1_000)
+      c.referee.terms.acknowledged(lease, 100, 1_000)
     },
     'broken before the delay is over': c => {
       const lease = c.acquire('a', 'x')
@@ -423,7 +424,7 @@ judged(
       const lease = c.acquire('a', 'x')
       c.now = 900
       c.renew(lease)
-      c.referee.acknowledged(lease, 900, 1_000)
+      c.referee.terms.acknowledged(lease, 900, 1_000)
       c.lose(1)
       c.do({ kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 1_000 })
       c.now = 1_010
@@ -446,27 +447,27 @@ judged(
   {
     'it was told': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => true })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => true })
       c.due(lease)
     },
     'it is revoked, which may be told later': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => true, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => true, told: () => false })
       c.revoke(lease)
     },
     'it released the lease itself': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => false })
       c.release(lease)
     },
     'another that was not told has nothing to do with it': c => {
       const [lease, other] = [c.acquire('a', 'x'), c.acquire('b', 'y')]
-      c.referee.minds({ ...c.belief(other), holds: () => true, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(other), holds: () => true, told: () => false })
       c.due(lease)
     },
     'it passes the lease on, and knows that it has stopped': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => false })
       c.referee.givenUp.add(lease)
       c.due(lease)
     },
@@ -474,7 +475,7 @@ judged(
   {
     'it does not know': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => false })
       c.due(lease)
     },
   },
@@ -483,7 +484,7 @@ judged(
 /** Where nothing stands still, half a second is late enough. */
 function calm(history: History): History {
   return c => {
-    c.referee.lateness = 500
+    c.referee.terms.lateness = 500
     history(c)
   }
 }
@@ -761,43 +762,43 @@ judged(
 judged(
   'S9',
   {
-    'answered from the end of the log': c => c.referee.answered(c.do(plain('a', 'x')), undefined, c.referee.revision, 0),
+    'answered from the end of the log': c => c.referee.answers.answered(c.do(plain('a', 'x')), undefined, c.referee.revision, 0),
     'answered late': c => {
       const outcome = c.do(plain('a', 'x'))
       c.acquire('b', 'y')
-      c.referee.answered(outcome, undefined, 0, 0)
+      c.referee.answers.answered(outcome, undefined, 0, 0)
     },
     'acknowledged after it has ended': c => {
       const outcome = c.do(plain('a', 'x'))
       c.release((outcome as { lease: number }).lease)
-      c.referee.answered(outcome, undefined, 0, 0)
+      c.referee.answers.answered(outcome, undefined, 0, 0)
     },
     'an answer of the time before a loss': c => {
       const outcome = c.do(plain('a', 'x'))
       c.do(plain('b', 'y'))
       c.lose(1)
-      c.referee.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
     },
     'a refusal by an owner that has not met the loss yet': c => {
       c.do(plain('a', 'x'))
       const refused = c.do(plain('b', 'x'))
       c.lose(1)
-      c.referee.answered({ ...refused, revision: refused.revision + 5 }, undefined, 0, 1)
+      c.referee.answers.answered({ ...refused, revision: refused.revision + 5 }, undefined, 0, 1)
     },
-    'a lease without resources': c => c.referee.answered(c.do({ ...plain('a', 'x'), wants: [] }), undefined, 0, 0),
+    'a lease without resources': c => c.referee.answers.answered(c.do({ ...plain('a', 'x'), wants: [] }), undefined, 0, 0),
   },
   {
     'an answer from the future': c => {
       const outcome = c.do(plain('a', 'x'))
-      c.referee.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
     },
     'a grant that stands nowhere': c => {
       const outcome = c.do(plain('a', 'x'))
-      c.referee.answered({ ...outcome, lease: 7 } as Outcome, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, lease: 7 } as Outcome, undefined, 0, 0)
     },
     'a grant with another token': c => {
       const outcome = c.do(plain('a', 'x'))
-      c.referee.answered({ ...outcome, tokens: [7] } as Outcome, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, tokens: [7] } as Outcome, undefined, 0, 0)
     },
   },
 )
@@ -811,19 +812,19 @@ judged(
   {
     'refused at exactly the revision that was there when it was asked': c => {
       c.acquire('a', 'x')
-      c.referee.answered(c.do(plain('b', 'x')), undefined, c.referee.revision, 0)
+      c.referee.answers.answered(c.do(plain('b', 'x')), undefined, c.referee.revision, 0)
     },
     'refused as of a later revision': c => {
       c.acquire('a', 'x')
       const asked = c.referee.revision
       c.acquire('a', 'y')
-      c.referee.answered(c.do(plain('b', 'x')), undefined, asked, 0)
+      c.referee.answers.answered(c.do(plain('b', 'x')), undefined, asked, 0)
     },
     'a repeated operation is answered as it was then': c => {
       c.acquire('a', 'x')
       const refused = c.do(plain('b', 'x'), { op: op(1) })
       c.acquire('a', 'y')
-      c.referee.answered(refused, '0:s:1', c.referee.revision, 0)
+      c.referee.answers.answered(refused, '0:s:1', c.referee.revision, 0)
     },
     'one of two, when any will do': c => {
       c.acquire('a', 'x')
@@ -854,7 +855,7 @@ judged(
       c.acquire('a', 'x')
       const refused = c.do(plain('b', 'x'))
       c.acquire('a', 'y')
-      c.referee.answered(refused, undefined, c.referee.revision, 0)
+      c.referee.answers.answered(refused, undefined, c.referee.revision, 0)
     },
     'one of two, when both were asked for': c => {
       c.tamper = (_, events) => {
@@ -907,28 +908,28 @@ judged(
     },
     'whoever asked hears what stands in the log': c => {
       const outcome = c.do(plain('a', 'x'), { op: op(1) })
-      c.referee.told(outcome, '0:s:1', 0, 0)
+      c.referee.answers.received(outcome, '0:s:1', 0, 0)
     },
     'a refusal that never came to the log': c => {
       c.acquire('a', 'x')
-      c.referee.told({ kind: 'refused', revision: c.state.revision, code: 'HELD', message: '', facts: {} }, '0:s:1', 0, 0)
+      c.referee.answers.received({ kind: 'refused', revision: c.state.revision, code: 'HELD', message: '', facts: {} }, '0:s:1', 0, 0)
     },
     'whoever asked hears of what was lost meanwhile': c => {
       c.acquire('b', 'y')
       const outcome = c.do(plain('a', 'x'), { op: op(1) })
       c.lose(1)
-      c.referee.told(outcome, '0:s:1', 0, 0)
+      c.referee.answers.received(outcome, '0:s:1', 0, 0)
     },
   },
   {
     'whoever asked hears of an operation that the log does not have': c => {
       const outcome = c.do(plain('a', 'x'), { op: op(1) })
-      c.referee.told(outcome, '0:s:2', 0, 0)
+      c.referee.answers.received(outcome, '0:s:2', 0, 0)
     },
     "whoever asked hears another's answer": c => {
       c.do(plain('a', 'x'), { op: op(1) })
       const other = c.do(plain('a', 'y'), { op: op(2) })
-      c.referee.told(other, '0:s:1', 0, 0)
+      c.referee.answers.received(other, '0:s:1', 0, 0)
     },
     'another answer': c => {
       c.do(plain('a', 'x'), { op: op(1) })
@@ -941,18 +942,18 @@ judged(
 judged(
   'S12',
   {
-    'what failed never comes': c => c.referee.failed('0:s:1'),
+    'what failed never comes': c => c.referee.answers.failed('0:s:1'),
     'what failed comes and is refused': c => {
       c.acquire('a', 'x')
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
       c.do(plain('b', 'x'), { op: op(1) })
     },
     'the next one of the same session is done': c => {
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
       c.do(plain('a', 'x'), { op: op(2) })
     },
     'the same one of another key is done': c => {
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
       c.do(plain('a', 'x'), { op: op(1), key: c.key('x') })
     },
     'nobody said anything about it': c => void c.do(plain('a', 'x'), { op: op(1) }),
@@ -960,16 +961,16 @@ judged(
       c.acquire('b', 'y')
       c.do(plain('a', 'x'), { op: op(1) })
       c.lose(1)
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
     },
   },
   {
     'what was done is said to have failed': c => {
       c.do(plain('a', 'x'), { op: op(1) })
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
     },
     'what failed was done': c => {
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
       c.do(plain('a', 'x'), { op: op(1) })
     },
   },
@@ -993,13 +994,13 @@ judged(
   {
     'one after another': c => {
       const [first, second, third] = revisions(c)
-      c.referee.watched(first![0]!.revision, second!, 0)
-      c.referee.watched(second![0]!.revision, third!, 0)
+      c.referee.revisions.watched(first![0]!.revision, second!, 0)
+      c.referee.revisions.watched(second![0]!.revision, third!, 0)
     },
-    'from before the beginning': c => c.referee.watched(0, revisions(c)[0]!, 0),
+    'from before the beginning': c => c.referee.revisions.watched(0, revisions(c)[0]!, 0),
     'a gap that was told as a resync': c => {
       const [, , third] = revisions(c)
-      c.referee.watched(third![0]!.revision - 1, third!, 0)
+      c.referee.revisions.watched(third![0]!.revision - 1, third!, 0)
     },
     'revisions that jump with a generation': c => {
       const [, , third] = revisions(c)
@@ -1010,26 +1011,26 @@ judged(
         return undefined
       }
       c.do({ kind: 'generation', lease: 0, token, revision: c.state.revision + 50, quiet: 0 })
-      c.referee.watched(third![0]!.revision, seen, 0)
+      c.referee.revisions.watched(third![0]!.revision, seen, 0)
     },
     'what was seen before a loss': c => {
       const [first, , third] = revisions(c)
       c.lose(1)
-      c.referee.watched(first![0]!.revision, third!, 0)
+      c.referee.revisions.watched(first![0]!.revision, third!, 0)
     },
   },
   {
     'a revision is skipped': c => {
       const [first, , third] = revisions(c)
-      c.referee.watched(first![0]!.revision, third!, 0)
+      c.referee.revisions.watched(first![0]!.revision, third!, 0)
     },
     'half a revision': c => {
       const [first, second] = revisions(c)
-      c.referee.watched(first![0]!.revision, second!.slice(1), 0)
+      c.referee.revisions.watched(first![0]!.revision, second!.slice(1), 0)
     },
     'a revision that was never': c => {
       const [, , third] = revisions(c)
-      c.referee.watched(third![0]!.revision, [{ ...third![0]!, revision: third![0]!.revision + 1 }], 0)
+      c.referee.revisions.watched(third![0]!.revision, [{ ...third![0]!, revision: third![0]!.revision + 1 }], 0)
     },
   },
 )
@@ -1234,7 +1235,7 @@ judged(
 /** A server that stood still from 100 to 600, and what reached it at 200. */
 function stalled(c: Court, { appending = false, arrived = 200 } = {}): number {
   const lease = c.acquire('a', 'x', { ttl: 400 })
-  c.referee.server = {
+  c.referee.terms.server = {
     arrivedWhileStalled: new Map([[lease, arrived]]),
     renewals: new Map(),
     machine: { lastStall: { from: 100, to: 600, appending }, life: 1, rough: -1 },
@@ -1245,8 +1246,8 @@ function stalled(c: Court, { appending = false, arrived = 200 } = {}): number {
 /** A server that stood still from 100 to 600, and acknowledged a renewal at 600. */
 function renewedOnWaking(c: Court, { life = 1, rough = -1, losses = 0 } = {}): number {
   const lease = stalled(c, { arrived: 50 })
-  c.referee.server!.renewals.set(lease, { at: 600, term: 400, life, losses })
-  Object.assign(c.referee.server!.machine, { rough })
+  c.referee.terms.server!.renewals.set(lease, { at: 600, term: 400, life, losses })
+  Object.assign(c.referee.terms.server!.machine, { rough })
   return lease
 }
 
@@ -1270,7 +1271,7 @@ judged(
     'the renewal came before the stall': c => lapseAt(c, stalled(c, { arrived: 50 }), 610),
     'there is no server to judge': c => {
       const lease = stalled(c, { arrived: 450 })
-      c.referee.server = undefined
+      c.referee.terms.server = undefined
       lapseAt(c, lease, 610)
     },
   },
@@ -1440,7 +1441,7 @@ judged(
       const outcome = c.do(plain('a', 'x'))
       c.do(plain('b', 'y'))
       c.lose(1)
-      c.referee.answered(outcome, undefined, 0, 1)
+      c.referee.answers.answered(outcome, undefined, 0, 1)
     },
   },
   {
@@ -1452,7 +1453,7 @@ judged(
     'a grant that was never in the log is acknowledged after a loss': c => {
       const outcome = c.do(plain('a', 'x'))
       c.lose(1)
-      c.referee.answered({ ...outcome, revision: 0, lease: 5 } as Outcome, undefined, 0, 1)
+      c.referee.answers.answered({ ...outcome, revision: 0, lease: 5 } as Outcome, undefined, 0, 1)
     },
   },
 )

@@ -8,7 +8,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { BUGS } from '../../sim/planted.ts'
 import { PLACES } from '../../sim/planted-places.ts'
 import { plant } from '../../sim/planted-search.ts'
-import { MIX, PROFILES, runSeed } from '../../sim/run.ts'
+import { MIX, PROFILES } from '../../sim/profiles.ts'
+import { runSeed } from '../../sim/run.ts'
 
 const MINUTE = 60_000
 const built = fileURLToPath(new URL('../../.sim', import.meta.url))
