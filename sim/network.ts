@@ -18,7 +18,7 @@ export interface Host {
 
 /** The probability that the ends notice a loss. Otherwise the connection goes silent. */
 const NOTICED = 0.7
-/** The probability that bytes are delivered in two pieces. */
+/** The probability that a piece is split further. */
 const SPLIT = 0.15
 
 export class Network {

@@ -200,8 +200,8 @@ export class Referee implements LogView {
         this.#waiters.wasQueued(lease) ? 'S14' : 'S25',
         `lease ${lease} was granted ${resource}, and its key does not allow that`,
       )
-    // Before a survivor writes a generation, a late record may repeat a lost grant under the same number. No client is told of it, and the quiet
-    // time protects the client that was told of the lost one.
+    // Before a survivor writes a generation, a late record may repeat a lost grant under the same number. No client hears of the repeated grant, and
+    // the quiet time protects the client that received the lost one.
     if (this.awaitsGeneration && this.answers.wasGranted(lease)) this.terms.forgetAcknowledged(lease)
     if (token <= this.#lastToken && !this.awaitsGeneration) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
     this.#lastToken = Math.max(this.#lastToken, token)
