@@ -348,7 +348,7 @@ export class RegistryWorld {
     if (sent !== undefined && world.now < sent + least - 1)
       world.violate(
         'S17',
-        `${key} lapsed ${Math.round(world.now - sent)} ms after an acknowledged renewal; the earliest is ${Math.round(least)} ms`,
+        `${key} lapsed ${Math.round(world.now - sent)} ms after a renewal that was acknowledged; the earliest is ${Math.round(least)} ms`,
       )
   }
 
