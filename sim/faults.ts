@@ -1,11 +1,30 @@
 /** The faults of a simulated world: clocks, machines, connections, disks and the log fail at random. */
-import type { Scene } from './scene.ts'
-import type { Machine } from './world.ts'
+import type { Host, Site } from './participants.ts'
+import type { ProfileName } from './profiles.ts'
+import type { Referee } from './referee.ts'
+import type { RemoteAccess } from './remote.ts'
+import type { Dice, Machine, World } from './world.ts'
+
+/** The world in which faults happen. */
+export interface FaultyScene {
+  readonly world: World
+  readonly dice: Dice
+  readonly profile: ProfileName
+  readonly site: Site
+  readonly referee: Referee
+  readonly hosts: readonly Host[]
+  /** Machines of holders that connect to a server. */
+  readonly clients: readonly Machine[]
+  readonly remote: RemoteAccess | undefined
+  readonly isOver: boolean
+  randomRate(): number
+  crash(machine: Machine): void
+}
 
 export class Faults {
-  readonly #scene: Scene
+  readonly #scene: FaultyScene
 
-  constructor(scene: Scene) {
+  constructor(scene: FaultyScene) {
     this.#scene = scene
   }
 

@@ -3,9 +3,9 @@ import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import { UNCLAIMED } from '../src/kernel/state/leases.ts'
+import { operationName } from './answers.ts'
 import type { ObservedBelief } from './beliefs.ts'
 import { type LessorAccess, pauseOn, type Site } from './participants.ts'
-import { operationName } from './referee.ts'
 import type { Dice, Machine } from './world.ts'
 
 /** The margin that a holder subtracts for clocks whose rates differ. */
@@ -88,7 +88,7 @@ export class Holder {
     try {
       return await this.#door.propose(command, command.kind === 'renew' ? undefined : op, this.#key)
     } catch (error) {
-      if (error instanceof LeaseError && error.code === 'UNAVAILABLE') this.#site.referee.failed(operationName(this.#key, op))
+      if (error instanceof LeaseError && error.code === 'UNAVAILABLE') this.#site.referee.answers.failed(operationName(this.#key, op))
       throw error
     } finally {
       this.#asking.delete(seq)
@@ -171,7 +171,7 @@ export class Holder {
     if (outcome.kind === 'queued') {
       if (!(await this.#waitFor(held, outcome.ttl, wish.any !== undefined))) return
     } else {
-      referee.acknowledged(outcome.lease, sent.world, outcome.ttl)
+      referee.terms.acknowledged(outcome.lease, sent.world, outcome.ttl)
       const wanted = new Map(wish.wants.map(want => [want.resource, want]))
       held.grants = outcome.resources.map((resource, i) => {
         const { units = 1, shared = false } = wanted.get(resource) ?? {}
@@ -186,8 +186,8 @@ export class Holder {
   /** Writes to its resource, which checks the token. */
   #believes(held: Held): void {
     const { referee } = this.#site
-    referee.believes(held)
-    for (const { resource, token } of held.grants) if (resource.startsWith('x/')) referee.writes(held, resource, token)
+    referee.beliefs.begins(held)
+    for (const { resource, token } of held.grants) if (resource.startsWith('x/')) referee.beliefs.writes(held, resource, token)
   }
 
   /** Keeps its place; uses the lease only after a renewal that it sent after the event of its grant is acknowledged. */
@@ -211,7 +211,7 @@ export class Holder {
           const outcome = await this.#propose({ kind: 'renew', leases: [held.lease] })
           const ttl = outcome.kind === 'renewed' ? outcome.ttls[0]! : -1
           if (ttl <= 0) return false
-          referee.acknowledged(held.lease, sent.world, ttl)
+          referee.terms.acknowledged(held.lease, sent.world, ttl)
           held.believe(sent, ttl)
           if (held.holds()) this.#believes(held)
           return true
@@ -294,7 +294,7 @@ export class Holder {
       if (outcome.kind !== 'renewed') return
       const ttl = outcome.ttls[0]!
       if (ttl <= 0) return held.stop()
-      referee.acknowledged(held.lease, sent.world, ttl)
+      referee.terms.acknowledged(held.lease, sent.world, ttl)
       // A lease that expired by the holder's own clock stays lost: the application may have been told.
       if (!held.holds()) return
       held.believe(sent, ttl)
@@ -324,7 +324,7 @@ export class Holder {
       if (outcome.kind !== 'granted') return
       child.lease = outcome.lease
       child.grants = [{ resource, units: 1, shared: false, token: outcome.tokens[0]! }]
-      referee.acknowledged(outcome.lease, sent.world, outcome.ttl)
+      referee.terms.acknowledged(outcome.lease, sent.world, outcome.ttl)
       child.believe(sent, outcome.ttl)
       this.#believes(child)
       parent.children.push(child)
@@ -354,7 +354,7 @@ export class Holder {
     await this.#propose({ kind: 'release', lease: held.lease, ...named }).catch(ignoreLeaseErrors)
     // Work that was still on its way when the holder stopped: the resource refuses it after a newer token.
     if (this.#dice.chance(0.2))
-      for (const { resource, token } of held.grants) if (resource.startsWith('x/')) this.#site.referee.writes(held, resource, token)
+      for (const { resource, token } of held.grants) if (resource.startsWith('x/')) this.#site.referee.beliefs.writes(held, resource, token)
   }
 
   async #transfer(held: Held): Promise<void> {

@@ -4,8 +4,8 @@ import type { Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
+import { operationName } from './answers.ts'
 import { pauseOn, type Site } from './participants.ts'
-import { operationName } from './referee.ts'
 import type { Machine } from './world.ts'
 
 export class ObservedLessor implements Lessor {
@@ -44,20 +44,22 @@ export class ObservedLessor implements Lessor {
     const sent = (name === undefined ? undefined : this.#firstSent.get(name)) ?? world.now
     if (name !== undefined) {
       this.#firstSent.set(name, sent)
-      referee.asks(name)
+      referee.answers.sentAgain(name)
     }
     if (command.kind === 'release' || command.kind === 'transfer') referee.givenUp.add(command.lease)
     const { revision, losses } = referee
     try {
       const outcome = await this.#inner.propose(command, options)
       if (this.#dead) return never()
-      referee.told(outcome, name, revision, losses)
-      if (outcome.kind === 'granted') referee.acknowledged(outcome.lease, sent, outcome.ttl)
+      referee.answers.received(outcome, name, revision, losses)
+      if (outcome.kind === 'granted') referee.terms.acknowledged(outcome.lease, sent, outcome.ttl)
       if (outcome.kind === 'renewed' && command.kind === 'renew' && command.waiting !== true)
-        for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.acknowledged(lease, sent, outcome.ttls[i]!)
+        for (const [i, lease] of command.leases.entries())
+          if (outcome.ttls[i]! > 0) referee.terms.acknowledged(lease, sent, outcome.ttls[i]!)
       return outcome
     } catch (error) {
-      if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE') referee.failed(name)
+      if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE')
+        referee.answers.failed(name)
       throw error
     }
   }
@@ -90,7 +92,7 @@ export class ObservedLessor implements Lessor {
           // Restarts after a loss: later events need not continue those that were lost.
           if (losses !== referee.losses) break
           const { revision, type } = events[0]!
-          if (type !== 'resync' && last !== undefined) referee.watched(last, events, losses)
+          if (type !== 'resync' && last !== undefined) referee.revisions.watched(last, events, losses)
           last = revision
         }
       } catch (error) {

@@ -1,6 +1,24 @@
 /** The simulated operators: they revoke, break and transfer leases, and change policies and keys. */
+import type { Command } from '../src/kernel/command.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
 import type { Holder } from './holder.ts'
-import type { Scene } from './scene.ts'
+import type { Referee } from './referee.ts'
+import type { Dice, World } from './world.ts'
+
+/** The world in which operators act. */
+export interface OperatedScene {
+  readonly world: World
+  readonly dice: Dice
+  readonly referee: Referee
+  readonly holders: readonly Holder[]
+  /** Holders are programs with the real library. */
+  readonly usesLibrary: boolean
+  /** The key that some holders share at the moment. */
+  readonly ring: { key: number }
+  readonly isOver: boolean
+  propose(command: Command): Promise<boolean>
+  outcome(command: Command): Promise<Outcome | undefined>
+}
 
 /** What holders with a key may do. */
 const SCOPES = [
@@ -10,10 +28,10 @@ const SCOPES = [
 ] as const
 
 export class Operators {
-  readonly #scene: Scene
+  readonly #scene: OperatedScene
   #keys = 0
 
-  constructor(scene: Scene) {
+  constructor(scene: OperatedScene) {
     this.#scene = scene
   }
 
@@ -65,10 +83,10 @@ export class Operators {
 
   /** A lease revoked by force, and its descendants, are excepted from S1. */
   #force(id: number): void {
-    this.#scene.referee.forced.add(id)
+    this.#scene.referee.beliefs.forced.add(id)
     for (const lease of this.#scene.referee.state.leases.values())
       for (let above = lease.rare?.parent; above !== undefined; above = above.rare?.parent)
-        if (above.id === id) this.#scene.referee.forced.add(lease.id)
+        if (above.id === id) this.#scene.referee.beliefs.forced.add(lease.id)
   }
 
   /** Replaces the shared key: holders may do nothing with the old one any more, even as waiters. */

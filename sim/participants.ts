@@ -7,8 +7,9 @@ import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import type { LeaseView, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
 import type { Replica, Survivor } from '../src/replica/replica.ts'
+import { operationName } from './answers.ts'
 import { type Build, PRESENT } from './builds.ts'
-import { operationName, type Referee } from './referee.ts'
+import type { Referee } from './referee.ts'
 import { type WatchedLog, type Wire, WiredStore } from './wire.ts'
 import type { Machine, World } from './world.ts'
 
@@ -131,7 +132,7 @@ export class Host implements LessorAccess {
     try {
       for await (const events of replica.watch('', { signal: replica.signal, ...(after !== undefined && { after }) })) {
         const { revision, type } = events[0]!
-        if (type !== 'resync' && this.#watchedUpTo !== undefined) referee.watched(this.#watchedUpTo, events, losses)
+        if (type !== 'resync' && this.#watchedUpTo !== undefined) referee.revisions.watched(this.#watchedUpTo, events, losses)
         this.#watchedUpTo = revision
       }
     } catch {
@@ -173,7 +174,7 @@ export class Host implements LessorAccess {
     const answer = replica.propose(own, op === undefined ? { key } : { op, key })
     reuse(own)
     const outcome = await answer
-    referee.answered(outcome, op && operationName(key, op), asked, losses)
+    referee.answers.answered(outcome, op && operationName(key, op), asked, losses)
     if (this.replica === replica) referee.decided(this.machine.name, this.#running.rules, replica.index)
     if (command.kind === 'renew' && outcome.kind === 'renewed')
       for (const [i, lease] of command.leases.entries())

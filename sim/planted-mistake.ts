@@ -1,5 +1,5 @@
 /** What a planted mistake is: one piece of text replaced in a copy of the built code. */
-import type { ProfileName } from './run.ts'
+import type { ProfileName } from './profiles.ts'
 
 export interface Planted {
   readonly name: string

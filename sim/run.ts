@@ -1,52 +1,9 @@
 /** Runs one seed: a world lives through its faults, heals, and must come to rest. */
 import { nextBuild } from './builds.ts'
+import { MIX } from './profiles.ts'
 import { Scene } from './scene.ts'
+import type { SeedOptions, SeedResult } from './seed.ts'
 import { Violation, World } from './world.ts'
-
-export const PROFILES = [
-  'embedded',
-  'servers',
-  'owned',
-  'restless',
-  'moving',
-  'calm',
-  'library',
-  'resp',
-  'http',
-  'rolling',
-  'rollback',
-] as const
-export type ProfileName = (typeof PROFILES)[number]
-
-/**
- * Seeds take their profiles in turns. Worlds with whole servers or two builds cost twice as much as the others, and run half as often.
- */
-export const MIX: readonly ProfileName[] = [
-  ...PROFILES,
-  ...PROFILES.filter(name => name !== 'resp' && name !== 'http' && name !== 'rolling' && name !== 'rollback'),
-]
-
-export interface SeedResult {
-  readonly seed: number
-  readonly profile: ProfileName
-  readonly commands: number
-  readonly faults: number
-  readonly events: number
-  readonly simulatedMs: number
-  readonly digest: number
-  readonly violation?: { readonly invariant: string; readonly message: string }
-  /** The time was over before the required commands and faults: no invariant was violated, but too little was tried. */
-  readonly short?: true
-}
-
-export interface SeedOptions {
-  readonly profile?: ProfileName | undefined
-  readonly trace?: ((line: string) => void) | undefined
-  readonly commands?: number
-  readonly faults?: number
-  /** The virtual time for them, in seconds. */
-  readonly within?: number
-}
 
 export async function runSeed(
   seed: number,

@@ -5,21 +5,21 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { Abandoner } from './abandoner.ts'
 import { Application, ApplicationWorld, applicationOn } from './application.ts'
 import { type Build, PRESENT } from './builds.ts'
-import { Faults } from './faults.ts'
+import { Faults, type FaultyScene } from './faults.ts'
 import { Holder } from './holder.ts'
-import { Operators } from './operators.ts'
+import { type OperatedScene, Operators } from './operators.ts'
 import { Client, Host, HostLessor, type Site } from './participants.ts'
-import { Referee, RHO } from './referee.ts'
+import type { ProfileName } from './profiles.ts'
+import { Referee } from './referee.ts'
 import type { RemoteAccess } from './remote.ts'
-import type { ProfileName } from './run.ts'
 import { type Moment, WatchedLog, Wire } from './wire.ts'
-import type { Dice, Machine, World } from './world.ts'
+import { type Dice, type Machine, RHO, type World } from './world.ts'
 
 const LONGEST_TTL = 4_000
 /** After the faults: how long after its term a lease may still exist. */
 const AFTER_HEAL = 1_500
 
-export class Scene {
+export class Scene implements FaultyScene, OperatedScene {
   readonly referee: Referee
   readonly world: World
   readonly dice: Dice
@@ -56,7 +56,7 @@ export class Scene {
     const log = new WatchedLog({ clock: engine.clock() })
     log.onAppend = (position, bytes, sentAt) => this.referee.observe(position, bytes, sentAt)
     const bad = profile !== 'calm'
-    if (!bad) this.referee.lateness = 500
+    if (!bad) this.referee.terms.lateness = 500
     const wire = new Wire(world, {
       delay: this.dice.pick([0.3, 2, 8]),
       loss: bad ? this.dice.pick([0, 0.01, 0.05]) : 0,
@@ -102,7 +102,7 @@ export class Scene {
     // Loaded only here: other profiles need no server.
     if (this.profile === 'resp' || this.profile === 'http')
       this.remote = new (await import('./remote.ts')).RemoteAccess(this.profile, this.site, this.hosts)
-    if (this.profile === 'owned') this.referee.server = this.hosts[0]
+    if (this.profile === 'owned') this.referee.terms.server = this.hosts[0]
     void this.hosts[0]!.start()
     await this.world.run(this.world.now + 100)
     if (this.profile === 'moving') this.#move()

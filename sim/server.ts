@@ -1,4 +1,4 @@
-/** A real server on a host's replica: its guarded lessor, its RESP and its HTTP, everything but the sockets. */
+/** A real server on a host's replica: its guarded lessor, RESP listener and HTTP handler. Only the sockets are simulated. */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Lessor } from '../src/lessor.ts'
@@ -27,7 +27,7 @@ export class SimulatedServer {
     this.http = new HttpHandler(context)
   }
 
-  /** `operator`: the secret that lets a client speak for the store itself. */
+  /** `operator`: the secret that gives a client all rights. */
   static open(host: Host, replica: Replica, operator: string): Promise<SimulatedServer> {
     return SimulatedServer.on(new HostLessor(host, replica), replica, host.machine.clock(), operator)
   }
@@ -43,12 +43,12 @@ export class SimulatedServer {
     return new SimulatedServer(replica, guarded, closing, context)
   }
 
-  /** Fires when it begins to stop. */
+  /** Fires when the server begins to stop. */
   get closing(): AbortSignal {
     return this.#closing.signal
   }
 
-  /** As a graceful stop does: what is under way is answered, watches and waits end. */
+  /** Stops as a graceful stop does: requests in progress are answered, watches and waits end. */
   async close(): Promise<void> {
     this.#closing.abort(new LeaseError('UNAVAILABLE', 'this server is stopping'))
     await this.resp.close()

@@ -6,9 +6,9 @@ import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
 
-/** Before all plain waiters. */
+/** The rank of a lease that steals or was transferred: before all plain waiters. */
 const FIRST = -1e15
-/** Before those as well. */
+/** The rank of a lease that steals by force: before FIRST as well. */
 const FORCED = -2e15
 const PRIORITY = 1e9
 
@@ -16,8 +16,8 @@ export class Waiters {
   readonly #violate: (invariant: string, message: string) => void
   readonly #ranks = new Map<number, number>()
   readonly #queued = new Set<number>()
-  /** The request of each lease: all of it, or this many. */
-  readonly #asked = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
+  /** The request of each lease. `any`: this many of the resources; 0: all of them. */
+  readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
 
   constructor(violate: (invariant: string, message: string) => void) {
     this.#violate = violate
@@ -27,7 +27,7 @@ export class Waiters {
   forget(): void {
     this.#ranks.clear()
     this.#queued.clear()
-    this.#asked.clear()
+    this.#requests.clear()
   }
 
   wasQueued(lease: number): boolean {
@@ -38,13 +38,13 @@ export class Waiters {
   follow(state: State, command: Command, outcome: Outcome): void {
     if (command.kind === 'acquire' && (outcome.kind === 'granted' || outcome.kind === 'queued')) {
       this.#ranks.set(outcome.lease, rankOf(state, command))
-      this.#asked.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
+      this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
     if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#ranks.set(outcome.id, FIRST)
-    const asked = command.kind === 'widen' && outcome.kind === 'done' ? this.#asked.get(command.lease) : undefined
-    if (command.kind === 'widen' && asked !== undefined)
-      this.#asked.set(command.lease, { ...asked, resources: [...asked.resources, ...command.wants.map(({ resource }) => resource)] })
+    const request = command.kind === 'widen' && outcome.kind === 'done' ? this.#requests.get(command.lease) : undefined
+    if (command.kind === 'widen' && request !== undefined)
+      this.#requests.set(command.lease, { ...request, resources: [...request.resources, ...command.wants.map(({ resource }) => resource)] })
   }
 
   judge(state: State, command: Command, outcome: Outcome, events: readonly Event[]): void {
@@ -75,13 +75,13 @@ export class Waiters {
       this.#violate('S14', `${id} waits with rank ${rank}, and by its priority it should be ${expected}`)
   }
 
-  /** By rank, then by age: also a waiter that joined this queue later than another one. */
+  /** A queue is ordered by rank, then by age, even for a waiter that joined it later than younger ones. */
   #judgeOrder({ name, queue }: Resource): void {
     for (let i = 1; i < queue.length; i++) {
       const [before, after] = [queue[i - 1]!, queue[i]!]
       const [first, second] = [before, after].map(({ id, rare }) => this.#ranks.get(id) ?? rare!.rank) as [number, number]
       if (first > second || (first === second && before.id > after.id))
-        this.#violate('S14', `${before.id} stands before ${after.id} in the queue for ${name}, and has waited less`)
+        this.#violate('S14', `${before.id} is before ${after.id} in the queue for ${name}, and has waited less`)
     }
   }
 
@@ -95,12 +95,12 @@ export class Waiters {
       this.#violate('S14', `${id} was granted ${there.name} before ${first.id}, which had waited longer`)
   }
 
-  /** Everything that was asked for is granted, or as many as were asked for: never a part. */
+  /** A request is granted whole, or with as many resources as it asked for: never a part. */
   #judgeWhole(lease: number, resources: readonly string[]): void {
-    const asked = this.#asked.get(lease)
-    if (asked === undefined) return
-    const expected = asked.any === 0 ? asked.resources.length : asked.any
-    if (resources.length !== expected || resources.some(name => !asked.resources.includes(name)))
+    const request = this.#requests.get(lease)
+    if (request === undefined) return
+    const expected = request.any === 0 ? request.resources.length : request.any
+    if (resources.length !== expected || resources.some(name => !request.resources.includes(name)))
       this.#violate('S10', `lease ${lease} was granted ${resources.join(', ')}, which is not the ${expected} it asked for`)
   }
 
@@ -126,12 +126,12 @@ export class Waiters {
     if (!refused && outcome.kind !== 'queued') return
     const self = outcome.kind === 'queued' ? findLease(state, outcome.lease) : undefined
     const closes = closesCycle(state, command, self)
-    if (refused && !closes) this.#violate('S10', `${command.holder} was refused for a waiting cycle that is none`)
-    if (!refused && closes) this.#violate('L1', `${command.holder} waits for what nobody in its cycle can ever let go of`)
+    if (refused && !closes) this.#violate('S10', `${command.holder} was refused for a deadlock that does not exist`)
+    if (!refused && closes) this.#violate('L1', `${command.holder} waits in a cycle in which no waiter can release anything`)
   }
 }
 
-/** The first waiter that would fit if all units were free: no waiter waits behind one that can never fit. By rules version 1 they did. */
+/** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other, except under rules version 1. */
 function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
   if (state.rules < 2) return queue[0]
   return queue.find(({ rare }) => {

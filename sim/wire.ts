@@ -60,7 +60,7 @@ export class Wire {
 export class WatchedLog extends MemoryLog {
   onAppend: (position: Position, bytes: Uint8Array, sentAt: number) => void = () => {}
   sentAt = 0
-  /** Waiting readers. They are not told of a loss: an engine that took over does not know them. */
+  /** Waiting readers. They get no notice of a loss: an engine that took over does not know them. */
   readonly parked = new Set<() => void>()
 
   override append(bytes: Uint8Array, after: Position, epoch: number): Appended {
@@ -167,12 +167,12 @@ export class WiredStore implements Store {
     })
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
     const machine = this.#machine
     const began = world.now
     try {
-      const appended = await this.#append(entry, after)
+      const appended = await this.#append(record, after)
       if (world.now - began > SMOOTH) machine.rough = world.now
       return appended
     } catch (error) {
@@ -181,7 +181,7 @@ export class WiredStore implements Store {
     }
   }
 
-  async #append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async #append(record: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
     this.#machine.troubled = true
@@ -189,16 +189,16 @@ export class WiredStore implements Store {
     const sentAt = world.now
     const put = () => {
       this.#log.sentAt = sentAt
-      return this.#log.append(entry, after, this.#epoch)
+      return this.#log.append(record, after, this.#epoch)
     }
     if (world.dice.chance(this.#wire.weather.doubled)) {
-      world.fault('an entry arrives twice')
+      world.fault('a record arrives twice')
       world.later(this.#wire.delay() * world.dice.whole(1, 40), put)
     }
     this.#machine.appending++
     const appended = await this.#call('appending', put).finally(() => this.#machine.appending--)
     this.#machine.troubled = false
-    return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(entry => this.#aged(entry)) } : appended
+    return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(missed => this.#aged(missed)) } : appended
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
@@ -207,7 +207,7 @@ export class WiredStore implements Store {
       wait?.throwIfAborted()
       const read = await this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
       if (read.kind === 'records' && read.records.length > 0)
-        return { kind: 'records', records: read.records.map(entry => this.#aged(entry)) }
+        return { kind: 'records', records: read.records.map(record => this.#aged(record)) }
       if (wait === undefined || read.kind !== 'records') return read
     }
   }
@@ -231,8 +231,8 @@ export class WiredStore implements Store {
     return snapshot === undefined ? undefined : this.#aged(snapshot)
   }
 
-  #aged<T extends { readonly age: number }>(entry: T): T {
-    return this.#ages ? entry : { ...entry, age: 0 }
+  #aged<T extends { readonly age: number }>(stored: T): T {
+    return this.#ages ? stored : { ...stored, age: 0 }
   }
 
   /** The process has ended: the machine releases its locks. */

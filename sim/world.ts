@@ -4,6 +4,9 @@
  */
 import { type Clock, turn } from '../src/clock.ts'
 
+/** Clock rates in the world stay within this of each other. */
+export const RHO = 0.005
+
 /** Small, fast and the same everywhere. */
 export class Dice {
   #a: number

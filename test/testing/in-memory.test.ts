@@ -1,7 +1,7 @@
 import { describe, test } from 'vitest'
 import { lessorSuite, ManualClock, MemoryLog, SilentLessor } from '../../src/testing/index.ts'
 
-/** What users test with must do what they will meet. */
+/** The lessor that users test with must behave like a real one. */
 describe('the lessor for tests', () => {
   const open = async () => {
     const clock = new ManualClock()
