@@ -264,7 +264,7 @@ describe('at a server', () => {
     const mine = await id(desk.propose(caller, acquire('mine/1')))
     const theirs = await id(desk.propose(other, acquire('mine/2')))
     const unclaimed = await id(lessor.propose(acquire('mine/3')))
-    const given = (await lessor.propose({ kind: 'transfer', lease: unclaimed, to: 'whoever', stopped: true })) as { id: number }
+    const given = (await lessor.propose({ kind: 'transfer', lease: unclaimed, to: 'another', stopped: true })) as { id: number }
     const seen = async (query: object) => ids(await desk.read(caller, { kind: 'leases', ...query } as never))
     expect(await seen({})).toEqual([jobs, mine, given.id])
     expect(await seen({ within: [''] })).toEqual([jobs])

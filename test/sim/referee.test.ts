@@ -931,7 +931,7 @@ cases(
       const outcome = c.do(plain('a', 'x'), { op: op(1) })
       c.referee.answers.received(outcome, '0:s:2', 0, 0)
     },
-    "whoever asked hears another's answer": c => {
+    'a proposer receives the answer to another proposal': c => {
       c.do(plain('a', 'x'), { op: op(1) })
       const other = c.do(plain('a', 'y'), { op: op(2) })
       c.referee.answers.received(other, '0:s:1', 0, 0)
