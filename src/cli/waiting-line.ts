@@ -18,7 +18,7 @@ export function waitingLine({ leases, out, resource }: { leases: Leases; out: Ou
   const { clock, lessor } = leases
   const terminal = isatty(2) && !out.json
   let position: number | undefined
-  let redactedUrl = false
+  let shown = false
   let ended = false
   let cancel = () => {}
 
@@ -29,7 +29,7 @@ export function waitingLine({ leases, out, resource }: { leases: Leases; out: Ou
     const text = clean(waitingText(resource, view?.value, position, clock.wall()))
     const columns = process.stderr.columns || 80 // a terminal without a size reports 0
     writeStderr(`\r\u001b[K${[...text].slice(0, columns - 1).join('')}`)
-    redactedUrl = true
+    shown = true
     cancel = clock.after(REDRAW_INTERVAL, () => void draw())
   }
 
@@ -42,7 +42,7 @@ export function waitingLine({ leases, out, resource }: { leases: Leases; out: Ou
     end: () => {
       ended = true
       cancel()
-      if (redactedUrl) writeStderr('\r\u001b[K')
+      if (shown) writeStderr('\r\u001b[K')
     },
   }
 }

@@ -37,7 +37,7 @@ export function key(program: Command): void {
         const { id, revision } = await change(invocation, { kind: 'key', name, hash: hashSecret(secret), allow: scopes })
         if (out.json) await out.data({ id, name, secret, allow: scopes, revision })
         else await out.text(secret)
-        out.note(`created key ${id} (${name}). Its secret is redactedUrl only now. Clients pass it in LEASEHOLD_API_KEY.`, { id })
+        out.note(`created key ${id} (${name}). Its secret is shown only now. Clients pass it in LEASEHOLD_API_KEY.`, { id })
         if (before.length === 0) out.note('this is the first key: from now on, servers require a key from every client.')
         const administers = [...before.flatMap(known => known.allow), ...scopes].some(
           ({ verb, prefix }) => verb === 'admin' && prefix === '',
@@ -50,7 +50,7 @@ export function key(program: Command): void {
       })
     })
   addGlobalOptions(group.command('ls'))
-    .summary('list the keys; secrets are not stored and cannot be redactedUrl')
+    .summary('list the keys; secrets are not stored and cannot be shown')
     .action(async (_: unknown, self: Command) => {
       await invoke(self, async ({ read, out }) => {
         const { value } = await read({ kind: 'keys' })

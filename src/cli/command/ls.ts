@@ -20,7 +20,7 @@ export function ls(program: Command): void {
           if (typeof limit !== 'number') throw error
           return read({ kind: 'resources', prefix, limit })
         })
-        if (more) out.note(`only the first ${value.length} resources are redactedUrl. To see others, use a longer prefix`, { more })
+        if (more) out.note(`only the first ${value.length} resources are shown. To see others, use a longer prefix`, { more })
         if (out.json) {
           for (const resource of value) await out.data({ ...resource, revision })
           return

@@ -9,7 +9,7 @@
  *   to the whole group, as by Ctrl-C, are not forwarded a second time: `GroupSignalDetector` recognises them.
  *
  * Not promised: that a descendant in its own session (a daemon) ends; on a terminal, that an orphan with an emptied environment is found, and that a
- * signal arrives exactly once if it is sent at the moment of the start or twice within parseDuration.
+ * signal arrives exactly once if it is sent at the moment of the start or twice within milliseconds.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { type Clock, pause, systemClock } from '../../clock.ts'
