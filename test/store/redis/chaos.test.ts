@@ -53,7 +53,7 @@ describeEngine('redis', 'chaos', () => {
       () => new Error('nothing went wrong'),
       (error: Error) => error,
     )
-    const folder = /it stays broken\nThe evidence is in (.+)$/.exec(message)![1]!
+    const folder = /the fault cannot be undone\nThe evidence is in (.+)$/.exec(message)![1]!
     try {
       const kept = await readdir(folder)
       expect(kept).toEqual(expect.arrayContaining(['engine-0.log', 'harm.json', 'log.json', 'r0.1', 'verdict.json']))
