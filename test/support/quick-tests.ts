@@ -13,11 +13,18 @@ const FOLDERS = ['connect', 'holder', 'kernel', 'project', 'recipe', 'registry',
 /** A test that imports one of these, directly or through its helpers, starts a process or opens a socket. */
 const OUTSIDE = /^(node:(child_process|cluster|dgram|http|http2|https|net|tls)|playwright-core)$/
 
+/** Tests that take long and whose subject another quick test covers. */
+const SLOW: Readonly<Record<string, string>> = {
+  'store/file/lessor.test.ts': 'the same suite runs on a store in memory',
+  'kernel/cost.test.ts': 'it counts the work of large states',
+  'kernel/codec/encode.test.ts': 'golden.test.ts compares the bytes of every command',
+}
+
 /** The paths of the quick tests, relative to the root of the repository. */
 export function quickTests(): string[] {
   const folder = join(root, 'test')
   return readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter(path => path.endsWith('.test.ts') && isInner(path) && !reachesOutside(join(folder, path)))
+    .filter(path => path.endsWith('.test.ts') && isInner(path) && !(path in SLOW) && !reachesOutside(join(folder, path)))
     .map(path => join('test', path))
     .sort()
 }
