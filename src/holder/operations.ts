@@ -82,7 +82,7 @@ export class Operations {
           uncertain ||= isUnknown(error)
           if (!dead && (isUnknown(error) || isUnavailable(error)) && retryOutage(error as LeaseError)) end = this.clock.now() + timeout
           // Certainly not done, as this was the first copy. A later copy proves nothing about the first.
-          else if (!isUnknown(error) && (tries === 0 || !passing)) throw uncertain && isRefusal(error) ? asUnknown(error) : error
+          else if (!isUnknown(error) && (tries === 0 || !passing)) throw uncertain && isCertainlyNotDone(error) ? asUnknown(error) : error
           else if (this.clock.now() >= end || dead) throw isUnknown(error) ? error : asUnknown(error as LeaseError)
         }
         await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
@@ -175,7 +175,7 @@ function isLimit(error: unknown): boolean {
 }
 
 /** The copy that was refused was certainly not carried out. */
-function isRefusal(error: unknown): error is LeaseError {
+function isCertainlyNotDone(error: unknown): error is LeaseError {
   return LeaseError.is(error, 'FORBIDDEN', 'UNAUTHENTICATED', 'LIMIT')
 }
 

@@ -66,7 +66,7 @@ export class DiscoveryFeed {
   /** Resolves when the directory was loaded, or `signal` has fired. */
   ready(signal?: AbortSignal): Promise<void> {
     if (this.#loaded || signal?.aborted) return Promise.resolve()
-    if (this.closed.aborted || isRefusal(this.#failure)) return Promise.reject(this.whyNotLoaded())
+    if (this.closed.aborted || isAccessDenied(this.#failure)) return Promise.reject(this.whyNotLoaded())
     return new Promise((resolve, reject) => {
       const wake = () => {
         cancel()
@@ -86,7 +86,7 @@ export class DiscoveryFeed {
   }
 
   whyNotLoaded(): LeaseError {
-    if (isRefusal(this.#failure)) return this.#failure
+    if (isAccessDenied(this.#failure)) return this.#failure
     if (this.closed.aborted) return this.whyClosed()
     return new LeaseError('UNAVAILABLE', 'no service is known yet: the lessor has not answered', { cause: this.#failure })
   }
@@ -117,7 +117,7 @@ export class DiscoveryFeed {
       } catch (error) {
         this.#failure = error
         // A refusal repeats, so calls that wait fail now. A key that may read and not watch reads again and again.
-        refused = isRefusal(error)
+        refused = isAccessDenied(error)
         reload ||= refused
         if (refused) this.#wake()
       }
@@ -179,6 +179,6 @@ export class DiscoveryFeed {
 }
 
 /** The lessor refuses this client until an operator changes its key: the same request would be refused again. */
-function isRefusal(error: unknown): error is LeaseError {
-  return error instanceof LeaseError && (error.code === 'FORBIDDEN' || error.code === 'UNAUTHENTICATED')
+function isAccessDenied(error: unknown): error is LeaseError {
+  return LeaseError.is(error, 'FORBIDDEN', 'UNAUTHENTICATED')
 }

@@ -9,7 +9,7 @@
  * Keys: `{NAME}:log` the stream, `{NAME}:snapshot` which snapshot is in force, `{NAME}:snapshot:ID` its chunks. The braces put them on one
  * node of a cluster. The scripts are in `script.ts`.
  */
-import { type Clock, systemClock } from '../../clock.ts'
+import { type Clock, systemClock, unlessAborted } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import {
   type Appended,
@@ -133,7 +133,7 @@ export class RedisStore implements Store {
     this.#assertOpen()
     if (!wait) return this.#readNow(after)
     wait.throwIfAborted()
-    return unless(wait, this.#readWaiting(after, wait))
+    return unlessAborted(this.#readWaiting(after, wait), wait)
   }
 
   async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
@@ -258,14 +258,4 @@ function replica(where: string, primary: string): LeaseError {
 
 function same(a: Position, b: Position): boolean {
   return a.index === b.index && a.nonce === b.nonce
-}
-
-/** Rejects with the signal's reason at once, and leaves no listener behind although the answer is still pending. */
-function unless<T>(signal: AbortSignal, answer: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason)
-    signal.addEventListener('abort', stop, { once: true })
-    if (signal.aborted) stop()
-    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop))
-  })
 }
