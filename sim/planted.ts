@@ -263,8 +263,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a steal does not wait until the holder has stopped',
     file: 'src/kernel/rule/steal.js',
-    find: "cause: 'stolen', by: thief.holder.name, stopped: force",
-    put: "cause: 'stolen', by: thief.holder.name, stopped: true",
+    find: "cause: 'stolen', by: stealer.holder.name, stopped: force",
+    put: "cause: 'stolen', by: stealer.holder.name, stopped: true",
     expected: ['S1', 'S2'],
   },
   {

@@ -47,7 +47,7 @@ export function waitingLine({ leases, out, resource }: { leases: Leases; out: Ou
   }
 }
 
-export function waitingText(resource: string, view: ResourceView | undefined, position: number | undefined, now: number): string {
+function waitingText(resource: string, view: ResourceView | undefined, position: number | undefined, now: number): string {
   const [first, ...others] = view?.grants ?? []
   const who =
     first === undefined

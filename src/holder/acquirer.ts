@@ -163,12 +163,12 @@ export class Acquirer {
     }
     if (news.lease === held.id) return (await heldLeases.confirm(held, news)) ? held : undefined
     // The lease came by transfer: give up our own place in the queue.
-    const heir = new HeldLease(heldLeases.keeper, news.lease, 'granted', held.term, request)
-    heir.revision = held.revision // the transfer was later than that
-    heldLeases.add(heir)
-    pending.onStop = () => heldLeases.discard(heir)
+    const recipient = new HeldLease(heldLeases.keeper, news.lease, 'granted', held.term, request)
+    recipient.revision = held.revision // the transfer was later than that
+    heldLeases.add(recipient)
+    pending.onStop = () => heldLeases.discard(recipient)
     heldLeases.discard(held)
-    return (await heldLeases.confirm(heir, news)) ? heir : undefined
+    return (await heldLeases.confirm(recipient, news)) ? recipient : undefined
   }
 
   /** Adds resources to the choice of a waiter. False: that lease is not waiting, or no longer. */

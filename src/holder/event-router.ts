@@ -50,7 +50,7 @@ export class EventRouter {
   readonly #identity: Identity
   readonly #feed: EventFeed
   /** Leases that a transfer has made for this holder and that are not adopted yet. */
-  readonly #heirs = new Set<number>()
+  readonly #recipients = new Set<number>()
   /** One watch for all held leases, on the common prefix of their names. */
   #ends: FeedWatch | undefined
   /** Held leases that this watch does not cover yet. */
@@ -81,7 +81,7 @@ export class EventRouter {
     for (const event of events) {
       const held = this.#heldLeases.get(event.lease)
       if (held === undefined) {
-        if (event.type === 'granted' && this.#heirs.has(event.lease)) void this.#inherit(event)
+        if (event.type === 'granted' && this.#recipients.has(event.lease)) void this.#inherit(event)
       } else if (event.type === 'granted') {
         if (held.stage === 'waiting') grants.set(held, [...(grants.get(held) ?? []), event])
       } else if (event.type === 'recalled') held.recall(event.by ?? '')
@@ -228,11 +228,12 @@ export class EventRouter {
     const { name } = this.#identity
     if (!events.some(({ type, by }) => type === 'transferred' && by === name)) return
     for (const { type, lease, holder } of events)
-      if (holder === name && (type === 'granted' || type === 'queued') && this.#heldLeases.get(lease) === undefined) this.#heirs.add(lease)
+      if (holder === name && (type === 'granted' || type === 'queued') && this.#heldLeases.get(lease) === undefined)
+        this.#recipients.add(lease)
   }
 
   async #inherit({ lease, resource }: Event): Promise<void> {
-    this.#heirs.delete(lease)
+    this.#recipients.delete(lease)
     try {
       const { value } = await this.#operations.lessor.read({ kind: 'lease', lease })
       if (value?.status !== 'live' || value.incarnation !== this.#identity.incarnation) return

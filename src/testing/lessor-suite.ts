@@ -346,9 +346,9 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'])))
     queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
-    const heir = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob', stopped: true })).id!
+    const received = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob', stopped: true })).id!
     const { value } = await lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })
-    assert.equal(value.grants[0]?.lease, heir)
+    assert.equal(value.grants[0]?.lease, received)
     assert.equal(value.grants[0].holder, 'bob')
     assert.ok(value.grants[0].token > lease.tokens[0]!)
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
@@ -359,11 +359,11 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: SHORT })))
     queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
-    const heir = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' })).id!
-    assert.equal((await status(lessor, heir)) ?? 'none', 'waiting')
+    const received = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' })).id!
+    assert.equal((await status(lessor, received)) ?? 'none', 'waiting')
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     await log.advance(SHORT / 2, { late: false })
-    assert.deepEqual(await renew(lessor, heir), [SHORT])
+    assert.deepEqual(await renew(lessor, received), [SHORT])
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     await log.advance(SHORT / 2)
     assert.deepEqual(await holders(lessor, 'a'), ['bob'])

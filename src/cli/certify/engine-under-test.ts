@@ -6,7 +6,7 @@ import type { EngineUnderTest } from '../../store/certification.ts'
 import { STORES, storeModule } from '../../store/modules.ts'
 
 /** The store URLs that certify accepts, for messages and help. */
-export const CERTIFIABLE = STORES.flatMap(({ certify, url }) => (certify === undefined ? [] : [url])).join(', ')
+const CERTIFIABLE = STORES.flatMap(({ certify, url }) => (certify === undefined ? [] : [url])).join(', ')
 
 export async function engineUnderTest(url: string, clock: Clock = systemClock): Promise<EngineUnderTest> {
   const scheme = schemeOf(url)

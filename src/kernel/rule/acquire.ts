@@ -172,9 +172,9 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   }
   if (wants.length === 0 && !allowedSomewhere(state, key, 'acquire', 'register')) return forbidden(state, 'open a lease')
   const rank = rankOf(state, command, wants)
-  const theft = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
+  const stealRequest = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
   const steals = command.steal !== undefined
-  const protectedFrom = steals && state.rules < 2 ? cannotStealAll(state, theft) : undefined
+  const protectedFrom = steals && state.rules < 2 ? cannotStealAll(state, stealRequest) : undefined
   if (protectedFrom !== undefined) return protectedFrom
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return invalid(state, `incarnation ${command.incarnation} was never given`)
@@ -224,7 +224,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (refused !== undefined) return refused
   }
   if (!steals || chosen !== undefined || state.rules < 2) return { wants, rank, parent, holding, chosen, victims: undefined }
-  const victims = victimsOf(state, { ...theft, parent })
+  const victims = victimsOf(state, { ...stealRequest, parent })
   return 'kind' in victims ? victims : { wants, rank, parent, holding, chosen, victims }
 }
 

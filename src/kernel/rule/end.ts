@@ -120,7 +120,7 @@ function strip(state: State, effects: Effects, lease: LeaseState, cause: string)
 }
 
 /** A waiter ends. It had no grants, so nothing is frozen. */
-export function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: Freed): void {
+function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: Freed): void {
   touch(state, lease)
   for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
   leaveQueues(state, lease, freed)

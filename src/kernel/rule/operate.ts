@@ -85,36 +85,36 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
   // In the quiet period after a loss nothing is granted: lost records may have granted the same units to another lease.
   const atOnce = stopped && (state.quiet === undefined || state.rules < 2)
-  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
-  if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
-  if (owner !== 0) rareOf(heir).handed = true
-  if (meant === undefined && incarnation === undefined) rareOf(heir).open = true
-  effects.timer(heir, TERM)
-  if (parent !== undefined) addChild(state, parent, heir)
+  const received = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
+  if (maxLife > 0 || grace > 0) Object.assign(rareOf(received), { maxLife, grace })
+  if (owner !== 0) rareOf(received).handed = true
+  if (meant === undefined && incarnation === undefined) rareOf(received).open = true
+  effects.timer(received, TERM)
+  if (parent !== undefined) addChild(state, parent, received)
   // Timers that were running continue: otherwise a lease that is passed back and forth would never end.
-  for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, heir, slot as Slot, timer)
-  if (running.length > 0) rareOf(heir).by = by
-  if (atOnce) grant(state, effects, heir, wants)
+  for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, received, slot as Slot, timer)
+  if (running.length > 0) rareOf(received).by = by
+  if (atOnce) grant(state, effects, received, wants)
   else {
-    Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
-    enqueue(state, effects, heir)
+    Object.assign(rareOf(received), { wants, rank: FIRST_IN_LINE })
+    enqueue(state, effects, received)
     // It need not wait for shared grants, or if a pool has room beside the giver.
     for (const want of wants) freed.add(state.resources.get(want.resource)!)
   }
   settle(state, effects, freed)
-  return done(heir.id)
+  return done(received.id)
 }
 
 function inherit(
   state: State,
   effects: Effects,
-  heir: LeaseState,
+  received: LeaseState,
   slot: Slot,
   { duration, aged }: { duration: number; aged: number },
 ): void {
-  startTimer(state, effects, heir, slot, duration)
-  rareOf(heir).timers![slot]!.aged = aged
-  effects.timer(heir, slot)
+  startTimer(state, effects, received, slot, duration)
+  rareOf(received).timers![slot]!.aged = aged
+  effects.timer(received, slot)
 }
 
 /**

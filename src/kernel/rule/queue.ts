@@ -9,9 +9,9 @@ import { rule } from './policy.ts'
 
 export type WantedResource = Required<Want>
 
-/** The rank of a thief or an heir: before all ordinary waiters. */
+/** The rank of a steal, or of the recipient of a transfer: before all ordinary waiters. */
 export const FIRST_IN_LINE = -1e15
-/** The rank of a forced steal: before thieves and heirs as well. Otherwise the units that it frees would go to them, and it would wait. */
+/** The rank of a forced steal: before other steals and recipients as well. Otherwise the units that it frees would go to them, and it would wait. */
 export const BY_FORCE = -2e15
 
 function isBefore(waiter: LeaseState, rank: number, id: number): boolean {

@@ -30,14 +30,14 @@ export function isRegistry(key: string): boolean {
 }
 
 /** `services/SERVICE` if this is the key of a registration. */
-export function serviceOf(key: string): string | undefined {
+function serviceOf(key: string): string | undefined {
   if (!isRegistry(key)) return undefined
   const slash = key.indexOf('/', ROOT.length)
   return slash === -1 || key.indexOf('/', slash + 1) !== -1 ? undefined : key.slice(0, slash)
 }
 
 /** A lease that carries registrations and nothing else. Not a waiter: a dead waiter would stall its queue. */
-export function isRegistration({ status, grants, rare }: LeaseState): boolean {
+function isRegistration({ status, grants, rare }: LeaseState): boolean {
   if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
   let any = false
   for (const key of rare.entries) {

@@ -12,32 +12,32 @@ import { invalid } from './refuse.ts'
 /** With more victims than this, they are not compared with each other: the cost of a steal must not grow with their square. */
 const MAX_SPARED = 64
 
-export interface Theft {
+export interface StealRequest {
   readonly wants: readonly WantedResource[]
   /** Any this many of them; 0: all. */
   readonly any: number
   /** Also takes frozen units at once. */
   readonly force: boolean
   readonly rank: number
-  /** The key of the thief. */
+  /** The key of the lease that steals. */
   readonly key: number
-  /** The parent of the thief: it must not end. */
+  /** The parent of the lease that steals: it must not end. */
   readonly parent: LeaseState | undefined
 }
 
 /** The leases that end, or why the steal is refused. Empty if the resources become free anyway. */
-export function victimsOf(state: State, theft: Theft): readonly LeaseState[] | Refused {
-  const { wants, any } = theft
-  if (any === 0) return victimsFor(state, theft, wants)
+export function victimsOf(state: State, request: StealRequest): readonly LeaseState[] | Refused {
+  const { wants, any } = request
+  if (any === 0) return victimsFor(state, request, wants)
   // The resources with the fewest victims; of equals, those that were named first.
   const costs = wants.map((want, i) => {
-    const victims = victimsFor(state, theft, [want])
+    const victims = victimsFor(state, request, [want])
     return { want, i, cost: isRefused(victims) ? Number.POSITIVE_INFINITY : victims.length }
   })
   costs.sort((a, b) => (a.cost === b.cost ? a.i - b.i : a.cost - b.cost))
   return victimsFor(
     state,
-    theft,
+    request,
     costs.slice(0, any).map(({ want }) => want),
   )
 }
@@ -46,40 +46,45 @@ function isRefused(found: readonly LeaseState[] | Refused): found is Refused {
   return !Array.isArray(found)
 }
 
-function victimsFor(state: State, theft: Theft, wants: readonly WantedResource[]): readonly LeaseState[] | Refused {
+function victimsFor(state: State, request: StealRequest, wants: readonly WantedResource[]): readonly LeaseState[] | Refused {
   const victims = new Set<LeaseState>()
   for (const want of wants) {
-    const more = victimsOn(state, theft, want, victims)
+    const more = victimsOn(state, request, want, victims)
     if (isRefused(more)) return more
     for (const lease of more) victims.add(lease)
   }
-  if (wants.length > 1 && victims.size <= MAX_SPARED) spare(state, theft, wants, victims)
+  if (wants.length > 1 && victims.size <= MAX_SPARED) spare(state, request, wants, victims)
   for (const lease of victims) {
-    const refused = mayEnd(state, theft, lease) ? undefined : beyond(state, theft.key, 'break', lease, namesHeld)
+    const refused = mayEnd(state, request, lease) ? undefined : beyond(state, request.key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
   }
   return [...victims]
 }
 
 /** Spares a lease that was to end for one resource, if the end of another victim frees that resource as well. */
-function spare(state: State, theft: Theft, wants: readonly WantedResource[], victims: Set<LeaseState>): void {
+function spare(state: State, request: StealRequest, wants: readonly WantedResource[], victims: Set<LeaseState>): void {
   for (const lease of [...victims]) {
     victims.delete(lease)
     const isNeeded = wants.some(want => {
-      const more = victimsOn(state, theft, want, victims)
+      const more = victimsOn(state, request, want, victims)
       return isRefused(more) || more.length > 0
     })
     if (isNeeded) victims.add(lease)
   }
 }
 
-/** A victim loses everything that it holds, so the thief must be allowed to break all of it. */
-function mayEnd(state: State, { key }: Theft, lease: LeaseState): boolean {
+/** A victim loses everything that it holds, so the stealing key must be allowed to break all of it. */
+function mayEnd(state: State, { key }: StealRequest, lease: LeaseState): boolean {
   return mayRelease(state, key, lease) || beyond(state, key, 'break', lease, namesHeld) === undefined
 }
 
 /** The leases that end for one wanted resource, beside those in `others`. */
-function victimsOn(state: State, theft: Theft, want: WantedResource, others: ReadonlySet<LeaseState>): readonly LeaseState[] | Refused {
+function victimsOn(
+  state: State,
+  request: StealRequest,
+  want: WantedResource,
+  others: ReadonlySet<LeaseState>,
+): readonly LeaseState[] | Refused {
   const resource = state.resources.get(want.resource)
   if (resource === undefined) return []
   const isIn = (leases: ReadonlySet<LeaseState>, lease: LeaseState): boolean => {
@@ -87,9 +92,9 @@ function victimsOn(state: State, theft: Theft, want: WantedResource, others: Rea
     return false
   }
   // Frozen units become free without force, when their holder has stopped.
-  const staying = resource.grants.filter(({ lease }) => (theft.force || lease.status !== FROZEN) && !isIn(others, lease))
+  const staying = resource.grants.filter(({ lease }) => (request.force || lease.status !== FROZEN) && !isIn(others, lease))
   const above = new Set<LeaseState>()
-  for (let next = theft.parent; next !== undefined; next = next.rare?.parent) above.add(next)
+  for (let next = request.parent; next !== undefined; next = next.rare?.parent) above.add(next)
   const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
   const own = inTheWay.filter(({ lease }) => above.has(lease))
   const capacity = rule(state, want.resource, 'capacity')
@@ -97,10 +102,10 @@ function victimsOn(state: State, theft: Theft, want: WantedResource, others: Rea
     return invalid(state, `lease ${own[0]!.lease.id} holds what is to be stolen, and the thief hangs on it: the thief would end with it`)
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
   if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
-  // Earlier thieves and heirs come first: what they take must become free as well.
-  const ahead = resource.queue.slice(0, place(resource.queue, theft.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
+  // Earlier steals and recipients of transfers come first: what they take must become free as well.
+  const ahead = resource.queue.slice(0, place(resource.queue, request.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
   const promised = ahead.reduce((sum, { rare }) => sum + (rare!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0), 0)
-  return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, theft, lease))
+  return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, request, lease))
 }
 
 function unitsOf(grants: readonly Grant[]): number {
@@ -123,8 +128,8 @@ function fewest(candidates: readonly Grant[], short: number, may: (lease: LeaseS
   return taken.map(({ lease }) => lease)
 }
 
-/** Rules version 1: the thief had to be allowed to break all holders of all wanted resources. */
-export function cannotStealAll(state: State, { force, wants, key }: Theft): Refused | undefined {
+/** Rules version 1: the stealing key had to be allowed to break all holders of all wanted resources. */
+export function cannotStealAll(state: State, { force, wants, key }: StealRequest): Refused | undefined {
   if (key === 0) return undefined
   for (const { resource } of wants)
     for (const { lease } of state.resources.get(resource)?.grants ?? []) {
@@ -139,12 +144,12 @@ export function cannotStealAll(state: State, { force, wants, key }: Theft): Refu
 export function steal(
   state: State,
   effects: Effects,
-  thief: LeaseState,
-  { wants, force }: Pick<Theft, 'wants' | 'force'>,
+  stealer: LeaseState,
+  { wants, force }: Pick<StealRequest, 'wants' | 'force'>,
   victims: readonly LeaseState[] | undefined,
   freed: Freed,
 ): void {
-  const ending = { type: 'revoked', cause: 'stolen', by: thief.holder.name, stopped: force } as const
+  const ending = { type: 'revoked', cause: 'stolen', by: stealer.holder.name, stopped: force } as const
   for (const want of wants) {
     const resource = state.resources.get(want.resource)!
     freed.add(resource)

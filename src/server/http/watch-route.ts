@@ -28,7 +28,7 @@ export function frame(event: Event, id: number): string {
 }
 
 /** The revision to resume after, from the last event id that the client saw. */
-export function resumedFrom(last: string): number {
+function resumedFrom(last: string): number {
   // Ids of older versions may have a part. Then the client has not seen all of that revision.
   const [, revision, part] = /^(\d{1,16})(:\d{1,9})?$/.exec(last) ?? []
   if (revision === undefined) throw new HttpFailure('INVALID', 'the header Last-Event-ID must be an event id of this server')

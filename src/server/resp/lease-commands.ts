@@ -85,7 +85,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     reply: writeId,
     answers: 'the id of the new lease',
     verb: 'release',
-    example: ['$lease', 'TO', 'heir'],
+    example: ['$lease', 'TO', 'bob'],
   }),
   kernelCommand({
     name: 'LEASE.PUT',
