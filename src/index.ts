@@ -13,7 +13,7 @@ export type {
   QueuePlace,
   TryAcquireOptions,
 } from './holder/acquire-options.ts'
-export type { LeaseClient, LeasesOptions, LeasesSnapshot, Names, RevokeOptions, RevokeTarget } from './holder/lease-client.ts'
+export type { BreakOptions, LeaseClient, LeasesOptions, LeasesSnapshot, Names, RevokeOptions, RevokeTarget } from './holder/lease-client.ts'
 export type { Loss, PastLease } from './holder/loss-log.ts'
 export type { Command, Operation, PolicyRules, Scope, Want } from './kernel/command.ts'
 export type { Event, EventType } from './kernel/event.ts'

@@ -117,6 +117,17 @@ export class Lease implements AsyncDisposable {
     return this.held ? this.#held.remaining() : 0
   }
 
+  /**
+   * The wall time in ms at which the lease is over unless it is renewed, for display; undefined when lost. Wall clocks jump: decide by `held`,
+   * `assertHeld` or `remaining`.
+   *
+   * @example
+   * console.log(`held until ${new Date(lease.expiresAt ?? 0).toISOString()}`)
+   */
+  get expiresAt(): number | undefined {
+    return this.held ? Math.round(this.#held.keeper.clock.wall() + this.#held.remaining()) : undefined
+  }
+
   /** Returns if the lease is held; throws the reason if not. Reads the clocks. */
   assertHeld(): void {
     const held = this.#held

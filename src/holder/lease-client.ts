@@ -112,6 +112,19 @@ export interface RevokeOptions {
   readonly by?: string
 }
 
+export interface BreakOptions {
+  /**
+   * How long the holders may go on.
+   * @default 0: their leases end now
+   */
+  readonly after?: Duration
+  /**
+   * Who breaks, for the history.
+   * @default the holder
+   */
+  readonly by?: string
+}
+
 export class LeaseClient implements AsyncDisposable {
   /** The name of this process. */
   readonly holder: string
@@ -411,6 +424,19 @@ export class LeaseClient implements AsyncDisposable {
     checkOptionNames('revoke', options, ['force', 'by'])
     const { force, by = this.holder } = options
     await this.#change({ kind: 'revoke', target, by, ...(force !== undefined && { force }) })
+  }
+
+  /**
+   * Ends the leases that hold a resource, at most `after` from now: their holders are told at once and have that long to finish. A second break
+   * can only shorten it. The resource goes to the next waiter when its holder has stopped, or its term has run.
+   *
+   * @example
+   * await leases.break('deploy/prod', { after: '30s' })
+   */
+  async break(resource: string, options: BreakOptions = {}): Promise<void> {
+    checkOptionNames('break', options, ['after', 'by'])
+    const { after, by = this.holder } = options
+    await this.#change({ kind: 'break', resource, by, ...(after !== undefined && { after: milliseconds(after, 'after') }) })
   }
 
   /** Asks the holders of a resource to release it: `lease.recalled` fires there. */

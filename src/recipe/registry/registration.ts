@@ -8,7 +8,7 @@
  */
 import { channel } from 'node:diagnostics_channel'
 import { type Clock, pause } from '../../clock.ts'
-import { type Duration, milliseconds } from '../../duration.ts'
+import { type Duration, inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Acquire, Attachment, Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
@@ -30,6 +30,11 @@ export interface RegisterOptions {
    * @default '30s'
    */
   readonly ttl?: Duration
+  /**
+   * How often the registration is renewed, at most half of the ttl: a lost renewal can then be repeated before the instance is suspect.
+   * @default a third of the ttl
+   */
+  readonly heartbeat?: Duration
   /**
    * How long the instance is listed as `suspect` after its ttl, before it is removed.
    * @default half of the ttl
@@ -118,6 +123,7 @@ interface RegisteredInstance {
 export class Registration implements AsyncDisposable {
   readonly ttl: number
   readonly #grace: number
+  readonly #heartbeat: number
   readonly #drain: number
   readonly #context: RegistryContext
   readonly #keeper: RegistrationKeeper
@@ -140,6 +146,12 @@ export class Registration implements AsyncDisposable {
     const ttl = milliseconds(options.ttl ?? '30s', 'ttl')
     this.ttl = ttl
     this.#grace = options.grace === undefined ? Math.floor(ttl / 2) : milliseconds(options.grace, 'grace')
+    this.#heartbeat = options.heartbeat === undefined ? ttl / 3 : milliseconds(options.heartbeat, 'heartbeat')
+    if (!(this.#heartbeat > 0 && this.#heartbeat <= ttl / 2))
+      throw new LeaseError(
+        'INVALID',
+        `heartbeat must be above 0 and at most half of the ttl of ${inWords(ttl)}, which is ${inWords(ttl / 2)}`,
+      )
     this.#drain = milliseconds(options.drain ?? 0, 'drain')
     this.#context = context
     this.#keeper = keeper
@@ -209,7 +221,8 @@ export class Registration implements AsyncDisposable {
   /** A renewal sent at `sent` was answered with a ttl of `term`. */
   renewed(sent: number, term: number): void {
     this.failures = 0
-    this.nextRenewal = sent + (term / 2) * (0.9 + this.#context.clock.random() / 10)
+    // The first term may be shorter than the ttl.
+    this.nextRenewal = sent + Math.min(this.#heartbeat, term / 2) * (0.9 + this.#context.clock.random() / 10)
     if (this.#unreachable) this.report('reached')
     this.#unreachable = false
   }

@@ -23,7 +23,7 @@ export type { PickOptions, PickStrategy } from '../../registry/pick.ts'
 export type { DiscoverOptions, Discovery } from './discovery.ts'
 export type { RegisterInput, RegisterOptions, Registration, RegistrationChange, RegistrationEvent } from './registration.ts'
 
-const OPTIONS = ['ttl', 'grace', 'drain', 'wait', 'signal', 'onEvent'] as const
+const OPTIONS = ['ttl', 'heartbeat', 'grace', 'drain', 'wait', 'signal', 'onEvent'] as const
 
 const FILTER = ['service', 'capability', 'capabilities', 'tag', 'zone', 'status', 'maxStale'] as const
 
@@ -70,7 +70,7 @@ export class Registry implements AsyncDisposable {
     checkOptionNames('register', given, OPTIONS)
     if (isList(what)) return this.#registrar.register(what, given)
     const options = Object.fromEntries(OPTIONS.filter(name => what[name] !== undefined).map(name => [name, what[name]]))
-    const { ttl, grace, drain, wait, signal, onEvent, ...input } = what
+    const { ttl, heartbeat, grace, drain, wait, signal, onEvent, ...input } = what
     return this.#registrar.register([input], { ...options, ...given })
   }
 

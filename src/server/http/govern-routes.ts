@@ -4,6 +4,7 @@ import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { hashSecret, newSecret } from '../key-secret.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
+import { whenChanged } from './long-poll.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
 import { DEFAULT_LIST_LIMIT, defined, list, optionalMs, propose, readOptions } from './route-operations.ts'
@@ -73,12 +74,13 @@ const entries: readonly Route[] = [
     method: 'GET',
     path: '/v1/entries',
     summary: 'Entries under a prefix, with the leases they are attached to.',
-    query: schema.Listing,
+    query: schema.WaitedListing,
     response: schema.Entries,
     handle: async context => {
       const { prefix = '', limit = DEFAULT_LIST_LIMIT } = context.query
       const query = { kind: 'entries', prefix: mustBePrefix(prefix), limit } as const
-      const view = await context.guarded.read<'entries'>(context.caller, query, readOptions(context))
+      const changed = await whenChanged(context, prefix)
+      const view = await context.guarded.read<'entries'>(context.caller, query, { ...readOptions(context), ...changed })
       return list('entries', view.value, view)
     },
   }),

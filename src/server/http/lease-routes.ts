@@ -1,5 +1,5 @@
 /** Routes of leases: acquire, renew, release, read. */
-import { inUtc } from '../../clock.ts'
+import { type Clock, inUtc } from '../../clock.ts'
 import { parseDuration } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
 import type { Acquire } from '../../kernel/command.ts'
@@ -10,7 +10,17 @@ import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure, refusalResponse } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
 import { type HttpResponse, json, type Route, type RouteContext, route } from './route.ts'
-import { DEFAULT_LIST_LIMIT, defined, list, listOptions, operationOf, optionalMs, propose, readOptions } from './route-operations.ts'
+import {
+  DEFAULT_LIST_LIMIT,
+  defined,
+  list,
+  listOptions,
+  operationOf,
+  optionalMs,
+  propose,
+  readOptions,
+  withExpiry,
+} from './route-operations.ts'
 
 const DEFAULT_TTL = 30_000
 /** Bytes of one lease id in a list, with separators. */
@@ -105,7 +115,8 @@ async function renewOne(context: RouteContext<{ readonly op?: string }>): Promis
   const { id } = context
   const { ttls, revision } = expectOutcome(await propose(context, { kind: 'renew', leases: [id] }, context.body.op), 'renewed')
   if (ttls[0] === GONE) throw leaseGone(id, revision)
-  return json(200, { renewed: [{ lease: id, ttl: ttls[0] }], gone: [], revision }, revision)
+  const ttl = ttls[0]!
+  return json(200, { ttl, expiresAt: inUtc(context.clock.wall() + ttl), renewed: [{ lease: id, ttl }], gone: [], revision }, revision)
 }
 
 function leaseGone(lease: number, revision: number): HttpFailure {
@@ -122,8 +133,8 @@ async function release(context: RouteContext<unknown, { readonly resource?: stri
   return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
 }
 
-function toJson({ key: _, labels, ...lease }: LeaseView): object {
-  return { ...lease, labels: Object.fromEntries(labels) }
+function toJson(clock: Clock, { key: _, labels, grants, ...lease }: LeaseView): object {
+  return { ...withExpiry(clock, lease), grants: grants.map(grant => withExpiry(clock, grant)), labels: Object.fromEntries(labels) }
 }
 
 export const leaseRoutes: readonly Route[] = [
@@ -151,7 +162,7 @@ export const leaseRoutes: readonly Route[] = [
     summary: 'Renew one lease.',
     body: schema.RenewOne,
     bodyOptional: true,
-    response: schema.Renewed,
+    response: schema.RenewedOne,
     handle: renewOne,
   }),
   route({
@@ -175,7 +186,7 @@ export const leaseRoutes: readonly Route[] = [
         readOptions(context),
       )
       if (value === undefined) throw leaseGone(context.id, revision)
-      return json(200, { ...toJson(value), revision }, revision)
+      return json(200, { ...toJson(context.clock, value), revision }, revision)
     },
   }),
   route({
@@ -189,7 +200,11 @@ export const leaseRoutes: readonly Route[] = [
       if (prefix !== undefined) mustBePrefix(prefix)
       const query = { kind: 'leases', limit, ...defined({ holder, prefix }) } as const
       const view = await context.guarded.read<'leases'>(context.caller, query, listOptions(context))
-      return list('leases', view.value.map(toJson), view)
+      return list(
+        'leases',
+        view.value.map(lease => toJson(context.clock, lease)),
+        view,
+      )
     },
   }),
 ]

@@ -1,14 +1,16 @@
 /** Routes of resources: reading them, and what operators do to them. */
+import type { Clock } from '../../clock.ts'
 import type { ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
+import { whenChanged } from './long-poll.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
-import { DEFAULT_LIST_LIMIT, defined, list, listOptions, optionalMs, propose, readOptions } from './route-operations.ts'
+import { DEFAULT_LIST_LIMIT, defined, list, listOptions, optionalMs, propose, readOptions, withExpiry } from './route-operations.ts'
 
-function toJson(resource: ResourceView): object {
+function toJson(clock: Clock, resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')
-  return frozen ? { ...resource, frozen } : resource
+  return { ...resource, grants: resource.grants.map(grant => withExpiry(clock, grant)), ...(frozen && { frozen }) }
 }
 
 /** The name that holders and waiters see as the author: the one in the request, or the name of the key. */
@@ -21,25 +23,31 @@ export const resourceRoutes: readonly Route[] = [
     method: 'GET',
     path: '/v1/resources',
     summary: 'Resources under a prefix that are held or waited for.',
-    query: schema.Listing,
+    query: schema.WaitedListing,
     response: schema.Resources,
     handle: async context => {
       const { prefix = '', limit = DEFAULT_LIST_LIMIT } = context.query
       const query = { kind: 'resources', prefix: mustBePrefix(prefix), limit } as const
-      const view = await context.guarded.read<'resources'>(context.caller, query, listOptions(context))
-      return list('resources', view.value.map(toJson), view)
+      const changed = await whenChanged(context, prefix)
+      const view = await context.guarded.read<'resources'>(context.caller, query, { ...listOptions(context), ...changed })
+      return list(
+        'resources',
+        view.value.map(resource => toJson(context.clock, resource)),
+        view,
+      )
     },
   }),
   route({
     method: 'GET',
     path: '/v1/resources/{name}',
     summary: 'The holders of a resource, with tokens and remaining times, and its waiters.',
-    query: schema.Reading,
+    query: schema.WaitedReading,
     response: schema.Resource,
     handle: async context => {
       const query = { kind: 'resource', resource: mustBeName(context.name) } as const
-      const { revision, value } = await context.guarded.read<'resource'>(context.caller, query, readOptions(context))
-      return json(200, { ...toJson(value), revision }, revision)
+      const changed = await whenChanged(context, context.name)
+      const { revision, value } = await context.guarded.read<'resource'>(context.caller, query, { ...readOptions(context), ...changed })
+      return json(200, { ...toJson(context.clock, value), revision }, revision)
     },
   }),
   route({

@@ -163,7 +163,18 @@ export const limit = optional(
     description: 'The largest number of items; 10,000 when left out. If there are more, any of them may be missing.',
   }),
 )
+/** Of reads that can wait for a change. */
+const change = {
+  wait: optional(
+    text(
+      'How long to wait for a change, at most 5m: the answer comes with the first one, or unchanged when this is over. Left out: answer now.',
+    ),
+  ),
+  after: optional(whole('With wait: the revision of the last answer, so that no change in between is missed. Left out: from now on.')),
+}
 export const Reading = closed({ consistent })
+export const WaitedReading = closed({ consistent, ...change })
+export const WaitedListing = closed({ prefix, consistent, limit, ...change })
 export const Listing = closed({ prefix, consistent, limit })
 export const LeaseListing = closed({ holder: optional(text('')), prefix, consistent, limit })
 export const Watching = closed({
@@ -201,6 +212,7 @@ const answer = <P extends TProperties>(properties: P) => Type.Object(properties)
 /** An object whose fields are described elsewhere. */
 const bag = (description: string) => Type.Object({}, { additionalProperties: true, description })
 const status = Type.Enum(['waiting', 'live', 'suspect', 'frozen'])
+const expiresAt = Type.String({ format: 'date-time', description: 'When it ends unless renewed. For people: no decision depends on it.' })
 const GrantView = answer({
   resource: name,
   lease: id,
@@ -212,6 +224,7 @@ const GrantView = answer({
   status,
   since: at,
   remaining: Type.Number({ description: 'About how many ms are left without a renewal, for people.' }),
+  expiresAt,
 })
 const WaiterView = answer({
   lease: id,
@@ -239,6 +252,7 @@ const lease = {
   status,
   since: at,
   remaining: Type.Number(),
+  expiresAt,
   grants: Type.Array(GrantView),
   wants: Type.Array(answer({ resource: name, units: whole(), shared: Type.Boolean(), position: whole() })),
   entries: Type.Array(answer({ key: name, value: Type.String() })),
@@ -266,13 +280,14 @@ export const Granted = answer({
   holder: name,
   incarnation: whole(),
   ttl: whole('The present ttl: at most 30 s until the first renewal.'),
-  expiresAt: Type.String({ format: 'date-time', description: 'For people: no decision depends on it.' }),
+  expiresAt,
   token: optional(whole('The fencing token of the first resource.')),
   tokens: Type.Record(Type.String(), whole()),
   waited: yes('Renew once before you trust it.'),
   revision,
 })
 export const Renewed = answer({ renewed: Type.Array(answer({ lease: id, ttl: whole() })), gone: Type.Array(id), revision })
+export const RenewedOne = answer({ ttl: whole(), expiresAt, ...Renewed.properties })
 export const Done = answer({ revision })
 export const Transferred = answer({ lease: id, revision })
 export const Fenced = answer({ accepted: Type.Literal(true), highest: whole(), revision })

@@ -25,6 +25,25 @@ describe('a registration', () => {
     await leases[Symbol.asyncDispose]()
   })
 
+  test('is renewed every third of its ttl, or as often as heartbeat says, which is at most half of it', async () => {
+    for (const [options, least, most] of [
+      [{ ttl: '30s' }, 29, 34],
+      [{ ttl: '30s', heartbeat: '5s' }, 58, 67],
+      [{ ttl: '30s', heartbeat: '15s' }, 19, 23],
+    ] as const) {
+      const { clock, leases, lessor } = silentLessor()
+      await using _ = leases
+      await leases.registry.register({ service: 's', address, ...options })
+      lessor.proposals.length = 0
+      await clock.advance(300_000)
+      const renewals = lessor.proposals.filter(({ kind }) => kind === 'renew').length
+      expect([renewals >= least, renewals <= most, renewals]).toEqual([true, true, renewals])
+      await expect(leases.registry.register({ service: 's', instance: 'b', address, ttl: '30s', heartbeat: '20s' })).rejects.toThrow(
+        'heartbeat must be above 0 and at most half of the ttl of 30 s, which is 15 s',
+      )
+    }
+  })
+
   test('without renewals is suspect after a ttl, gone half a ttl later, and registers again when the lessor answers', async () => {
     const { clock, leases, lessor, log } = silentLessor({ holder: 'a' })
     const other = silentLessor({ clock, log, holder: 'b' })

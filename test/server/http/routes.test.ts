@@ -42,7 +42,11 @@ test('a lease is acquired, shown, renewed, refused to other holders, released on
   expect(held.json.error).toMatchObject({ code: 'HELD', resource: 'jobs/nightly', holder: 'ann', queue: 0, since: 1_700_000_000_000 })
   expect(held.json.error.remaining).toBeGreaterThan(19_000)
   expect(held.json.error.remaining).toBeLessThanOrEqual(20_000)
-  expect((await ask(here, 'POST', `/v1/leases/${lease.lease}/renew`)).json).toEqual({
+  const renewed = (await ask(here, 'POST', `/v1/leases/${lease.lease}/renew`)).json
+  const expiresAt = new Date(here.clock.wall() + 30_000).toISOString()
+  expect(renewed).toEqual({
+    ttl: 30_000,
+    expiresAt,
     renewed: [{ lease: lease.lease, ttl: 30_000 }],
     gone: [],
     revision: lease.revision,
@@ -51,10 +55,13 @@ test('a lease is acquired, shown, renewed, refused to other holders, released on
     renewed: [{ lease: lease.lease }],
     gone: [7],
   })
-  expect((await ask(here, 'GET', `/v1/leases/${lease.lease}`)).json).toMatchObject({ holder: 'ann', labels: { zone: 'x' }, status: 'live' })
+  const shown = { holder: 'ann', labels: { zone: 'x' }, status: 'live', expiresAt, grants: [{ expiresAt }, { expiresAt }] }
+  expect((await ask(here, 'GET', `/v1/leases/${lease.lease}`)).json).toMatchObject(shown)
   expect((await ask(here, 'GET', '/v1/leases?holder=ann&prefix=jobs/')).json.leases).toHaveLength(1)
   expect((await ask(here, 'GET', '/v1/leases?holder=bob')).json.leases).toEqual([])
-  expect((await ask(here, 'GET', '/v1/resources/jobs/nightly')).json.grants).toMatchObject([{ holder: 'ann', token: lease.token }])
+  expect((await ask(here, 'GET', '/v1/resources/jobs/nightly')).json.grants).toMatchObject([
+    { holder: 'ann', token: lease.token, expiresAt },
+  ])
   expect((await ask(here, 'GET', '/v1/resources?prefix=jobs')).json.resources).toHaveLength(2)
   expect((await ask(here, 'GET', '/v1/resources?limit=1')).json).toMatchObject({ more: true })
   expect((await ask(here, 'DELETE', `/v1/leases/${lease.lease}?resource=jobs/b`)).status).toBe(204)
