@@ -9,6 +9,7 @@ import { Answers } from './state/answers.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
+import type { QuotaCounts } from './state/quota-counts.ts'
 
 /**
  * The newest rules version this code knows. It must not touch a state of a newer version.
@@ -258,8 +259,8 @@ export interface State {
   readonly answers: Answers
   /** Derived from `holding`: the waiters that keep a lease while they wait, in order of arrival. Used to find cycles. */
   readonly keeping: Map<number, Set<LeaseState>>
-  /** Derived, and built only when a quota is first checked: the leases of each holder name. Most logs have no quota, and may have a million leases. */
-  byHolder: Map<string, Set<LeaseState>> | undefined
+  /** Derived, and built only when a quota is first checked. Most logs have no quota, and may have a million leases. */
+  quotaCounts: QuotaCounts | undefined
   /** Derived from `Rare.pending`: the waiters that want to attach an entry with a key. */
   readonly pending: Map<string, Set<LeaseState>>
   readonly counts: { waiting: number; suspect: number; frozen: number }
@@ -311,7 +312,7 @@ export function createState(wall = 0, rules = RULES): State {
     proposers: new Map(),
     answers: new Answers(),
     keeping: new Map(),
-    byHolder: undefined,
+    quotaCounts: undefined,
     pending: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new FreedResources(),

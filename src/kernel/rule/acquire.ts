@@ -4,7 +4,8 @@ import { type Acquire, type Attachment, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, 
 import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
-import { addChild, findLease, leasesOf, openLease, rareOf } from '../state/leases.ts'
+import { addChild, findLease, openLease, rareOf } from '../state/leases.ts'
+import { leasesUnder } from '../state/quota-counts.ts'
 import { FROZEN, type LeaseState, LIVE, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
@@ -97,8 +98,7 @@ export function overQuota(state: State, holder: string, wants: readonly WantedRe
     if (prefix === undefined) continue
     const most = rule(state, resource, 'quota')
     if (most === 0) continue
-    let has = 0
-    for (const lease of leasesOf(state, holder)) if (wantsUnder(lease, prefix)) has++
+    const has = leasesUnder(state, prefix, holder)
     if (has >= most)
       return refuse(state, 'LIMIT', `${holder} has ${has} leases under ${prefix}, as many as its policy allows`, { quota: most })
   }

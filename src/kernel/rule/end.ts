@@ -7,6 +7,7 @@
 import type { EventType } from '../event.ts'
 import { utf8Length } from '../name.ts'
 import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
+import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { dropEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
 import {
   CAP,
@@ -183,12 +184,13 @@ function endHeld(state: State, effects: Effects, lease: LeaseState, { type, caus
     if (delay > 0) restartTerm(state, effects, lease, delay)
     return
   }
-  dropGrants(lease, freed)
+  dropGrants(state, lease, freed)
   dropLease(state, lease)
   effects.timer(lease, TERM)
 }
 
-function dropGrants(lease: LeaseState, freed: Freed): void {
+function dropGrants(state: State, lease: LeaseState, freed: Freed): void {
+  uncountForQuotas(state, lease)
   for (const grant of lease.grants) removeGrant(grant, freed)
   lease.grants = NO_GRANTS
 }
@@ -204,7 +206,7 @@ function thaw(state: State, effects: Effects, lease: LeaseState, freed: Freed): 
   touch(state, lease)
   state.counts.frozen--
   emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
-  dropGrants(lease, freed)
+  dropGrants(state, lease, freed)
   dropLease(state, lease)
   effects.timer(lease, TERM)
 }
@@ -215,6 +217,8 @@ export function releaseGrant(state: State, effects: Effects, lease: LeaseState, 
   const frozen = lease.status === FROZEN
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })
   if (!frozen) remember(state, grant, 'released', '')
+  uncountForQuotas(state, lease)
   lease.grants.splice(lease.grants.indexOf(grant), 1)
+  countForQuotas(state, lease)
   removeGrant(grant, freed)
 }

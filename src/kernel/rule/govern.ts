@@ -5,6 +5,7 @@ import { LOST } from '../event.ts'
 import { badName, badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { touch } from '../state/leases.ts'
+import { beforePolicy } from '../state/quota-counts.ts'
 import { COUNTER_LIMIT, type State, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
@@ -28,6 +29,7 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   if (over !== undefined) return over
   if (rules === undefined) {
     if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
+    beforePolicy(state, prefix)
     state.policies.delete(prefix)
   } else if (state.rules >= 2 && state.policies.size >= MAX_POLICIES && !state.policies.has(prefix)) {
     return refuse(
@@ -38,7 +40,10 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
         limit: MAX_POLICIES,
       },
     )
-  } else state.policies.set(prefix, { ...rules }) // a copy: the caller may change its object
+  } else {
+    beforePolicy(state, prefix, rules.quota)
+    state.policies.set(prefix, { ...rules }) // a copy: the caller may change its object
+  }
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
   for (const lease of state.leases.values()) {

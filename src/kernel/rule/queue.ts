@@ -1,6 +1,7 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
 import { touch } from '../state/leases.ts'
+import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { resourceOf, withGrant } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Effects } from './effects.ts'
@@ -118,6 +119,7 @@ export function grant(state: State, effects: Effects, lease: LeaseState, wants: 
     else resource.used += want.units
     emitForGrant(state, effects, 'granted', lease, given)
   }
+  countForQuotas(state, lease)
   const maxLife = lease.rare?.maxLife ?? 0
   // A transferred lease has inherited its cap already.
   if (maxLife > 0 && lease.rare?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
@@ -141,6 +143,7 @@ export function joinQueues(state: State, lease: LeaseState): void {
     if (resource.queue.length === 0) resource.queue = [lease]
     else resource.queue.splice(place(resource.queue, rank, lease.id), 0, lease)
   }
+  countForQuotas(state, lease)
   for (const kept of holding) enlist(state.keeping, kept, lease)
   for (const { key } of lease.rare!.pending) enlist(state.pending, key, lease)
 }
@@ -181,6 +184,7 @@ export function relaxHolder(effects: Effects, lease: LeaseState): void {
 /** Removes a waiter from all its queues. `settle` then serves the waiters that it blocked. */
 export function leaveQueues(state: State, lease: LeaseState, freed: Freed): void {
   state.counts.waiting--
+  uncountForQuotas(state, lease)
   for (const want of lease.rare!.wants) {
     const resource = state.resources.get(want.resource)!
     resource.queue.splice(positionOf(resource, lease), 1)

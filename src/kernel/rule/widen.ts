@@ -4,6 +4,7 @@ import { MAX_RESOURCES, type Widen } from '../command.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { findLease, rareOf, touch } from '../state/leases.ts'
+import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { resourceOf } from '../state/resources.ts'
 import { type LeaseState, type State, WAITING } from '../state.ts'
 import { normal, overQuota, wantsUnder } from './acquire.ts'
@@ -34,7 +35,9 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   }
   if (fresh.length + less.length === 0) return done()
   touch(state, lease)
+  uncountForQuotas(state, lease)
   rareOf(lease).wants = [...known.map(had => less.find(want => want.resource === had.resource) ?? had), ...fresh]
+  countForQuotas(state, lease)
   judgeWaiter(state, lease)
   for (const { resource } of fresh) Object.assign(rareOf(lease), bounded(state, resource, rareOf(lease)))
   const { freed } = state

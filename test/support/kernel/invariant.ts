@@ -1,5 +1,6 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 
+import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
@@ -13,7 +14,7 @@ export function check(state: State): void {
 export function violations(state: State): string[] {
   return [
     ...leases(state),
-    ...holders(state),
+    ...quotas(state),
     ...resources(state),
     ...queues(state),
     ...entries(state),
@@ -63,13 +64,19 @@ function* leases(state: State): Generator<string> {
   }
 }
 
-function* holders(state: State): Generator<string> {
-  if (state.byHolder === undefined) return
-  const expected = new Map<string, number[]>()
-  for (const { id, holder } of state.leases.values()) expected.set(holder.name, [...(expected.get(holder.name) ?? []), id])
-  const sorted = (map: Map<string, number[]>) => JSON.stringify([...map].map(([name, ids]) => [name, ids.sort((a, b) => a - b)]).sort())
-  const actual = new Map([...state.byHolder].map(([name, own]) => [name, [...own].map(({ id }) => id)]))
-  if (sorted(actual) !== sorted(expected)) yield `the leases of holders are ${sorted(actual)} instead of ${sorted(expected)}`
+function* quotas(state: State): Generator<string> {
+  if (state.quotaCounts === undefined) return
+  const expected: string[] = []
+  const names = new Set([...state.leases.values()].map(({ holder }) => holder.name))
+  for (const [prefix, { quota = 0 }] of state.policies)
+    for (const name of quota > 0 ? names : []) {
+      const own = [...state.leases.values()].filter(lease => lease.holder.name === name && wantsUnder(lease, prefix))
+      if (own.length > 0) expected.push(`${name} has ${own.length} leases under ${JSON.stringify(prefix)}`)
+    }
+  const counted = [...state.quotaCounts].flatMap(([prefix, holders]) =>
+    [...holders].map(([name, has]) => `${name} has ${has} leases under ${JSON.stringify(prefix)}`),
+  )
+  if (counted.sort().join() !== expected.sort().join()) yield `for quotas are counted: ${counted}; it should be: ${expected}`
 }
 
 function* resources(state: State): Generator<string> {
