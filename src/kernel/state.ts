@@ -48,6 +48,8 @@ export const CAP = 1
 export const HOLD = 2
 /** The first of several slots: a second, shorter break runs beside the first, and the earlier one ends the lease. */
 export const BREAK = 3
+/** Of leases that hold members of a pool: the notice of a preemption. Breaks of such a lease have one slot less. */
+export const PREEMPT = 7
 export const SLOTS = 8
 export type Slot = 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7
 
@@ -131,6 +133,8 @@ export interface PoolClaim {
   yields: boolean
   /** It is beyond the quota of its account, and makes room for a waiter within its own. */
   borrows: boolean
+  /** The waiter that it is being preempted for; 0: none. */
+  notice: number
 }
 
 export interface LeaseState {
@@ -222,6 +226,8 @@ export interface PoolState {
   readonly queue: LeaseState[]
   /** The leases that hold members by a request of the pool. In no particular order: a rule that chooses among them must sort them. */
   readonly holders: Set<LeaseState>
+  /** Those of them that were told that they will be preempted. */
+  readonly noticed: Set<LeaseState>
   /** The waiters whose window has not begun yet, also in `queue`. In no particular order. */
   readonly reserved: Set<LeaseState>
   readonly accounts: Map<string, PoolAccount>

@@ -1,5 +1,6 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
+import { Heap } from '../heap.ts'
 import { rareOf, touch } from '../state/leases.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
@@ -24,7 +25,7 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
  * `fifo` queue. In a pool, every waiter stands in the queue of every member, and each try looks at every member.
  */
 function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
-  const turns = new Turns()
+  const turns: Turns = new Heap((one, other) => standsBefore(one.next, other.next))
   const refused = new Set<LeaseState>()
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
@@ -98,43 +99,11 @@ function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | un
   turns.add(walk)
 }
 
+/** The walks, ordered by their next waiter. A heap: the end of a quiet period, or a policy for a prefix, may open every queue. */
+type Turns = Heap<QueueWalk>
+
 /** How far a queue has been walked. */
 interface QueueWalk {
   readonly resource: Resource
   next: LeaseState
-}
-
-/** The walks, ordered by their next waiter. A heap: the end of a quiet period, or a policy for a prefix, may open every queue. */
-class Turns {
-  readonly #heap: QueueWalk[] = []
-
-  add(walk: QueueWalk): void {
-    const heap = this.#heap
-    let at = heap.push(walk) - 1
-    while (at > 0) {
-      const above = (at - 1) >> 1
-      if (!standsBefore(walk.next, heap[above]!.next)) break
-      heap[at] = heap[above]!
-      at = above
-    }
-    heap[at] = walk
-  }
-
-  take(): QueueWalk | undefined {
-    const heap = this.#heap
-    const first = heap[0]
-    const last = heap.pop()
-    if (first === undefined || heap.length === 0) return first
-    let at = 0
-    for (;;) {
-      let below = 2 * at + 1
-      if (below >= heap.length) break
-      if (below + 1 < heap.length && standsBefore(heap[below + 1]!.next, heap[below]!.next)) below++
-      if (!standsBefore(heap[below]!.next, last!.next)) break
-      heap[at] = heap[below]!
-      at = below
-    }
-    heap[at] = last!
-    return first
-  }
 }

@@ -16,6 +16,7 @@ export function emptyPool(name: string): PoolState {
     free: [],
     queue: [],
     holders: new Set(),
+    noticed: new Set(),
     reserved: new Set(),
     accounts: new Map(),
     shapes: new Map(),

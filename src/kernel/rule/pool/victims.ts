@@ -5,7 +5,7 @@
  * that prefers leases with many units, and the smaller one is taken.
  */
 
-export interface Candidate {
+export interface VictimCandidate {
   /** The token of its newest grant: higher is younger. */
   readonly token: number
   /** Units that its end would free and the waiter could use. */
@@ -19,7 +19,7 @@ const FEW = 8
  * The victims, youngest first; undefined if not even the end of all candidates makes room. `suffices` says whether the waiter fits once these leases have
  * ended; it must not become false when more of them end.
  */
-export function chooseVictims<T extends Candidate>(
+export function chooseVictims<T extends VictimCandidate>(
   candidates: readonly T[],
   suffices: (ended: ReadonlySet<T>) => boolean,
 ): readonly T[] | undefined {
