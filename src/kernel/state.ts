@@ -135,6 +135,8 @@ export interface PoolClaim {
   borrows: boolean
   /** The waiter that it is being preempted for; 0: none. */
   notice: number
+  /** Derived, of a waiter. */
+  shape: PoolShape | undefined
 }
 
 export interface LeaseState {
@@ -358,6 +360,8 @@ export interface State {
   readonly keeping: Map<number, Set<LeaseState>>
   /** Derived, and built only when a quota is first checked. Most logs have no quota, and may have a million leases. */
   quotaCounts: QuotaCounts | undefined
+  /** Derived: whether a policy sets a quota of units; undefined: not looked for since policies changed. */
+  unitQuotas: boolean | undefined
   /** Derived from `Rare.pending`: the waiters that want to attach an entry with a key. */
   readonly pending: Map<string, Set<LeaseState>>
   readonly counts: { waiting: number; suspect: number; frozen: number }
@@ -415,6 +419,7 @@ export function createState(wall = 0, rules = RULES): State {
     answers: new Answers(),
     keeping: new Map(),
     quotaCounts: undefined,
+    unitQuotas: undefined,
     pending: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new FreedResources(),

@@ -19,6 +19,7 @@ function prefixesOf(counts: QuotaCounts, { grants, rare }: LeaseState): Iterable
   }
   for (const { resource } of grants) find(resource.name)
   for (const { resource } of rare?.wants ?? []) find(resource)
+  if (rare?.pool !== undefined) find(rare.pool.pool)
   return found
 }
 
@@ -53,8 +54,15 @@ export function leasesUnder(state: State, prefix: string, holder: string): numbe
   return state.quotaCounts.get(prefix)?.get(holder) ?? 0
 }
 
+/** Whether any policy sets a quota of units for accounts of pools. Looked for once after each change of a policy. */
+export function hasUnitQuotas(state: State): boolean {
+  state.unitQuotas ??= [...state.policies.values()].some(({ quotaUnits = 0 }) => quotaUnits > 0)
+  return state.unitQuotas
+}
+
 /** The policy of a prefix is about to change. The counts stay if its quota only gets another size. */
 export function beforePolicy(state: State, prefix: string, quota = 0): void {
+  state.unitQuotas = undefined
   const had = state.policies.get(prefix)?.quota ?? 0
   if (had > 0 !== quota > 0) state.quotaCounts = undefined
 }

@@ -44,24 +44,16 @@ export function entryPenalty(state: State, pool: PoolState, units: number): numb
   return penaltyOf(units, rule(state, pool.name, 'sharePenalty'), halfLife(state, pool))
 }
 
-function bringUpToDate(state: State, pool: PoolState, account: PoolAccount): void {
+export function bringUpToDate(state: State, pool: PoolState, account: PoolAccount): void {
   account.usage = usageOf(state, pool, account)
   account.at = state.elapsed
 }
 
-/** The account got units: they count from now on, and the entry penalty at once. */
-export function holdUnits(state: State, pool: PoolState, { account: name }: PoolClaim, units: number): void {
+/** The entry penalty of a grant, which counts at once. What is held counts as time passes. */
+export function chargeGrant(state: State, pool: PoolState, { account: name }: PoolClaim, units: number): void {
   const account = accountOf(pool, name)
   bringUpToDate(state, pool, account)
   account.usage = Math.min(MAX_USAGE, account.usage + entryPenalty(state, pool, units))
-  account.held += units
-}
-
-/** The account has given units back: what they were used for stays, and decays. */
-export function dropUnits(state: State, pool: PoolState, { account: name }: PoolClaim, units: number): void {
-  const account = accountOf(pool, name)
-  bringUpToDate(state, pool, account)
-  account.held -= units
 }
 
 function isIdle({ held, waiting, leases }: PoolAccount): boolean {
@@ -80,7 +72,9 @@ export function forgetAccounts(state: State, pool: PoolState): void {
     let leastUsage = Number.POSITIVE_INFINITY
     for (const account of pool.accounts.values()) {
       const usage = isIdle(account) ? usageOf(state, pool, account) : Number.POSITIVE_INFINITY
-      if (usage < leastUsage) [least, leastUsage] = [account, usage]
+      // By name, where they are equal: the order of the table differs between replicas.
+      if (usage < leastUsage || (usage === leastUsage && least !== undefined && account.name < least.name))
+        [least, leastUsage] = [account, usage]
     }
     if (least === undefined) return
     pool.accounts.delete(least.name)

@@ -34,7 +34,7 @@ export function couldServe({ members }: PoolState, needs: Needs): boolean {
 
 /** As `couldServe`, for a waiter. Judged once for all waiters with equal needs, until members change. */
 export function isPossible(pool: PoolState, claim: PoolClaim): boolean {
-  const shape = pool.shapes.get(shapeKey(claim))
+  const shape = claim.shape ?? pool.shapes.get(shapeKey(claim))
   if (shape === undefined) return couldServe(pool, claim)
   if (shape.version !== pool.version) {
     shape.possible = couldServe(pool, claim)

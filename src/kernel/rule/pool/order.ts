@@ -1,10 +1,17 @@
 /** The order in which the waiters of a pool are served if each of them fits. */
 import { Heap } from '../../heap.ts'
+import { standsBefore } from '../../state/order.ts'
+import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import type { LeaseState, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
-import { standsBefore } from '../queue.ts'
 import { entryPenalty, preempts, shareOf } from './account.ts'
 import { compareShares, type Share } from './share.ts'
+
+/** Whether the turns of the pool are planned (plan.ts): it has quotas of units, shares, backfill or preemption. */
+export function isPlanned(state: State, pool: PoolState): boolean {
+  const queue = rule(state, pool.name, 'queue')
+  return queue === 'backfill' || queue === 'fair' || preempts(state, pool) || hasUnitQuotas(state)
+}
 
 /** The fewest units that a request takes. */
 export function leastUnits({ count, units, total }: PoolClaim): number {

@@ -11,9 +11,10 @@
  * quota, or that the present members could never serve, is passed over and blocks no other.
  */
 import type { PolicyRules, PoolCondition } from '../../command.ts'
+import { standsBefore } from '../../state/order.ts'
 import { FROZEN, type LeaseState, type PoolClaim, type PoolState, type State } from '../../state.ts'
 import { rule } from '../policy.ts'
-import { standsBefore, type WantedResource } from '../queue.ts'
+import type { WantedResource } from '../queue.ts'
 import { quotaOf } from './account.ts'
 import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
 import { type Candidate, choose, chooseMembers, shapeKey } from './choice.ts'
@@ -27,7 +28,7 @@ const MAX_BLOCKED = 256
 
 type QueueKind = Required<PolicyRules>['queue']
 
-export interface Trial {
+export interface PlannedGrant {
   readonly waiter: LeaseState
   readonly chosen: readonly WantedResource[]
   /** It overtakes a waiter that could use the same members. */
@@ -36,7 +37,7 @@ export interface Trial {
 
 export interface TurnPlan {
   /** Undefined: no waiter can be granted now. */
-  readonly next: Trial | undefined
+  readonly next: PlannedGrant | undefined
   /** Waiters that do not fit, in order; equal needs are listed once. The first one is the head of the queue. */
   readonly blocked: readonly LeaseState[]
 }
@@ -95,7 +96,7 @@ export function planTurn(
   return { next: undefined, blocked: waiting }
 }
 
-function standingOf(state: State, pool: PoolState, claim: PoolClaim, units: number): ReturnType<typeof standingWith> {
+export function standingOf(state: State, pool: PoolState, claim: PoolClaim, units: number): ReturnType<typeof standingWith> {
   const account = pool.accounts.get(claim.account)
   return standingWith(quotaOf(state, pool, account ?? { name: claim.account, held: 0 }), units)
 }
@@ -129,7 +130,7 @@ class Walk {
   }
 
   /** The members that a waiter may have now. */
-  try(waiter: LeaseState, queue: QueueKind): Trial | undefined {
+  try(waiter: LeaseState, queue: QueueKind): PlannedGrant | undefined {
     const claim = waiter.rare!.pool!
     if (this.blocked.length === 0 || queue === 'fit') {
       if (this.#shapes.has(shapeKey(claim))) return undefined

@@ -123,7 +123,8 @@ function giveNotice(state: State, effects: Effects, pool: PoolState, lease: Leas
 
 /** The notice has run out: the deadline is hard. */
 export function preemptionDue(state: State, effects: Effects, lease: LeaseState): void {
-  const by = findLease(state, lease.rare!.pool!.notice)?.holder.name ?? ''
+  const waiter = findLease(state, lease.rare!.pool!.notice)
+  const by = waiter?.holder.name ?? ''
   end(state, effects, lease, { type: 'revoked', cause: 'preempted', by, stopped: false }, state.freed)
 }
 
