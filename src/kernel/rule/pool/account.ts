@@ -49,11 +49,26 @@ export function bringUpToDate(state: State, pool: PoolState, account: PoolAccoun
   account.at = state.elapsed
 }
 
-/** The entry penalty of a grant, which counts at once. What is held counts as time passes. */
+/**
+ * The entry penalty of a grant is an advance: it counts at once, so that many grants at one moment are divided evenly, and is given back at the end. What stays is
+ * the time for which the units were held.
+ */
 export function chargeGrant(state: State, pool: PoolState, { account: name }: PoolClaim, units: number): void {
   const account = accountOf(pool, name)
   bringUpToDate(state, pool, account)
   account.usage = Math.min(MAX_USAGE, account.usage + entryPenalty(state, pool, units))
+}
+
+/** What is left of the advance for units that a lease would give back now. */
+export function refundOf(state: State, pool: PoolState, { start }: PoolClaim, units: number): number {
+  return usageAt({ usage: entryPenalty(state, pool, units), at: start, held: 0 }, state.elapsed, halfLife(state, pool))
+}
+
+/** The lease gives back units. */
+export function refundGrant(state: State, pool: PoolState, claim: PoolClaim, units: number): void {
+  const account = accountOf(pool, claim.account)
+  bringUpToDate(state, pool, account)
+  account.usage = Math.max(0, account.usage - refundOf(state, pool, claim, units))
 }
 
 function isIdle({ held, waiting, leases }: PoolAccount): boolean {

@@ -1,7 +1,7 @@
 /** The leases that hold members of pools, and what their accounts hold. */
 import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
 import type { Grant, LeaseState, State } from '../../state.ts'
-import { bringUpToDate, chargeGrant, quotaOf } from './account.ts'
+import { bringUpToDate, chargeGrant, quotaOf, refundGrant } from './account.ts'
 import { standingWith } from './quota.ts'
 
 /** The lease was granted members: its account uses them from now on. */
@@ -34,7 +34,7 @@ export function returnMember(state: State, { lease, units }: Grant, isLast: bool
   const claim = lease.rare!.pool!
   const pool = state.pools.get(claim.pool)!
   const account = pool.accounts.get(claim.account)!
-  bringUpToDate(state, pool, account)
+  refundGrant(state, pool, claim, units)
   account.held -= units
   if (!isLast) return
   pool.holders.delete(lease)

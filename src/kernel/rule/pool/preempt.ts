@@ -20,7 +20,7 @@ import { FROZEN, type LeaseState, type PoolState, PREEMPT, type State, WAITING }
 import { cancelTimer, type Effects, emit, startTimer } from '../effects.ts'
 import { end } from '../end.ts'
 import { rule } from '../policy.ts'
-import { accountName, entryPenalty, preempts, shareOf } from './account.ts'
+import { accountName, entryPenalty, preempts, refundOf, shareOf } from './account.ts'
 import { leastUnits } from './order.ts'
 import { outlookOf } from './outlook.ts'
 import { endingSoon, yieldsTo } from './plan.ts'
@@ -72,18 +72,23 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
   const units = leastUnits(claim!)
   const penalty = entryPenalty(state, pool, units)
   const taker = shareOf(state, pool, pool.accounts.get(claim!.account)!)
-  const givers = new Map<string, { readonly share: Share; readonly quota: number; lost: number }>()
+  const givers = new Map<string, { readonly share: Share; readonly quota: number; lost: number; refund: number }>()
   const giverOf = (name: string) => {
     let giver = givers.get(name)
     if (giver === undefined) {
       const share = shareOf(state, pool, pool.accounts.get(name)!)
-      giver = { share, quota: rule(state, accountName(pool, name), 'quotaUnits'), lost: 0 }
+      giver = { share, quota: rule(state, accountName(pool, name), 'quotaUnits'), lost: 0, refund: 0 }
       givers.set(name, giver)
     }
     return giver
   }
+  const lose = (lease: LeaseState): void => {
+    const giver = giverOf(lease.rare!.pool!.account)
+    giver.lost += unitsHeld(lease)
+    giver.refund += refundOf(state, pool, lease.rare!.pool!, unitsHeld(lease))
+  }
   // Those under notice are lost to their accounts already.
-  for (const lease of pool.noticed) giverOf(lease.rare!.pool!.account).lost += unitsHeld(lease)
+  for (const lease of pool.noticed) lose(lease)
 
   function isVictim(lease: LeaseState): boolean {
     const theirs = lease.rare!.pool!
@@ -91,17 +96,20 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
     if (!isMarked || state.elapsed - theirs.start < minHold || lease.rare!.priority > priority) return false
     if (theirs.preemptible && priority > lease.rare!.priority) return true
     if (theirs.account === claim!.account) return false
-    const { share, quota, lost } = giverOf(theirs.account)
+    const { share, quota, lost, refund: before } = giverOf(theirs.account)
     const held = share.held - lost
     if (theirs.borrows && held > quota) return true
-    return isFair && theirs.preemptible && mayExchange({ taker, giver: { ...share, held }, units, loses: unitsHeld(lease), penalty })
+    if (!isFair || !theirs.preemptible) return false
+    const loses = unitsHeld(lease)
+    const refund = before + refundOf(state, pool, theirs, loses)
+    return mayExchange({ taker, giver: { ...share, held }, units, loses, refund, penalty })
   }
 
   const found: LeaseState[] = []
   const young = [...pool.holders].filter(lease => lease.status !== FROZEN && !pool.noticed.has(lease))
   for (const lease of young.sort((a, b) => tokenOf(b) - tokenOf(a))) {
     if (!isVictim(lease)) continue
-    giverOf(lease.rare!.pool!.account).lost += unitsHeld(lease)
+    lose(lease)
     found.push(lease)
   }
   return found

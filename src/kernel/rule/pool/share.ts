@@ -45,12 +45,14 @@ export function compareShares(one: Share, other: Share, preempts: boolean): numb
   return preempts ? byHold || byUse : byUse || byHold
 }
 
-/** An exchange: the taker gets `units`, of which the giver loses `loses`. */
+/** An exchange: the taker gets `units`, and the giver loses `loses`. */
 export interface Exchange {
   readonly taker: Share
   readonly giver: Share
   readonly units: number
   readonly loses: number
+  /** What the giver gets back of its own penalty. */
+  readonly refund: number
   /** What the grant adds to the usage of the taker. */
   readonly penalty: number
 }
@@ -60,9 +62,9 @@ export interface Exchange {
  * in the other direction is possible before the holdings change. Or, where units cannot be divided evenly, it holds less now, and used so much less that its
  * usage stays below the giver's even with the penalty: then the way back opens only after the taker has used the difference up.
  */
-export function mayExchange({ taker, giver, units, loses, penalty }: Exchange): boolean {
+export function mayExchange({ taker, giver, units, loses, refund, penalty }: Exchange): boolean {
   const holdsAfter = (taker.held + units) * giver.weight
   if (holdsAfter <= (giver.held - loses) * taker.weight) return true
   if (taker.held * giver.weight >= giver.held * taker.weight) return false
-  return used({ ...taker, usage: taker.usage + penalty + LEAST_LEAD }) <= used(giver)
+  return used({ ...taker, usage: taker.usage + penalty + LEAST_LEAD }) <= used({ ...giver, usage: Math.max(0, giver.usage - refund) })
 }
