@@ -15,7 +15,7 @@ import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
 import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
 import { chooseMembers } from './pool/choice.ts'
-import { badPoolRequest, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
+import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
 import { mayGoFirst } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
@@ -258,7 +258,7 @@ function planPool(state: State, { wait }: Acquire, plan: Omit<Plan, 'chosen'>, m
   const isFirst = !mustWait && state.quiet === undefined && mayGoFirst(state, pool, claim, plan.rank)
   const chosen = isFirst ? chooseMembers(pool, claim) : undefined
   if (chosen === undefined) {
-    const never = impossible(state, pool, claim)
+    const never = impossible(state, pool, claim) ?? beyondQuota(state, pool, claim)
     if (never !== undefined) return never
     if (wait !== true) return state.quiet === undefined ? notNow(state, pool, claim) : quiet(state)
     const refused = cannotWaitInPool(state, pool, plan.holding)

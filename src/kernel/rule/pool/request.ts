@@ -7,8 +7,11 @@ import { findLease } from '../../state/leases.ts'
 import type { PoolClaim, PoolState, State } from '../../state.ts'
 import { rule, TTL_LIMIT } from '../policy.ts'
 import { refuse } from '../refuse.ts'
+import { accountName } from './account.ts'
 import { couldServe, isPossible } from './choice.ts'
 import { decimal, matches } from './condition.ts'
+import { leastUnits } from './order.ts'
+import { mostUnits } from './quota.ts'
 
 const MAX_TOTAL = 1_000_000_000
 
@@ -92,6 +95,19 @@ export function impossible(state: State, pool: PoolState, claim: PoolClaim): Ref
     matching: fitting.length,
     units,
   })
+}
+
+/** Refuses a request of more units than its account could ever hold, also with all that it may borrow. */
+export function beyondQuota(state: State, pool: PoolState, claim: PoolClaim): Refused | undefined {
+  const account = accountName(pool, claim.account)
+  const most = mostUnits({ held: 0, quota: rule(state, account, 'quotaUnits'), borrow: rule(state, account, 'quotaBorrow') })
+  if (most === undefined || leastUnits(claim) <= most) return undefined
+  return refuse(
+    state,
+    'LIMIT',
+    `${claim.account} may hold ${most} units of ${pool.name} in all, and asks for ${leastUnits(claim)}: ask for less, or let an operator raise quotaUnits of ${account}`,
+    { pool: pool.name, account: claim.account, quota: most },
+  )
 }
 
 /** Refuses a request that cannot be served now and does not wait. */
