@@ -33,7 +33,7 @@ import { rule, TTL_LIMIT } from './policy.ts'
 import { markPool, updateOffers } from './pool/member.ts'
 import { preemptionDue } from './pool/preempt.ts'
 import { passTime } from './pool/time.ts'
-import { isWaitedForInPool, waitsForPool } from './pool/waiters.ts'
+import { beginWindows, isWaitedForInPool, waitsForPool } from './pool/waiters.ts'
 import { relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
@@ -166,6 +166,7 @@ export function tick(state: State, effects: Effects, { n, elapsed }: Tick): Outc
   state.elapsed += elapsed
   decayFlaps(state, effects)
   nextSweeps(state)
+  beginWindows(state, effects)
   passTime(state)
   settle(state, effects, state.freed)
   return nothing()

@@ -17,11 +17,12 @@ import { rule } from '../policy.ts'
 import type { WantedResource } from '../queue.ts'
 import { quotaOf } from './account.ts'
 import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
-import { type Candidate, choose, chooseMembers, shapeKey } from './choice.ts'
+import { type Candidate, choose, shapeKey } from './choice.ts'
 import { matches } from './condition.ts'
 import { inOrder, leastUnits } from './order.ts'
 import { outlookOf } from './outlook.ts'
 import { standingWith } from './quota.ts'
+import { leavesWindows, offerMembers } from './reservation.ts'
 
 /** The most waiters in a `fit` queue that are found not to fit in one turn, and the most that are considered for preemption. */
 const MAX_BLOCKED = 256
@@ -86,7 +87,7 @@ export function planTurn(
   const { blocked } = walk
   const waiting = [...blocked]
   for (const borrower of borrowers) {
-    const chosen = isOut(borrower) ? undefined : walk.chooseApart(borrower.rare!.pool!)
+    const chosen = isOut(borrower) ? undefined : walk.chooseApart(borrower)
     if (chosen !== undefined && standingOf(state, pool, borrower.rare!.pool!, unitsOf(chosen)) !== 'over')
       return { next: { waiter: borrower, chosen, yields: false }, blocked: waiting }
     if (chosen !== undefined) continue
@@ -134,20 +135,21 @@ class Walk {
     const claim = waiter.rare!.pool!
     if (this.blocked.length === 0 || queue === 'fit') {
       if (this.#shapes.has(shapeKey(claim))) return undefined
-      const chosen = chooseMembers(this.#pool, claim)
+      const chosen = offerMembers(this.#state, this.#pool, claim, waiter.rare!.maxLife)
       return chosen && { waiter, chosen, yields: false }
     }
     this.#tried++
-    const apart = this.chooseApart(claim)
+    const apart = this.chooseApart(waiter)
     if (apart !== undefined) return { waiter, chosen: apart, yields: false }
     if (queue !== 'backfill' || this.#isTooLong(claim)) return undefined
-    const chosen = chooseMembers(this.#pool, claim)
+    const chosen = offerMembers(this.#state, this.#pool, { ...claim, yields: true }, waiter.rare!.maxLife)
     return chosen && { waiter, chosen, yields: true }
   }
 
   /** Of the members that no blocked waiter could use. */
-  chooseApart(claim: PoolClaim): readonly WantedResource[] | undefined {
-    return this.#apart.length === 0 ? undefined : choose(this.#apart, claim)
+  chooseApart({ rare }: LeaseState): readonly WantedResource[] | undefined {
+    const chosen = this.#apart.length === 0 ? undefined : choose(this.#apart, rare!.pool!)
+    return chosen !== undefined && leavesWindows(this.#state, this.#pool, rare!.maxLife, chosen) ? chosen : undefined
   }
 
   block(waiter: LeaseState): void {

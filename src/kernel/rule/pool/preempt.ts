@@ -35,10 +35,12 @@ function mayPreempt(state: State, pool: PoolState): boolean {
 /** After a turn: takes back notices that are not needed any more, and gives notices for the waiters that are blocked. The caller settles. */
 export function reviewNotices(state: State, effects: Effects, pool: PoolState, blocked: readonly LeaseState[]): void {
   takeBack(state, effects, pool)
-  if (blocked.length === 0 || !mayPreempt(state, pool)) return
+  if (!mayPreempt(state, pool)) return
+  const waiters = [...upcoming(state, pool), ...blocked]
+  if (waiters.length === 0) return
   const soon = endingSoon(pool)
-  const avoid = blocked.map(waiter => waiter.rare!.pool!.match)
-  for (const [i, waiter] of blocked.entries()) {
+  const avoid = waiters.map(waiter => waiter.rare!.pool!.match)
+  for (const [i, waiter] of waiters.entries()) {
     // A waiter behind others does not preempt leases on members that they could use: it would preempt for them.
     const outlook = outlookOf(state, pool, waiter.rare!.pool!, avoid.slice(0, i))
     if (outlook.fits(soon)) continue
@@ -52,6 +54,15 @@ export function reviewNotices(state: State, effects: Effects, pool: PoolState, b
       soon.push(lease)
     }
   }
+}
+
+/** Reservations whose window begins within the notice: leases that yield are told now, so that they are gone then. */
+function upcoming(state: State, pool: PoolState): readonly LeaseState[] {
+  if (pool.reserved.size === 0) return []
+  const notice = rule(state, pool.name, 'preemptNotice')
+  return [...pool.reserved]
+    .filter(({ rare }) => rare!.pool!.from - state.elapsed <= notice)
+    .sort((a, b) => a.rare!.rank - b.rare!.rank || a.id - b.id)
 }
 
 /** The newest of its tokens: higher is younger. */

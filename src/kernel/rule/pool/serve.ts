@@ -2,10 +2,10 @@
 import { rareOf, touch } from '../../state/leases.ts'
 import { type Freed, type LeaseState, LIVE, type PoolState, type State } from '../../state.ts'
 import { attach, entriesFree } from '../attach.ts'
-import type { Effects } from '../effects.ts'
+import { type Effects, restartTerm } from '../effects.ts'
 import { grant, leaveQueues, type WantedResource } from '../queue.ts'
-import { chooseMembers } from './choice.ts'
 import { markPool } from './member.ts'
+import { offerMembers } from './reservation.ts'
 import { beginTurn } from './turn.ts'
 
 export function servePool(state: State, effects: Effects, pool: PoolState, freed: Freed): void {
@@ -15,9 +15,11 @@ export function servePool(state: State, effects: Effects, pool: PoolState, freed
   let attached = false
   for (let trial = turn.next(); trial !== undefined; trial = turn.next()) {
     const { waiter, yields = false } = trial
-    const chosen = trial.chosen ?? (state.quiet === undefined ? chooseMembers(pool, waiter.rare!.pool!) : undefined)
+    const { pool: claim, maxLife } = waiter.rare!
+    const chosen = trial.chosen ?? (state.quiet === undefined ? offerMembers(state, pool, claim!, maxLife) : undefined)
     const mayEnter = chosen !== undefined && entriesFree(state, waiter)
-    if (!mayEnter) turn.refused(waiter, chosen === undefined)
+    // With reservations ahead, it depends on how long a waiter stays.
+    if (!mayEnter) turn.refused(waiter, chosen === undefined && pool.reserved.size === 0)
     else {
       attached ||= waiter.rare!.pending.length > 0
       touch(state, waiter)
@@ -39,4 +41,8 @@ function grantMembers(state: State, effects: Effects, waiter: LeaseState, chosen
   waiter.status = LIVE
   for (const entry of pending) attach(state, effects, waiter, entry)
   grant(state, effects, waiter, chosen)
+  if (waiter.rare!.pool!.from === 0) return
+  // Nothing renewed the reservation before its window: its holder has a whole ttl to show up.
+  waiter.confirmed = true
+  restartTerm(state, effects, waiter, waiter.ttl)
 }

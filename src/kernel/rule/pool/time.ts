@@ -17,13 +17,3 @@ export function passTime(state: State): void {
     dropPoolIfIdle(state, pool)
   }
 }
-
-/** Whether pools depend on log time: `fast` if waiters do, `slow` if only usage does. */
-export function poolsNeedTicks(state: State): 'fast' | 'slow' | undefined {
-  let need: 'slow' | undefined
-  for (const pool of state.pools.values()) {
-    if (pool.queue.length > 0) return 'fast'
-    if (pool.holders.size + pool.accounts.size > 0) need = 'slow'
-  }
-  return need
-}
