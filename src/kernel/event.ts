@@ -24,6 +24,7 @@ export const EVENT_TYPES = [
   'reused',
   'preserving',
   'relaxed',
+  'kept',
 ] as const
 /** The cause of a `generation` event after records were lost. Another `generation` event ends the quiet period. */
 export const LOST = 'the log lost entries'

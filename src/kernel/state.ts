@@ -4,19 +4,20 @@
  * The state is plain data. state/ holds its parts and the functions that keep its indexes consistent; rule/ holds the rules that change it.
  * Everything that can be derived (the grants and the queue of a resource) is kept with the leases, so a snapshot is the leases and a few small tables.
  */
-import type { Attachment, CreateKey, PolicyRules, Want } from './command.ts'
+import type { Attachment, CreateKey, PolicyRules, PoolCondition, Want } from './command.ts'
 import { Answers } from './state/answers.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
+import type { QuotaCounts } from './state/quota-counts.ts'
 
 /**
  * The newest rules version this code knows. It must not touch a state of a newer version.
  *
  * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
- * Version 2 corrects mistakes of version 1.
+ * Version 2 corrects mistakes of version 1. Version 3 adds pools.
  */
-export const RULES = 2
+export const RULES = 3
 
 /** The highest origin of counters (see `beginLog`): the wall clock of the year 2128. */
 export const ORIGIN_LIMIT = 5e14
@@ -47,6 +48,8 @@ export const CAP = 1
 export const HOLD = 2
 /** The first of several slots: a second, shorter break runs beside the first, and the earlier one ends the lease. */
 export const BREAK = 3
+/** Of leases that hold members of a pool: the notice of a preemption. Breaks of such a lease have one slot less. */
+export const PREEMPT = 7
 export const SLOTS = 8
 export type Slot = 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7
 
@@ -105,6 +108,35 @@ export interface Rare {
   started: number
   /** For how many ms the lapse has been postponed since the last renewal. Registrations only: see rule/service.ts. */
   slowed: number
+  /** What it asked a pool for, while it waits for members and while it holds them. */
+  pool: PoolClaim | undefined
+}
+
+/** A request of a pool, with the defaults filled in. 0 and empty texts stand for what was left out. */
+export interface PoolClaim {
+  readonly pool: string
+  /** Members; 0 where `total` counts instead. */
+  readonly count: number
+  /** Units of each member; 0: all units of the member. */
+  readonly units: number
+  readonly total: number
+  readonly match: readonly PoolCondition[]
+  readonly near: string
+  readonly account: string
+  readonly expect: number
+  readonly preemptible: boolean
+  /** Log time at which the window of a reservation begins. */
+  readonly from: number
+  /** Log time of the grant; 0 while it waits. */
+  start: number
+  /** It overtook a waiter, and makes room as soon as that waiter could be served instead. */
+  yields: boolean
+  /** It is beyond the quota of its account, and makes room for a waiter within its own. */
+  borrows: boolean
+  /** The waiter that it is being preempted for; 0: none. */
+  notice: number
+  /** Derived, of a waiter. */
+  shape: PoolShape | undefined
 }
 
 export interface LeaseState {
@@ -142,6 +174,72 @@ export interface Resource {
   freed: boolean
   /** Derived: how many of `grants`, from the front, are frozen or already have a HOLD timer. See `pressHolders` in rule/queue.ts. */
   pressed: number
+  /** Derived: the member of a pool that this is. */
+  member: PoolMember | undefined
+}
+
+/** An entry `pool/NAME/MEMBER`: the resource `NAME/MEMBER` is given out to those that ask the pool NAME. */
+export interface PoolMember {
+  readonly pool: PoolState
+  readonly name: string
+  readonly resource: string
+  /** Carries labels and units, and belongs to the lease that offers the member. */
+  entry: Attached
+  labels: ReadonlyMap<string, string>
+  /** As its entry says. */
+  units: number
+  /** The units in force: a policy for its resource may say something else. */
+  capacity: number
+  /** Units that the pool may give now, as it is listed in `PoolState.free`; 0: it is not listed. */
+  room: number
+}
+
+/** The usage of a pool by one user or team. */
+export interface PoolAccount {
+  readonly name: string
+  /** Unit-milliseconds at log time `at`, decaying. */
+  usage: number
+  at: number
+  /** Derived: units that its leases hold, waiters, and leases that hold members. */
+  held: number
+  waiting: number
+  leases: number
+}
+
+/** What a waiter needs, apart from who it is. Waiters with equal needs share one. */
+export interface PoolShape {
+  readonly key: string
+  /** How many waiters have it. */
+  waiters: number
+  /** Whether all members together could serve it, judged at this version of the pool. */
+  possible: boolean
+  version: number
+  /** The turn of service in which it was found not to fit. Until a member is freed it will not fit either. */
+  failed: number
+}
+
+/** Everything here is derived from entries, leases and policies, except the usage of accounts. */
+export interface PoolState {
+  readonly name: string
+  readonly members: Map<string, PoolMember>
+  /** The members with room, by room, then by name. */
+  readonly free: PoolMember[]
+  /** The waiters by rank, then by id. */
+  readonly queue: LeaseState[]
+  /** The leases that hold members by a request of the pool. In no particular order: a rule that chooses among them must sort them. */
+  readonly holders: Set<LeaseState>
+  /** Those of them that were told that they will be preempted. */
+  readonly noticed: Set<LeaseState>
+  /** The waiters whose window has not begun yet, also in `queue`. In no particular order. */
+  readonly reserved: Set<LeaseState>
+  readonly accounts: Map<string, PoolAccount>
+  readonly shapes: Map<string, PoolShape>
+  /** Changes when members come, go or change. */
+  version: number
+  /** Numbers the turns of service. */
+  turn: number
+  /** Whether it is listed in `State.freedPools`. */
+  freed: boolean
 }
 
 export interface Attached {
@@ -241,6 +339,8 @@ export interface State {
   /** Derived. */
   readonly services: Map<string, Service>
   readonly upkeep: Map<string, Upkeep>
+  /** Pools with members, waiters, holders or usage. */
+  readonly pools: Map<string, PoolState>
   readonly holders: Map<string, Holder>
   /** Derived: the number of leases of each key. */
   readonly madeWith: Map<number, number>
@@ -258,13 +358,19 @@ export interface State {
   readonly answers: Answers
   /** Derived from `holding`: the waiters that keep a lease while they wait, in order of arrival. Used to find cycles. */
   readonly keeping: Map<number, Set<LeaseState>>
-  /** Derived, and built only when a quota is first checked: the leases of each holder name. Most logs have no quota, and may have a million leases. */
-  byHolder: Map<string, Set<LeaseState>> | undefined
+  /** Derived, and built only when a quota is first checked. Most logs have no quota, and may have a million leases. */
+  quotaCounts: QuotaCounts | undefined
+  /** Derived: whether a policy sets a quota of units; undefined: not looked for since policies changed. */
+  unitQuotas: boolean | undefined
   /** Derived from `Rare.pending`: the waiters that want to attach an entry with a key. */
   readonly pending: Map<string, Set<LeaseState>>
   readonly counts: { waiting: number; suspect: number; frozen: number }
   /** Resources that the present command has freed. `settle` serves their queues; empty between commands. */
   readonly freed: Freed
+  /** Pools whose queues `settle` serves after those of the freed resources; empty between commands. */
+  readonly freedPools: PoolState[]
+  /** Members that are gone because their offer ended without a release: `end` ends the leases that hold them. Empty between commands. */
+  readonly vanished: PoolMember[]
   /** Set while a snapshot is being taken: receives each lease before it changes or ends. Not part of the state. */
   saving: { before(lease: LeaseState): void } | undefined
 }
@@ -299,6 +405,7 @@ export function createState(wall = 0, rules = RULES): State {
     suppressed: new Set(),
     services: new Map(),
     upkeep: new Map(),
+    pools: new Map(),
     holders: new Map(),
     madeWith: new Map(),
     history: new Map(),
@@ -311,10 +418,13 @@ export function createState(wall = 0, rules = RULES): State {
     proposers: new Map(),
     answers: new Answers(),
     keeping: new Map(),
-    byHolder: undefined,
+    quotaCounts: undefined,
+    unitQuotas: undefined,
     pending: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new FreedResources(),
+    freedPools: [],
+    vanished: [],
     saving: undefined,
   }
   beginLog(state, wall, rules)

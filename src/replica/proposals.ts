@@ -12,6 +12,7 @@ import { copyOf } from '../kernel/copy.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
+import { versionRefusal } from '../kernel/rule/version.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { RULES, type State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
@@ -84,6 +85,8 @@ export class Proposals {
     const state = this.#state()
     const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
     if (wrong !== undefined) return { kind: 'refused', revision: state.revision, code: 'INVALID', message: wrong, facts: {} }
+    const early = versionRefusal(state, command)
+    if (early !== undefined) return early
     if (command.kind !== 'renew' || command.waiting === true || !this.#owned || op !== undefined) return undefined
     if (state.moved !== undefined || command.leases.length > MAX_RENEWALS) return undefined
     return this.#renewInMemory(command.leases, key)
@@ -91,7 +94,7 @@ export class Proposals {
 
   #put(proposal: Proposal, completion: Completion): void {
     const { command } = proposal
-    if (command.kind === 'transfer') this.#timekeeper.markForHeir(command.lease)
+    if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markForHeir(command.lease)
     if (command.kind === 'release' && command.stopped !== undefined && this.#state().rules < 2)
       return this.#putEach(proposal, command, completion)
     this.#outbox.put({ proposal, completion, untilSettled: false })
@@ -117,6 +120,7 @@ export class Proposals {
     if (state.moved !== undefined) return true
     if (command.kind === 'release') return findLease(state, command.lease) === undefined
     if (command.kind !== 'acquire' || command.wait === true) return false
+    if (command.pool !== undefined) return true
     for (const { resource } of command.wants) if (state.resources.has(resource)) return true
     return false
   }

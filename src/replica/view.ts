@@ -1,21 +1,13 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
-import { rule } from '../kernel/rule/policy.ts'
+import { capacityOf } from '../kernel/rule/policy.ts'
+import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import { type Attached, FROZEN, type Grant, type LeaseState, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
-import type {
-  EntryView,
-  GrantView,
-  LeaseStatus,
-  LeaseView,
-  PastGrant,
-  Query,
-  ResourceView,
-  ServiceView,
-  View,
-  WaiterView,
-} from '../lessor.ts'
+import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
+import type { EntryView, GrantView, LeaseView, PastGrant, Query, ResourceView, ServiceView, View, WaiterView } from '../lessor.ts'
+import { statusOf } from './lease-status.ts'
+import { poolSummaries, poolView } from './pool-view.ts'
 
 export type Remaining = (lease: LeaseState) => number
 
@@ -48,6 +40,10 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
       return resourceView(state, query.resource, state.resources.get(query.resource), remaining)
     case 'services':
       return serviceViews(state, query.service)
+    case 'pool':
+      return poolView(state, query.pool)
+    case 'pools':
+      return poolSummaries(state)
     case 'history':
       return (state.history.get(query.resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
     case 'policies':
@@ -55,11 +51,6 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'keys':
       return [...state.keys.values()].map(key => copyOf(key))
   }
-}
-
-function statusOf(lease: LeaseState): LeaseStatus {
-  if (lease.status === LIVE) return 'live'
-  return lease.status === WAITING ? 'waiting' : lease.status === FROZEN ? 'frozen' : 'suspect'
 }
 
 function grantView({ lease, resource, token, units, shared }: Grant, remaining: Remaining): GrantView {
@@ -94,9 +85,9 @@ function waiterView(resource: Resource, lease: LeaseState, position: number): Wa
 export function resourceView(state: State, name: string, resource: Resource | undefined, remaining: Remaining): ResourceView {
   return {
     resource: name,
-    capacity: rule(state, name, 'capacity'),
+    capacity: capacityOf(state, name),
     grants: (resource?.grants ?? []).map(grant => grantView(grant, remaining)),
-    queue: (resource?.queue ?? []).map((lease, position) => waiterView(resource!, lease, position)),
+    queue: [...(resource?.queue ?? []).map((lease, position) => waiterView(resource!, lease, position)), ...poolQueue(state, name)],
     fence: state.fences.get(name) ?? 0,
   }
 }
@@ -113,13 +104,30 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
     since: lease.since,
     remaining: remaining(lease),
     grants: lease.grants.map(grant => grantView(grant, remaining)),
-    wants: (rare?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
+    wants: waitsForPool(lease)
+      ? [poolWant(state, lease)]
+      : (rare?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
     entries: [...(rare?.entries ?? [])].map(key => ({ key, value: state.entries.get(key)!.value })),
     labels: copyOf(rare?.labels ?? []),
     parent: rare?.parent?.id ?? 0,
     children: [...(rare?.children ?? [])].map(child => child.id),
     recalled: rare?.recalled ?? false,
   }
+}
+
+/** The waiters of the pool of this name, if there is one. */
+function poolQueue(state: State, name: string): readonly WaiterView[] {
+  return (state.pools.get(name)?.queue ?? []).map(lease => {
+    const { id, holder, since, rare } = lease
+    const { units, shared, position } = poolWant(state, lease)
+    return { lease: id, holder: holder.name, incarnation: holder.incarnation, position, units, shared, priority: rare!.priority, since }
+  })
+}
+
+/** A waiter for members of a pool waits for the pool's name. */
+function poolWant(state: State, lease: LeaseState): LeaseView['wants'][number] {
+  const { pool, count, units, total } = lease.rare!.pool!
+  return { resource: pool, units: total > 0 ? total : count * Math.max(1, units), shared: false, position: positionInPool(state, lease) }
 }
 
 export function entryView(state: State, { key, value, lease, revision, generation }: Attached, remaining: Remaining): EntryView {

@@ -115,18 +115,25 @@ test('one of many holders is released without a walk over the others', () => {
   expect(seen.reads).toBeLessThan(50)
 })
 
-test('a quota is counted among the leases of its holder, not among all leases', () => {
+test('a quota is counted: neither other leases nor those of the holder are walked, before and after a change of its size', () => {
   const world = new World({ strict: false })
-  world.policy('q', { quota: 3 })
+  world.policy('q', { quota: 1_002 })
   for (let i = 0; i < 5_000; i++) world.acquire(`h${i}`, `r/${i}`)
-  world.acquire('me', 'q/0')
-  let walked = 0
-  const { leases } = world.state
-  leases.values = function (this: typeof leases) {
-    walked++
-    return Map.prototype.values.call(this) as ReturnType<typeof leases.values>
+  for (let i = 0; i < 1_000; i++) world.acquire('me', `q/${i}`)
+  let looks = 0
+  for (const lease of world.state.leases.values()) {
+    const { grants } = lease
+    Object.defineProperty(lease, 'grants', {
+      get() {
+        looks++
+        return grants
+      },
+    })
   }
-  for (let i = 1; i < 3; i++) world.acquire('me', `q/${i}`)
-  world.refused(world.ask('me', 'q/4'), 'LIMIT', /3 leases under q/)
-  expect(walked).toBe(0)
+  for (let i = 1_000; i < 1_002; i++) world.acquire('me', `q/${i}`)
+  world.refused(world.ask('me', 'q/x'), 'LIMIT', /1002 leases under q/)
+  world.policy('q', { quota: 1_003 })
+  world.acquire('me', 'q/x')
+  world.refused(world.ask('me', 'q/y'), 'LIMIT', /1003 leases under q/)
+  expect(looks).toBe(0)
 })

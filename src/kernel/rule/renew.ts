@@ -7,6 +7,8 @@ import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, WAITING
 import { mayRenew } from './authority.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
+import { updateOffers } from './pool/member.ts'
+import { untilWindow } from './pool/reservation.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
 import { settle } from './settle.ts'
@@ -38,7 +40,10 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
     if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) lease.confirmed = true
-    restartTerm(state, effects, lease, lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM))
+    const term = lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
+    // A reservation needs no renewal before its window.
+    const ahead = lease.rare?.pool === undefined ? 0 : untilWindow(state, lease)
+    restartTerm(state, effects, lease, ahead > 0 ? lease.ttl + ahead : term)
     ttls.push(lease.term)
   }
   settle(state, effects, state.freed)
@@ -51,6 +56,7 @@ function recover(state: State, effects: Effects, lease: LeaseState): void {
   state.counts.suspect--
   emitForAll(state, effects, 'recovered', lease)
   countSuspect(state, effects, lease, -1)
+  updateOffers(state, lease)
 }
 
 /** Emits an event for each grant and entry; if there are none, one for the lease. */

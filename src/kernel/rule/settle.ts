@@ -1,18 +1,26 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
+import { Heap } from '../heap.ts'
 import { rareOf, touch } from '../state/leases.ts'
+import { blocks, place, standsBefore } from '../state/order.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
-import { rule } from './policy.ts'
-import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
+import { capacityOf, rule } from './policy.ts'
+import { servePool } from './pool/serve.ts'
+import { choose, grant, leaveQueues } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
-  for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
-    if (resource.queue.length > 0) serve(state, effects, resource, freed)
-    else dropIfIdle(state, resource)
+  for (;;) {
+    for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
+      if (resource.queue.length > 0) serve(state, effects, resource, freed)
+      else dropIfIdle(state, resource)
+    }
+    // After the queues of resources: a client that names a member comes before the waiters of its pool.
+    if (state.freedPools.length === 0) return
+    servePool(state, effects, state.freedPools.shift()!, freed)
   }
 }
 
@@ -24,7 +32,7 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
  * `fifo` queue. In a pool, every waiter stands in the queue of every member, and each try looks at every member.
  */
 function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
-  const turns = new Turns()
+  const turns: Turns = new Heap((one, other) => standsBefore(one.next, other.next))
   const refused = new Set<LeaseState>()
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
@@ -70,7 +78,7 @@ function behind(state: State, resource: Resource, at: number, refused: ReadonlyS
 /** A waiter has left this queue: its first blocking waiter may be served after all. */
 function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void {
   const resource = state.resources.get(name)
-  if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') !== 'fifo') return
+  if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') === 'fit') return
   const first = resource.queue.find(waiter => blocks(waiter, resource))
   if (first !== undefined) refused.delete(first)
 }
@@ -80,7 +88,7 @@ function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void
  * they are replayed as they were decided.)
  */
 function isSpent(state: State, { name, sharers, used }: Resource): boolean {
-  return state.rules >= 2 && sharers === 0 && used >= rule(state, name, 'capacity')
+  return state.rules >= 2 && sharers === 0 && used >= capacityOf(state, name)
 }
 
 function begin(state: State, turns: Turns, resource: Resource): void {
@@ -98,43 +106,11 @@ function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | un
   turns.add(walk)
 }
 
+/** The walks, ordered by their next waiter. A heap: the end of a quiet period, or a policy for a prefix, may open every queue. */
+type Turns = Heap<QueueWalk>
+
 /** How far a queue has been walked. */
 interface QueueWalk {
   readonly resource: Resource
   next: LeaseState
-}
-
-/** The walks, ordered by their next waiter. A heap: the end of a quiet period, or a policy for a prefix, may open every queue. */
-class Turns {
-  readonly #heap: QueueWalk[] = []
-
-  add(walk: QueueWalk): void {
-    const heap = this.#heap
-    let at = heap.push(walk) - 1
-    while (at > 0) {
-      const above = (at - 1) >> 1
-      if (!standsBefore(walk.next, heap[above]!.next)) break
-      heap[at] = heap[above]!
-      at = above
-    }
-    heap[at] = walk
-  }
-
-  take(): QueueWalk | undefined {
-    const heap = this.#heap
-    const first = heap[0]
-    const last = heap.pop()
-    if (first === undefined || heap.length === 0) return first
-    let at = 0
-    for (;;) {
-      let below = 2 * at + 1
-      if (below >= heap.length) break
-      if (below + 1 < heap.length && standsBefore(heap[below + 1]!.next, heap[below]!.next)) below++
-      if (!standsBefore(heap[below]!.next, last!.next)) break
-      heap[at] = heap[below]!
-      at = below
-    }
-    heap[at] = last!
-    return first
-  }
 }

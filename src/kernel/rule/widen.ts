@@ -4,13 +4,16 @@ import { MAX_RESOURCES, type Widen } from '../command.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { findLease, rareOf, touch } from '../state/leases.ts'
+import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { resourceOf } from '../state/resources.ts'
 import { type LeaseState, type State, WAITING } from '../state.ts'
 import { normal, overQuota, wantsUnder } from './acquire.ts'
 import { allowed, mayTouch } from './authority.ts'
 import { type Effects, emit } from './effects.ts'
-import { bounded, rule, ruledBy, ttlOutside } from './policy.ts'
-import { exists, judgeWaiter, positionOf, pressHolders, type WantedResource } from './queue.ts'
+import { exists, judgeWaiter } from './judge.ts'
+import { bounded, capacityOf, rule, ruledBy, ttlOutside } from './policy.ts'
+import { updateRoom } from './pool/member.ts'
+import { positionOf, pressHolders, type WantedResource } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
@@ -34,7 +37,9 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   }
   if (fresh.length + less.length === 0) return done()
   touch(state, lease)
+  uncountForQuotas(state, lease)
   rareOf(lease).wants = [...known.map(had => less.find(want => want.resource === had.resource) ?? had), ...fresh]
+  countForQuotas(state, lease)
   judgeWaiter(state, lease)
   for (const { resource } of fresh) Object.assign(rareOf(lease), bounded(state, resource, rareOf(lease)))
   const { freed } = state
@@ -44,6 +49,7 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
     else resource.queue.splice(positionOf(resource, lease), 0, lease)
     emit(state, effects, 'queued', lease, { resource: want.resource })
     pressHolders(state, effects, resource)
+    if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     freed.add(resource)
   }
   for (const want of less) freed.add(state.resources.get(want.resource)!)
@@ -63,7 +69,7 @@ function refusal(state: State, lease: LeaseState, want: WantedResource): Outcome
   if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, `acquire ${name}`)
   const wrong = ttlOutside(state, lease.ttl, name)
   if (wrong !== undefined) return invalid(state, wrong)
-  const capacity = rule(state, name, 'capacity')
+  const capacity = capacityOf(state, name)
   if (want.units > capacity) return invalid(state, `${name} has ${capacity} units in all, ${want.units} can never be granted`)
   const most = rule(state, name, 'waiters')
   if ((state.resources.get(name)?.queue.length ?? 0) >= most)

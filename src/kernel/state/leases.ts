@@ -5,8 +5,6 @@ import { NO_GRANTS } from './resources.ts'
 /** The key of a lease that was transferred to a holder name without a known process: the key of the first renewal becomes its key (rule/renew.ts). */
 export const UNCLAIMED = Number.MAX_SAFE_INTEGER
 
-const NO_LEASES: readonly LeaseState[] = []
-
 export function findLease(state: State, id: number): LeaseState | undefined {
   return state.leases.get(id - state.origin)
 }
@@ -40,6 +38,7 @@ export function rareOf(lease: LeaseState): Rare {
     timers: undefined,
     started: 0,
     slowed: 0,
+    pool: undefined,
   }
   return lease.rare
 }
@@ -87,23 +86,7 @@ export function openLease(
 export function addLease(state: State, lease: LeaseState): void {
   state.leases.set(lease.id - state.origin, lease)
   lease.holder.leases++
-  if (state.byHolder !== undefined) addToHolder(state.byHolder, lease)
   if (lease.key !== 0) state.madeWith.set(lease.key, (state.madeWith.get(lease.key) ?? 0) + 1)
-}
-
-function addToHolder(byHolder: Map<string, Set<LeaseState>>, lease: LeaseState): void {
-  const own = byHolder.get(lease.holder.name)
-  if (own === undefined) byHolder.set(lease.holder.name, new Set([lease]))
-  else own.add(lease)
-}
-
-/** All leases of a holder name, of every process that uses it. The first call walks over all leases. */
-export function leasesOf(state: State, holder: string): Iterable<LeaseState> {
-  if (state.byHolder === undefined) {
-    state.byHolder = new Map()
-    for (const lease of state.leases.values()) addToHolder(state.byHolder, lease)
-  }
-  return state.byHolder.get(holder) ?? NO_LEASES
 }
 
 /** Makes `lease` a child of `parent`: it ends with it. */
@@ -145,7 +128,5 @@ function uncount(state: State, key: number): void {
 export function dropLease(state: State, lease: LeaseState): void {
   state.leases.delete(lease.id - state.origin)
   leaveHolder(state, lease.holder)
-  const own = state.byHolder?.get(lease.holder.name)
-  if (own?.delete(lease) && own.size === 0) state.byHolder!.delete(lease.holder.name)
   uncount(state, lease.key)
 }

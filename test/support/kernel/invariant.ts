@@ -1,9 +1,11 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 
+import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
 import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
+import { capacity as capacityOf, poolViolations } from './pool-invariant.ts'
 
 export function check(state: State): void {
   const broken = violations(state)
@@ -13,13 +15,14 @@ export function check(state: State): void {
 export function violations(state: State): string[] {
   return [
     ...leases(state),
-    ...holders(state),
+    ...quotas(state),
     ...resources(state),
     ...queues(state),
     ...entries(state),
     ...tables(state),
     ...registry(state),
     ...liveness(state),
+    ...poolViolations(state),
   ]
 }
 
@@ -32,7 +35,8 @@ function* leases(state: State): Generator<string> {
     last = lease.id
     if (lease.id >= state.nextLease) yield `lease ${lease.id} was never given`
     if (lease.status === WAITING && lease.grants.length > 0) yield `waiter ${lease.id} has grants`
-    if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0) yield `waiter ${lease.id} waits for nothing`
+    if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0 && lease.rare?.pool === undefined)
+      yield `waiter ${lease.id} waits for nothing`
     if (lease.status !== WAITING && (lease.rare?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
     if (lease.status !== WAITING && (lease.rare?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
     if (lease.status === WAITING && state.rules >= 2 && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
@@ -63,13 +67,19 @@ function* leases(state: State): Generator<string> {
   }
 }
 
-function* holders(state: State): Generator<string> {
-  if (state.byHolder === undefined) return
-  const expected = new Map<string, number[]>()
-  for (const { id, holder } of state.leases.values()) expected.set(holder.name, [...(expected.get(holder.name) ?? []), id])
-  const sorted = (map: Map<string, number[]>) => JSON.stringify([...map].map(([name, ids]) => [name, ids.sort((a, b) => a - b)]).sort())
-  const actual = new Map([...state.byHolder].map(([name, own]) => [name, [...own].map(({ id }) => id)]))
-  if (sorted(actual) !== sorted(expected)) yield `the leases of holders are ${sorted(actual)} instead of ${sorted(expected)}`
+function* quotas(state: State): Generator<string> {
+  if (state.quotaCounts === undefined) return
+  const expected: string[] = []
+  const names = new Set([...state.leases.values()].map(({ holder }) => holder.name))
+  for (const [prefix, { quota = 0 }] of state.policies)
+    for (const name of quota > 0 ? names : []) {
+      const own = [...state.leases.values()].filter(lease => lease.holder.name === name && wantsUnder(lease, prefix))
+      if (own.length > 0) expected.push(`${name} has ${own.length} leases under ${JSON.stringify(prefix)}`)
+    }
+  const counted = [...state.quotaCounts].flatMap(([prefix, holders]) =>
+    [...holders].map(([name, has]) => `${name} has ${has} leases under ${JSON.stringify(prefix)}`),
+  )
+  if (counted.sort().join() !== expected.sort().join()) yield `for quotas are counted: ${counted}; it should be: ${expected}`
 }
 
 function* resources(state: State): Generator<string> {
@@ -187,7 +197,7 @@ function* registry(state: State): Generator<string> {
 function servable(state: State, { rare }: LeaseState, name: string): boolean {
   const { wants, any } = rare!
   const there = wants.filter(({ resource, units, shared }) => {
-    const capacity = rule(state, resource, 'capacity')
+    const capacity = capacityOf(state, resource)
     return shared ? capacity > 0 : units <= capacity
   })
   return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
@@ -199,9 +209,10 @@ function* liveness(state: State): Generator<string> {
   for (const lease of state.leases.values()) {
     if (lease.status !== WAITING) continue
     const { wants, any } = lease.rare!
+    if (wants.length === 0) continue // it waits for members of a pool
     const now = wants.filter(want => {
       const resource = state.resources.get(want.resource)!
-      const capacity = rule(state, want.resource, 'capacity')
+      const capacity = capacityOf(state, want.resource)
       const before = resource.queue.slice(0, resource.queue.indexOf(lease))
       const first =
         rule(state, want.resource, 'queue') === 'fit' || !before.some(other => state.rules < 2 || servable(state, other, want.resource))
@@ -219,6 +230,5 @@ function* liveness(state: State): Generator<string> {
 /** Only where no policy lowered a capacity in between. */
 export function withinCapacity(state: State): void {
   for (const { name, used } of state.resources.values())
-    if (used > rule(state, name, 'capacity'))
-      throw new Error(`${used} units of ${name} are granted, there are ${rule(state, name, 'capacity')}`)
+    if (used > capacityOf(state, name)) throw new Error(`${used} units of ${name} are granted, there are ${capacityOf(state, name)}`)
 }

@@ -1,0 +1,97 @@
+/** The accounts of a pool: what each user or team holds, has used and may hold. */
+import { accountOf, dropAccountIfIdle } from '../../state/pools.ts'
+import type { PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
+import { rule } from '../policy.ts'
+import type { AccountQuota } from './quota.ts'
+import { halfLifeOf, penaltyOf, type Share } from './share.ts'
+import { MAX_USAGE, usageAt } from './usage.ts'
+
+/** The most accounts of one pool that are remembered; beyond that, the idle one with the least usage is forgotten. */
+const MAX_ACCOUNTS = 4_096
+/** Usage below this, in unit-ms, is forgotten. */
+const NEGLIGIBLE = 1_000
+
+/** The name at which policies for an account are set. */
+export function accountName(pool: PoolState, account: string): string {
+  return `${pool.name}/accounts/${account}`
+}
+
+export function preempts(state: State, pool: PoolState): boolean {
+  return rule(state, pool.name, 'preempt') === 'marked'
+}
+
+function halfLife(state: State, pool: PoolState): number {
+  return halfLifeOf(rule(state, pool.name, 'shareHalfLife'), preempts(state, pool))
+}
+
+/** The usage of an account at the present log time. */
+export function usageOf(state: State, pool: PoolState, account: PoolAccount): number {
+  return usageAt(account, state.elapsed, halfLife(state, pool))
+}
+
+export function shareOf(state: State, pool: PoolState, account: PoolAccount): Share {
+  const weight = rule(state, accountName(pool, account.name), 'shareWeight')
+  return { usage: usageOf(state, pool, account), held: account.held, weight }
+}
+
+export function quotaOf(state: State, pool: PoolState, { name, held }: Pick<PoolAccount, 'name' | 'held'>): AccountQuota {
+  const at = accountName(pool, name)
+  return { held, quota: rule(state, at, 'quotaUnits'), borrow: rule(state, at, 'quotaBorrow') }
+}
+
+/** What a grant of so many units adds to the usage of its account. */
+export function entryPenalty(state: State, pool: PoolState, units: number): number {
+  return penaltyOf(units, rule(state, pool.name, 'sharePenalty'), halfLife(state, pool))
+}
+
+export function bringUpToDate(state: State, pool: PoolState, account: PoolAccount): void {
+  account.usage = usageOf(state, pool, account)
+  account.at = state.elapsed
+}
+
+/**
+ * The entry penalty of a grant is an advance: it counts at once, so that many grants at one moment are divided evenly, and is given back at the end. What stays is
+ * the time for which the units were held.
+ */
+export function chargeGrant(state: State, pool: PoolState, { account: name }: PoolClaim, units: number): void {
+  const account = accountOf(pool, name)
+  bringUpToDate(state, pool, account)
+  account.usage = Math.min(MAX_USAGE, account.usage + entryPenalty(state, pool, units))
+}
+
+/** What is left of the advance for units that a lease would give back now. */
+export function refundOf(state: State, pool: PoolState, { start }: PoolClaim, units: number): number {
+  return usageAt({ usage: entryPenalty(state, pool, units), at: start, held: 0 }, state.elapsed, halfLife(state, pool))
+}
+
+/** The lease gives back units. */
+export function refundGrant(state: State, pool: PoolState, claim: PoolClaim, units: number): void {
+  const account = accountOf(pool, claim.account)
+  bringUpToDate(state, pool, account)
+  account.usage = Math.max(0, account.usage - refundOf(state, pool, claim, units))
+}
+
+function isIdle({ held, waiting, leases }: PoolAccount): boolean {
+  return held + waiting + leases === 0
+}
+
+/** Forgets accounts that are idle and have used next to nothing lately, and as many others as are too many. */
+export function forgetAccounts(state: State, pool: PoolState): void {
+  for (const account of pool.accounts.values())
+    if (isIdle(account) && usageOf(state, pool, account) < NEGLIGIBLE) {
+      account.usage = 0
+      dropAccountIfIdle(pool, account)
+    }
+  while (pool.accounts.size > MAX_ACCOUNTS) {
+    let least: PoolAccount | undefined
+    let leastUsage = Number.POSITIVE_INFINITY
+    for (const account of pool.accounts.values()) {
+      const usage = isIdle(account) ? usageOf(state, pool, account) : Number.POSITIVE_INFINITY
+      // By name, where they are equal: the order of the table differs between replicas.
+      if (usage < leastUsage || (usage === leastUsage && least !== undefined && account.name < least.name))
+        [least, leastUsage] = [account, usage]
+    }
+    if (least === undefined) return
+    pool.accounts.delete(least.name)
+  }
+}

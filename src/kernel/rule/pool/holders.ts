@@ -1,0 +1,53 @@
+/** The leases that hold members of pools, and what their accounts hold. */
+import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
+import type { Grant, LeaseState, State } from '../../state.ts'
+import { bringUpToDate, chargeGrant, quotaOf, refundGrant } from './account.ts'
+import { standingWith } from './quota.ts'
+
+/** The lease was granted members: its account uses them from now on. */
+export function beginHolding(state: State, lease: LeaseState): void {
+  const claim = lease.rare!.pool!
+  const pool = poolOf(state, claim.pool)
+  const units = lease.grants.reduce((sum, grant) => sum + grant.units, 0)
+  // A lease that was transferred goes on: it is as old as before, and was charged before.
+  if (claim.start === 0) {
+    claim.start = state.elapsed
+    claim.borrows = standingWith(quotaOf(state, pool, accountOf(pool, claim.account)), units) === 'borrowed'
+    chargeGrant(state, pool, claim, units)
+  } else bringUpToDate(state, pool, accountOf(pool, claim.account))
+  addHolder(state, lease)
+}
+
+/** Lists a lease that holds members. */
+export function addHolder(state: State, lease: LeaseState): void {
+  const claim = lease.rare!.pool!
+  const pool = poolOf(state, claim.pool)
+  pool.holders.add(lease)
+  if (claim.notice !== 0) pool.noticed.add(lease)
+  const account = accountOf(pool, claim.account)
+  account.leases++
+  for (const { units } of lease.grants) account.held += units
+}
+
+/** The lease gives back one grant; with the last one it leaves the pool. Call after the grant was removed from the lease. */
+export function returnMember(state: State, { lease, units }: Grant, isLast: boolean): void {
+  const claim = lease.rare!.pool!
+  const pool = state.pools.get(claim.pool)!
+  const account = pool.accounts.get(claim.account)!
+  refundGrant(state, pool, claim, units)
+  account.held -= units
+  if (!isLast) return
+  pool.holders.delete(lease)
+  pool.noticed.delete(lease)
+  account.leases--
+  dropAccountIfIdle(pool, account)
+  dropPoolIfIdle(state, pool)
+}
+
+/** The lease has ended: from now on its holder knows, or its term runs out. A notice has no effect any more. */
+export function endNotice(state: State, lease: LeaseState): void {
+  const { rare } = lease
+  if (rare?.pool === undefined || rare.pool.notice === 0) return
+  rare.pool.notice = 0
+  state.pools.get(rare.pool.pool)?.noticed.delete(lease)
+}

@@ -1,0 +1,58 @@
+/** The order in which the waiters of a pool are served if each of them fits. */
+import { Heap } from '../../heap.ts'
+import { standsBefore } from '../../state/order.ts'
+import { hasUnitQuotas } from '../../state/quota-counts.ts'
+import type { LeaseState, PoolClaim, PoolState, State } from '../../state.ts'
+import { rule } from '../policy.ts'
+import { entryPenalty, preempts, shareOf } from './account.ts'
+import { compareShares, type Share } from './share.ts'
+
+/** Whether the turns of the pool are planned (plan.ts): it has quotas of units, shares, backfill or preemption. */
+export function isPlanned(state: State, pool: PoolState): boolean {
+  const queue = rule(state, pool.name, 'queue')
+  return queue === 'backfill' || queue === 'fair' || preempts(state, pool) || hasUnitQuotas(state)
+}
+
+/** The fewest units that a request takes. */
+export function leastUnits({ count, units, total }: PoolClaim): number {
+  return total > 0 ? total : count * Math.max(1, units)
+}
+
+/** The waiters in the order in which they would be served if each of them fitted. */
+export function inOrder(state: State, pool: PoolState): Iterable<LeaseState> {
+  return rule(state, pool.name, 'queue') === 'fair' ? byShare(state, pool) : pool.queue
+}
+
+/** The waiters of an account, and how it would stand if those before `next` had been served. */
+interface AccountTurn {
+  readonly waiters: LeaseState[]
+  share: Share
+  next: number
+}
+
+/** Each time the account comes first that holds or has used least, as if all waiters given before had been served. */
+function* byShare(state: State, pool: PoolState): Generator<LeaseState, void, void> {
+  const isPreempting = preempts(state, pool)
+  const accounts = new Map<string, AccountTurn>()
+  for (const waiter of pool.queue) {
+    const { account: name } = waiter.rare!.pool!
+    const known = accounts.get(name)
+    if (known === undefined) {
+      accounts.set(name, { waiters: [waiter], share: shareOf(state, pool, pool.accounts.get(name)!), next: 0 })
+    } else known.waiters.push(waiter)
+  }
+  const heap = new Heap<AccountTurn>((one, other) => {
+    const order = compareShares(one.share, other.share, isPreempting)
+    return order < 0 || (order === 0 && standsBefore(one.waiters[one.next]!, other.waiters[other.next]!))
+  })
+  for (const turn of accounts.values()) heap.add(turn)
+  for (let turn = heap.take(); turn !== undefined; turn = heap.take()) {
+    const waiter = turn.waiters[turn.next++]!
+    yield waiter
+    if (turn.next === turn.waiters.length) continue
+    const units = leastUnits(waiter.rare!.pool!)
+    const { usage, held, weight } = turn.share
+    turn.share = { usage: usage + entryPenalty(state, pool, units), held: held + units, weight }
+    heap.add(turn)
+  }
+}

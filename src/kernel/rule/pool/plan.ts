@@ -1,0 +1,193 @@
+/**
+ * The plan of a turn, for pools with quotas of units, fair shares, backfill or preemption: which waiter is granted next, which members it gets, and which
+ * waiters are blocked.
+ *
+ * Waiters are tried in order. One that does not fit is blocked, and others go past it only as far as that cannot delay it:
+ *
+ * - on members that no blocked waiter before them could use, in every queue but `fifo`;
+ * - in a `backfill` queue also on other members, if they will probably end before the first blocked waiter starts, or may be preempted. Their leases yield.
+ *
+ * Waiters that would borrow come after all waiters within their quotas, and take only members that no blocked waiter could use. A waiter that is over its
+ * quota, or that the present members could never serve, is passed over and blocks no other.
+ */
+import type { PolicyRules, PoolCondition } from '../../command.ts'
+import { standsBefore } from '../../state/order.ts'
+import { FROZEN, type LeaseState, type PoolClaim, type PoolState, type State } from '../../state.ts'
+import { rule } from '../policy.ts'
+import type { WantedResource } from '../queue.ts'
+import { quotaOf } from './account.ts'
+import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
+import { type Candidate, choose, shapeKey } from './choice.ts'
+import { matches } from './condition.ts'
+import { inOrder, leastUnits } from './order.ts'
+import { outlookOf } from './outlook.ts'
+import { standingWith } from './quota.ts'
+import { leavesWindows, offerMembers } from './reservation.ts'
+
+/** The most waiters in a `fit` queue that are found not to fit in one turn, and the most that are considered for preemption. */
+const MAX_BLOCKED = 256
+
+type QueueKind = Required<PolicyRules>['queue']
+
+export interface PlannedGrant {
+  readonly waiter: LeaseState
+  readonly chosen: readonly WantedResource[]
+  /** It overtakes a waiter that could use the same members. */
+  readonly yields: boolean
+}
+
+export interface TurnPlan {
+  /** Undefined: no waiter can be granted now. */
+  readonly next: PlannedGrant | undefined
+  /** Waiters that do not fit, in order; equal needs are listed once. The first one is the head of the queue. */
+  readonly blocked: readonly LeaseState[]
+}
+
+export function unitsOf(chosen: readonly WantedResource[]): number {
+  return chosen.reduce((sum, { units }) => sum + units, 0)
+}
+
+/** The leases that will end soon without any further decision: frozen ones, and those under notice. */
+export function endingSoon({ holders, noticed }: PoolState): LeaseState[] {
+  const ending: LeaseState[] = []
+  for (const lease of holders) if (lease.status === FROZEN || noticed.has(lease)) ending.push(lease)
+  return ending
+}
+
+/** `isOut`: waiters that cannot be served in this turn for reasons of their own. They block like one that does not fit. `isPassed`: they block no other. */
+export function planTurn(
+  state: State,
+  pool: PoolState,
+  isOut: (waiter: LeaseState) => boolean,
+  isPassed: (waiter: LeaseState) => boolean,
+): TurnPlan {
+  const queue = rule(state, pool.name, 'queue')
+  const walk = new Walk(state, pool)
+  const borrowers: LeaseState[] = []
+  for (const waiter of inOrder(state, pool)) {
+    if (isPassed(waiter)) continue
+    const claim = waiter.rare!.pool!
+    const standing = standingOf(state, pool, claim, leastUnits(claim))
+    if (standing === 'over') continue
+    if (standing === 'borrowed') {
+      borrowers.push(waiter)
+      continue
+    }
+    if (!walk.mayGoOn(queue)) break
+    const trial = isOut(waiter) ? undefined : walk.try(waiter, queue)
+    if (trial === undefined) {
+      walk.block(waiter)
+      continue
+    }
+    // Whole members can have more units than the request could know.
+    const actual = standingOf(state, pool, claim, unitsOf(trial.chosen))
+    if (actual === 'within') return { next: trial, blocked: walk.blocked }
+    if (actual === 'borrowed') borrowers.push(waiter)
+  }
+  const { blocked } = walk
+  const waiting = [...blocked]
+  for (const borrower of borrowers) {
+    const chosen = isOut(borrower) ? undefined : walk.chooseApart(borrower)
+    if (chosen !== undefined && standingOf(state, pool, borrower.rare!.pool!, unitsOf(chosen)) !== 'over')
+      return { next: { waiter: borrower, chosen, yields: false }, blocked: waiting }
+    if (chosen !== undefined) continue
+    if (queue === 'fifo' || !walk.mayGoOn(queue)) break
+    walk.block(borrower)
+  }
+  return { next: undefined, blocked: waiting }
+}
+
+export function standingOf(state: State, pool: PoolState, claim: PoolClaim, units: number): ReturnType<typeof standingWith> {
+  const account = pool.accounts.get(claim.account)
+  return standingWith(quotaOf(state, pool, account ?? { name: claim.account, held: 0 }), units)
+}
+
+/** How far a turn has gone, and what blocked waiters leave for others. */
+class Walk {
+  readonly #state: State
+  readonly #pool: PoolState
+  readonly blocked: LeaseState[] = []
+  readonly #shapes = new Set<string>()
+  readonly #avoid: (readonly PoolCondition[])[] = []
+  /** Free members that no blocked waiter could use. */
+  #apart: readonly Candidate[]
+  #tried = 0
+  /** The expected start of the head; undefined: not computed yet. */
+  #start: { readonly at: number | undefined; readonly imminent: boolean } | undefined
+
+  constructor(state: State, pool: PoolState) {
+    this.#state = state
+    this.#pool = pool
+    this.#apart = pool.free
+  }
+
+  /** Whether waiters behind the blocked ones may be tried. */
+  mayGoOn(queue: QueueKind): boolean {
+    if (this.blocked.length === 0) return true
+    if (queue === 'fifo') return false
+    if (queue === 'backfill') return this.#tried < BACKFILL_DEPTH
+    if (queue === 'fit') return this.blocked.length < MAX_BLOCKED
+    return this.#apart.length > 0 && this.blocked.length < MAX_BLOCKED
+  }
+
+  /** The members that a waiter may have now. */
+  try(waiter: LeaseState, queue: QueueKind): PlannedGrant | undefined {
+    const claim = waiter.rare!.pool!
+    if (this.blocked.length === 0 || queue === 'fit') {
+      if (this.#shapes.has(shapeKey(claim))) return undefined
+      const chosen = offerMembers(this.#state, this.#pool, claim, waiter.rare!.maxLife)
+      return chosen && { waiter, chosen, yields: false }
+    }
+    this.#tried++
+    const apart = this.chooseApart(waiter)
+    if (apart !== undefined) return { waiter, chosen: apart, yields: false }
+    if (queue !== 'backfill' || this.#isTooLong(claim)) return undefined
+    const chosen = offerMembers(this.#state, this.#pool, { ...claim, yields: true }, waiter.rare!.maxLife)
+    return chosen && { waiter, chosen, yields: true }
+  }
+
+  /** Of the members that no blocked waiter could use. */
+  chooseApart({ rare }: LeaseState): readonly WantedResource[] | undefined {
+    const chosen = this.#apart.length === 0 ? undefined : choose(this.#apart, rare!.pool!)
+    return chosen !== undefined && leavesWindows(this.#state, this.#pool, rare!.maxLife, chosen) ? chosen : undefined
+  }
+
+  block(waiter: LeaseState): void {
+    const claim = waiter.rare!.pool!
+    const shape = shapeKey(claim)
+    if (this.#shapes.has(shape)) return
+    this.#shapes.add(shape)
+    this.blocked.push(waiter)
+    this.#avoid.push(claim.match)
+    this.#apart = this.#apart.filter(({ labels }) => !matches(labels, claim.match))
+  }
+
+  #isTooLong(claim: PoolClaim): boolean {
+    this.#start ??= headStart(this.#state, this.#pool, this.blocked[0]!)
+    return this.#start.imminent || !mayOvertake(claim, this.#state.elapsed, this.#start.at)
+  }
+}
+
+/**
+ * When the head of a `backfill` queue is expected to start. `imminent`: it starts as soon as leases end that are frozen, under notice, or yield to it. No
+ * waiter may take members away from it any more; otherwise each could make it wait for the next one.
+ */
+function headStart(state: State, pool: PoolState, head: LeaseState): { readonly at: number | undefined; readonly imminent: boolean } {
+  const outlook = outlookOf(state, pool, head.rare!.pool!)
+  const soon = new Set(endingSoon(pool))
+  for (const lease of pool.holders) if (yieldsTo(lease, head)) soon.add(lease)
+  if (outlook.fits(soon)) return { at: state.elapsed, imminent: true }
+  const running = [...pool.holders]
+    .filter(lease => !soon.has(lease))
+    .map(lease => {
+      const { start, expect } = lease.rare!.pool!
+      return { lease, ends: expectedEnd(start, expect, lease.rare!.maxLife, state.elapsed) }
+    })
+  const at = expectedStart(running, state.elapsed, ended => outlook.fits([...soon, ...ended.map(({ lease }) => lease)]))
+  return { at, imminent: false }
+}
+
+/** Whether a lease overtook this waiter, or one that stood where it stands. */
+export function yieldsTo(lease: LeaseState, waiter: LeaseState): boolean {
+  return lease.rare!.pool!.yields && standsBefore(waiter, lease)
+}

@@ -1,0 +1,172 @@
+/**
+ * Preemption with notice: leases that make room for a waiter are recalled, have `preemptNotice` to stop, and are revoked then. If the waiter goes away or fits
+ * without them, the notice is taken back.
+ *
+ * Who makes room for whom:
+ *
+ * - a lease that overtook (`yields`) for a waiter that stood before it, at any time;
+ * - a preemptible lease for a waiter of higher priority;
+ * - a lease that borrows for a waiter within its quota, while its account holds more than its own quota;
+ * - in a `fair` queue, a preemptible lease for a waiter whose account has less (`mayExchange` in share.ts).
+ *
+ * The last three need the policy `preempt: marked`, `minHold` since the grant, and a priority that is not above the waiter's.
+ *
+ * Why it cannot go round in circles: a lease that was granted to a head of the queue does not yield. Of two priorities one is higher, and no other rule
+ * preempts against it. A waiter within its quota does not borrow. An exchange between accounts cannot be reversed before the taker has used up its lead. So
+ * each notice is for a waiter that is ahead in one of these orders, and as many notices are given for one grant as it has victims.
+ */
+import { findLease, rareOf, touch } from '../../state/leases.ts'
+import { FROZEN, type LeaseState, type PoolState, PREEMPT, type State, WAITING } from '../../state.ts'
+import { cancelTimer, type Effects, emit, startTimer } from '../effects.ts'
+import { end } from '../end.ts'
+import { rule } from '../policy.ts'
+import { accountName, entryPenalty, preempts, refundOf, shareOf } from './account.ts'
+import { leastUnits } from './order.ts'
+import { outlookOf } from './outlook.ts'
+import { endingSoon, yieldsTo } from './plan.ts'
+import { mayExchange, type Share } from './share.ts'
+import { chooseVictims } from './victims.ts'
+
+/** Whether leases of this pool can be preempted at all. */
+function mayPreempt(state: State, pool: PoolState): boolean {
+  return preempts(state, pool) || rule(state, pool.name, 'queue') === 'backfill'
+}
+
+/** After a turn: takes back notices that are not needed any more, and gives notices for the waiters that are blocked. The caller settles. */
+export function reviewNotices(state: State, effects: Effects, pool: PoolState, blocked: readonly LeaseState[]): void {
+  takeBack(state, effects, pool)
+  if (!mayPreempt(state, pool)) return
+  const waiters = [...upcoming(state, pool), ...blocked]
+  if (waiters.length === 0) return
+  const soon = endingSoon(pool)
+  const avoid = waiters.map(waiter => waiter.rare!.pool!.match)
+  for (const [i, waiter] of waiters.entries()) {
+    // A waiter behind others does not preempt leases on members that they could use: it would preempt for them.
+    const outlook = outlookOf(state, pool, waiter.rare!.pool!, avoid.slice(0, i))
+    if (outlook.fits(soon)) continue
+    const candidates = victimsFor(state, pool, waiter)
+      .map(lease => ({ lease, token: tokenOf(lease), units: outlook.useful(lease) }))
+      .filter(({ units }) => units > 0)
+    if (candidates.length === 0) continue
+    const victims = chooseVictims(candidates, ended => outlook.fits([...soon, ...[...ended].map(({ lease }) => lease)]))
+    for (const { lease } of victims ?? []) {
+      giveNotice(state, effects, pool, lease, waiter)
+      soon.push(lease)
+    }
+  }
+}
+
+/** Reservations whose window begins within the notice: leases that yield are told now, so that they are gone then. */
+function upcoming(state: State, pool: PoolState): readonly LeaseState[] {
+  if (pool.reserved.size === 0) return []
+  const notice = rule(state, pool.name, 'preemptNotice')
+  return [...pool.reserved]
+    .filter(({ rare }) => rare!.pool!.from - state.elapsed <= notice)
+    .sort((a, b) => a.rare!.rank - b.rare!.rank || a.id - b.id)
+}
+
+/** The newest of its tokens: higher is younger. */
+function tokenOf({ grants }: LeaseState): number {
+  return grants.reduce((newest, { token }) => Math.max(newest, token), 0)
+}
+
+function unitsHeld({ grants }: LeaseState): number {
+  return grants.reduce((sum, { units }) => sum + units, 0)
+}
+
+/** The leases that may be preempted for a waiter, the youngest first. All of them together may be: what each account loses is summed up. */
+function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly LeaseState[] {
+  const isMarked = preempts(state, pool)
+  const isFair = isMarked && rule(state, pool.name, 'queue') === 'fair'
+  const minHold = rule(state, pool.name, 'minHold')
+  const { pool: claim, priority } = waiter.rare!
+  const units = leastUnits(claim!)
+  const penalty = entryPenalty(state, pool, units)
+  const taker = shareOf(state, pool, pool.accounts.get(claim!.account)!)
+  const givers = new Map<string, { readonly share: Share; readonly quota: number; lost: number; refund: number }>()
+  const giverOf = (name: string) => {
+    let giver = givers.get(name)
+    if (giver === undefined) {
+      const share = shareOf(state, pool, pool.accounts.get(name)!)
+      giver = { share, quota: rule(state, accountName(pool, name), 'quotaUnits'), lost: 0, refund: 0 }
+      givers.set(name, giver)
+    }
+    return giver
+  }
+  const lose = (lease: LeaseState): void => {
+    const giver = giverOf(lease.rare!.pool!.account)
+    giver.lost += unitsHeld(lease)
+    giver.refund += refundOf(state, pool, lease.rare!.pool!, unitsHeld(lease))
+  }
+  // Those under notice are lost to their accounts already.
+  for (const lease of pool.noticed) lose(lease)
+
+  function isVictim(lease: LeaseState): boolean {
+    const theirs = lease.rare!.pool!
+    if (yieldsTo(lease, waiter)) return true
+    if (!isMarked || state.elapsed - theirs.start < minHold || lease.rare!.priority > priority) return false
+    if (theirs.preemptible && priority > lease.rare!.priority) return true
+    if (theirs.account === claim!.account) return false
+    const { share, quota, lost, refund: before } = giverOf(theirs.account)
+    const held = share.held - lost
+    if (theirs.borrows && held > quota) return true
+    if (!isFair || !theirs.preemptible) return false
+    const loses = unitsHeld(lease)
+    const refund = before + refundOf(state, pool, theirs, loses)
+    return mayExchange({ taker, giver: { ...share, held }, units, loses, refund, penalty })
+  }
+
+  const found: LeaseState[] = []
+  const young = [...pool.holders].filter(lease => lease.status !== FROZEN && !pool.noticed.has(lease))
+  for (const lease of young.sort((a, b) => tokenOf(b) - tokenOf(a))) {
+    if (!isVictim(lease)) continue
+    lose(lease)
+    found.push(lease)
+  }
+  return found
+}
+
+function giveNotice(state: State, effects: Effects, pool: PoolState, lease: LeaseState, waiter: LeaseState): void {
+  const notice = rule(state, pool.name, 'preemptNotice')
+  const by = waiter.holder.name
+  touch(state, lease)
+  const rare = rareOf(lease)
+  for (const { resource, token } of lease.grants)
+    emit(state, effects, 'recalled', lease, { resource: resource.name, token, cause: 'preempt', by, value: String(notice) })
+  rare.recalled = true
+  if (notice === 0) return end(state, effects, lease, { type: 'revoked', cause: 'preempted', by, stopped: false }, state.freed)
+  rare.pool!.notice = waiter.id
+  pool.noticed.add(lease)
+  startTimer(state, effects, lease, PREEMPT, notice)
+}
+
+/** The notice has run out: the deadline is hard. */
+export function preemptionDue(state: State, effects: Effects, lease: LeaseState): void {
+  const waiter = findLease(state, lease.rare!.pool!.notice)
+  const by = waiter?.holder.name ?? ''
+  end(state, effects, lease, { type: 'revoked', cause: 'preempted', by, stopped: false }, state.freed)
+}
+
+/** Takes back the notices for waiters that are gone, and those that their waiters do not need any more: the oldest lease is spared first. */
+function takeBack(state: State, effects: Effects, pool: PoolState): void {
+  if (pool.noticed.size === 0) return
+  const noticed = [...pool.noticed].sort((a, b) => tokenOf(a) - tokenOf(b))
+  for (const lease of noticed) {
+    const waiter = findLease(state, lease.rare!.pool!.notice)
+    if (waiter?.status === WAITING && waiter.rare!.pool?.pool === pool.name) {
+      const others = endingSoon(pool).filter(other => other !== lease)
+      if (!outlookOf(state, pool, waiter.rare!.pool).fits(others)) continue
+    }
+    spare(state, effects, pool, lease)
+  }
+}
+
+function spare(state: State, effects: Effects, pool: PoolState, lease: LeaseState): void {
+  touch(state, lease)
+  const rare = lease.rare!
+  rare.pool!.notice = 0
+  rare.recalled = false
+  pool.noticed.delete(lease)
+  cancelTimer(effects, lease, PREEMPT)
+  for (const { resource, token } of lease.grants) emit(state, effects, 'kept', lease, { resource: resource.name, token, cause: 'preempt' })
+}

@@ -1,0 +1,48 @@
+/** Serving a pool: members that have become free go to its waiters, in the revision in which they became free. */
+import { rareOf, touch } from '../../state/leases.ts'
+import { type Freed, type LeaseState, LIVE, type PoolState, type State } from '../../state.ts'
+import { attach, entriesFree } from '../attach.ts'
+import { type Effects, restartTerm } from '../effects.ts'
+import { grant, leaveQueues, type WantedResource } from '../queue.ts'
+import { markPool } from './member.ts'
+import { offerMembers } from './reservation.ts'
+import { beginTurn } from './turn.ts'
+
+export function servePool(state: State, effects: Effects, pool: PoolState, freed: Freed): void {
+  // Marked until all are served: a waiter that leaves its place to be granted must not begin another turn.
+  pool.freed = true
+  const turn = beginTurn(state, pool)
+  let attached = false
+  for (let trial = turn.next(); trial !== undefined; trial = turn.next()) {
+    const { waiter, yields = false } = trial
+    const { pool: claim, maxLife } = waiter.rare!
+    const chosen = trial.chosen ?? (state.quiet === undefined ? offerMembers(state, pool, claim!, maxLife) : undefined)
+    const mayEnter = chosen !== undefined && entriesFree(state, waiter)
+    // With reservations ahead, it depends on how long a waiter stays.
+    if (!mayEnter) turn.refused(waiter, chosen === undefined && pool.reserved.size === 0)
+    else {
+      attached ||= waiter.rare!.pending.length > 0
+      touch(state, waiter)
+      waiter.rare!.pool!.yields = yields
+      grantMembers(state, effects, waiter, chosen, freed)
+      turn.granted(waiter)
+    }
+  }
+  pool.freed = false
+  turn.end(effects)
+  // An entry that was taken over may have ended its former lease: waiters that did not fit before may fit now.
+  if (attached) markPool(state, pool)
+}
+
+function grantMembers(state: State, effects: Effects, waiter: LeaseState, chosen: readonly WantedResource[], freed: Freed): void {
+  leaveQueues(state, waiter, freed)
+  const { pending } = waiter.rare!
+  Object.assign(rareOf(waiter), { holding: [], pending: [] })
+  waiter.status = LIVE
+  for (const entry of pending) attach(state, effects, waiter, entry)
+  grant(state, effects, waiter, chosen)
+  if (waiter.rare!.pool!.from === 0) return
+  // Nothing renewed the reservation before its window: its holder has a whole ttl to show up.
+  waiter.confirmed = true
+  restartTerm(state, effects, waiter, waiter.ttl)
+}

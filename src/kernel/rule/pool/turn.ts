@@ -1,0 +1,172 @@
+/**
+ * Turns: in which order the waiters of a pool are tried when members have become free, and which of them may overtake. What differs between the
+ * disciplines (`queue` of the pool's policy) is here and nowhere else:
+ *
+ * - `beginTurn` gives the waiters one after the other, and learns which of them were granted and which do not fit.
+ * - `mayGoFirst` says whether a newcomer that fits may be granted at once, although others wait.
+ * - `serviceOrder` is the order that waiters are told.
+ *
+ * A waiter is passed over, and holds up no other, while the present members could never serve it, and until the window of its reservation begins.
+ */
+import type { LeaseState, PoolClaim, PoolShape, PoolState, State } from '../../state.ts'
+import type { Effects } from '../effects.ts'
+import { rule } from '../policy.ts'
+import type { WantedResource } from '../queue.ts'
+import { isPossible } from './choice.ts'
+import { inOrder, isPlanned, leastUnits } from './order.ts'
+import { planTurn, standingOf } from './plan.ts'
+import { reviewNotices } from './preempt.ts'
+import { isReserved } from './reservation.ts'
+
+/** In one turn of `fit`, so many different requests that do not fit are tried: a queue of ten thousand must not be searched at each release. */
+const MAX_TRIES = 256
+
+export interface Turn {
+  /** The next waiter to try; undefined: no other may be served now. */
+  next(): Trial | undefined
+  /** It does not fit now. `byShape`: nor does any waiter with equal needs. */
+  refused(waiter: LeaseState, byShape: boolean): void
+  /** It has left the queue. */
+  granted(waiter: LeaseState): void
+  /** All that could be granted is granted. */
+  end(effects: Effects): void
+}
+
+export interface Trial {
+  readonly waiter: LeaseState
+  /** The members that it gets; left out: any that are free. */
+  readonly chosen?: readonly WantedResource[]
+  /** It overtakes a waiter that could use the same members. */
+  readonly yields?: boolean
+}
+
+export function beginTurn(state: State, pool: PoolState): Turn {
+  if (isPlanned(state, pool)) return new PlannedTurn(state, pool)
+  return rule(state, pool.name, 'queue') === 'fit' ? new FitTurn(state, pool) : new FifoTurn(state, pool)
+}
+
+/** Whether a newcomer of this rank may be granted at once, if it fits. */
+export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank: number): boolean {
+  if (isPlanned(state, pool)) {
+    // In all other cases it joins the queue, and the plan of the turn decides.
+    return standingOf(state, pool, claim, leastUnits(claim)) === 'within' && pool.queue.every(waiter => isPassedOver(state, pool, waiter))
+  }
+  if (pool.queue.length === 0 || rule(state, pool.name, 'queue') === 'fit') return true
+  for (const waiter of pool.queue) {
+    if (waiter.rare!.rank > rank) return true
+    if (!isPassedOver(state, pool, waiter)) return false
+  }
+  return true
+}
+
+/** The waiters in the order in which they would be served if each of them fitted. */
+export function serviceOrder(state: State, pool: PoolState): readonly LeaseState[] {
+  const order = inOrder(state, pool)
+  return order === pool.queue ? pool.queue : [...order]
+}
+
+/** Whether it waits without holding up those behind it. */
+export function isPassedOver(state: State, pool: PoolState, waiter: LeaseState): boolean {
+  const claim = waiter.rare!.pool!
+  return isReserved(state, claim) || !isPossible(pool, claim)
+}
+
+/** Only the first waiter is tried, apart from those that are passed over. */
+class FifoTurn implements Turn {
+  readonly #state: State
+  readonly #pool: PoolState
+  #at = 0
+
+  constructor(state: State, pool: PoolState) {
+    this.#state = state
+    this.#pool = pool
+  }
+
+  next(): Trial | undefined {
+    const { queue } = this.#pool
+    while (this.#at < queue.length && isPassedOver(this.#state, this.#pool, queue[this.#at]!)) this.#at++
+    const waiter = queue[this.#at]
+    return waiter && { waiter }
+  }
+
+  refused(): void {
+    this.#at = Number.POSITIVE_INFINITY
+  }
+
+  granted(): void {}
+
+  end(): void {}
+}
+
+/** All waiters are tried in order. A request that does not fit is tried once for all waiters that need the same. */
+class FitTurn implements Turn {
+  readonly #state: State
+  readonly #pool: PoolState
+  readonly #turn: number
+  #at = 0
+  #tries = 0
+
+  constructor(state: State, pool: PoolState) {
+    this.#state = state
+    this.#pool = pool
+    this.#turn = ++pool.turn
+  }
+
+  next(): Trial | undefined {
+    const { queue } = this.#pool
+    if (this.#tries >= MAX_TRIES) return undefined
+    for (; this.#at < queue.length; this.#at++) {
+      const waiter = queue[this.#at]!
+      if (shapeOf(waiter).failed !== this.#turn && !isPassedOver(this.#state, this.#pool, waiter)) return { waiter }
+    }
+    return undefined
+  }
+
+  refused(waiter: LeaseState, byShape: boolean): void {
+    if (byShape) shapeOf(waiter).failed = this.#turn
+    this.#tries++
+    this.#at++
+  }
+
+  granted(): void {}
+
+  end(): void {}
+}
+
+/** Planned anew after each grant: shares and quotas have changed then. */
+class PlannedTurn implements Turn {
+  readonly #state: State
+  readonly #pool: PoolState
+  /** Waiters that fit, and cannot be served for other reasons. */
+  readonly #refused = new Set<LeaseState>()
+  #blocked: readonly LeaseState[] = []
+
+  constructor(state: State, pool: PoolState) {
+    this.#state = state
+    this.#pool = pool
+  }
+
+  next(): Trial | undefined {
+    const [state, pool] = [this.#state, this.#pool]
+    const isOut = (waiter: LeaseState): boolean => state.quiet !== undefined || this.#refused.has(waiter)
+    const { next, blocked } = planTurn(state, pool, isOut, waiter => isPassedOver(state, pool, waiter))
+    this.#blocked = blocked
+    return next
+  }
+
+  refused(waiter: LeaseState): void {
+    this.#refused.add(waiter)
+  }
+
+  granted(): void {}
+
+  end(effects: Effects): void {
+    const isServable = this.#state.quiet === undefined
+    const blocked = isServable ? this.#blocked.filter(waiter => !this.#refused.has(waiter)) : []
+    reviewNotices(this.#state, effects, this.#pool, blocked)
+  }
+}
+
+function shapeOf(waiter: LeaseState): PoolShape {
+  return waiter.rare!.pool!.shape!
+}

@@ -1,0 +1,68 @@
+/**
+ * The number of leases that each holder name has under each prefix with a quota, waiting or not. Derived: it changes with the grants and wants of leases, so
+ * that a check costs the same for a holder of one lease and for a holder of a million.
+ */
+import type { LeaseState, State } from '../state.ts'
+
+/** By prefix, then by holder name. Only prefixes whose policy sets a quota, and only holders that have leases there. */
+export type QuotaCounts = Map<string, Map<string, number>>
+
+/** The prefixes with a quota that a lease counts for: each once, however many of its resources lie there. */
+function prefixesOf(counts: QuotaCounts, { grants, rare }: LeaseState): Iterable<string> {
+  const found = new Set<string>()
+  const find = (name: string): void => {
+    for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) {
+      const prefix = name.slice(0, end)
+      if (counts.has(prefix)) found.add(prefix)
+    }
+    if (counts.has('')) found.add('')
+  }
+  for (const { resource } of grants) find(resource.name)
+  for (const { resource } of rare?.wants ?? []) find(resource)
+  if (rare?.pool !== undefined) find(rare.pool.pool)
+  return found
+}
+
+function change(counts: QuotaCounts, lease: LeaseState, by: 1 | -1): void {
+  const { name } = lease.holder
+  for (const prefix of prefixesOf(counts, lease)) {
+    const holders = counts.get(prefix)!
+    const has = (holders.get(name) ?? 0) + by
+    if (has === 0) holders.delete(name)
+    else holders.set(name, has)
+  }
+}
+
+/** Call after a lease got grants or wants that it did not have. */
+export function countForQuotas({ quotaCounts }: State, lease: LeaseState): void {
+  if (quotaCounts !== undefined && quotaCounts.size > 0) change(quotaCounts, lease, 1)
+}
+
+/** Call before the grants or the wants of a lease change or end. */
+export function uncountForQuotas({ quotaCounts }: State, lease: LeaseState): void {
+  if (quotaCounts !== undefined && quotaCounts.size > 0) change(quotaCounts, lease, -1)
+}
+
+/** How many leases of a holder name count for a prefix that has a quota. The first call after the set of such prefixes changed walks over all leases. */
+export function leasesUnder(state: State, prefix: string, holder: string): number {
+  if (state.quotaCounts === undefined) {
+    const counts: QuotaCounts = new Map()
+    for (const [name, { quota = 0 }] of state.policies) if (quota > 0) counts.set(name, new Map())
+    for (const lease of state.leases.values()) change(counts, lease, 1)
+    state.quotaCounts = counts
+  }
+  return state.quotaCounts.get(prefix)?.get(holder) ?? 0
+}
+
+/** Whether any policy sets a quota of units for accounts of pools. Looked for once after each change of a policy. */
+export function hasUnitQuotas(state: State): boolean {
+  state.unitQuotas ??= [...state.policies.values()].some(({ quotaUnits = 0 }) => quotaUnits > 0)
+  return state.unitQuotas
+}
+
+/** The policy of a prefix is about to change. The counts stay if its quota only gets another size. */
+export function beforePolicy(state: State, prefix: string, quota = 0): void {
+  state.unitQuotas = undefined
+  const had = state.policies.get(prefix)?.quota ?? 0
+  if (had > 0 !== quota > 0) state.quotaCounts = undefined
+}
