@@ -29,13 +29,19 @@ import type { FieldType } from './codec/field-type.ts'
 import type { Layout } from './codec/layout.ts'
 import {
   type Attachment,
+  COMPARED,
   type Command,
+  type Comparison,
+  type EntryChange,
+  MAX_CHANGES,
+  MAX_COMPARISONS,
   MAX_ENTRIES,
   MAX_LABELS,
   MAX_RESOURCES,
   MAX_STOPPED,
   type Move,
   type PolicyRules,
+  RELATIONS,
   type Revoke,
   type Run,
   type Scope,
@@ -96,6 +102,21 @@ const label: FieldType<readonly [string, string], 'other'> = {
 const generation = optional(count, 'A newer generation takes the key over; an older one is refused. 0 when left out, everywhere.')
 const attachment = record<Attachment>({ key: needed(name), value: needed(textOf(VALUE_BYTES)), generation })
 
+const comparison = record<Comparison>({
+  key: needed(name),
+  field: needed(choice(COMPARED), 'An entry that is not there has 0 for each number, and no value.'),
+  is: needed(choice(RELATIONS)),
+  number: defaulted(count, 'What the field is compared with, unless it is the value.'),
+  value: defaulted(textOf(VALUE_BYTES), 'What the value is compared with: it is equal or unequal.'),
+})
+const entryChange = record<EntryChange>({
+  key: needed(name),
+  value: defaulted(textOf(VALUE_BYTES)),
+  lease: optional(id, 'The entry ends with this lease. Left out: it stays until it is deleted.'),
+  delete: defaulted(flag, 'Delete the entry instead.'),
+})
+const changes = list(entryChange, MAX_CHANGES)
+
 const targetFields = { lease: defaulted(id), holder: defaulted(name), prefix: defaulted(text) }
 const plainTarget = record<{ lease?: number; holder?: string; prefix?: string }>({ ...targetFields })
 
@@ -148,6 +169,8 @@ const ruleFields = {
   preserveLeast: optional(ruleCount, 'A service of fewer registrations is neither preserved nor swept by shares.'),
   preserveMost: optional(ruleDuration, 'How long one registration is kept at most for that reason.'),
   sweepShare: optional(ruleCount, 'Percent of a service that may lapse in one sweep.'),
+  freeEntries: optional(ruleCount, 'Entries without a lease; 0 when left out, which refuses every transaction.'),
+  freeBytes: optional(ruleCount, 'Bytes of their keys and values; 64 MiB when left out.'),
 } satisfies FieldsOf<PolicyRules>
 
 type NumberRule = Exclude<keyof PolicyRules, 'queue'>
@@ -342,6 +365,15 @@ export const COMMAND_TABLE = {
   },
   widen: { number: 21, fields: { lease, wants } },
   claim: { number: 22, fields: { lease, incarnation } },
+  // Only where the rules are of version 3 or later: older builds do not read it.
+  transaction: {
+    number: 28,
+    fields: {
+      compare: defaulted(list(comparison, MAX_COMPARISONS), 'All of them must be true.'),
+      success: defaulted(changes, 'Carried out, all or none, if every comparison is true.'),
+      failure: defaulted(changes, 'Carried out otherwise.'),
+    },
+  },
 } as const satisfies { readonly [K in Command['kind']]: CommandRow<Extract<Command, { readonly kind: K }>> }
 
 export type CommandTable = typeof COMMAND_TABLE

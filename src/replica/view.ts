@@ -3,7 +3,17 @@ import { copyOf } from '../kernel/copy.ts'
 import { rule } from '../kernel/rule/policy.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import { type Attached, FROZEN, type Grant, type LeaseState, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
+import {
+  type Attached,
+  FROZEN,
+  type FreeEntry,
+  type Grant,
+  type LeaseState,
+  LIVE,
+  type Resource,
+  type State,
+  WAITING,
+} from '../kernel/state.ts'
 import type {
   EntryView,
   GrantView,
@@ -34,7 +44,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
         leases: state.leases.size,
         ...{ waiting: state.counts.waiting, suspect: state.counts.suspect, frozen: state.counts.frozen },
         resources: state.resources.size,
-        entries: state.entries.size,
+        entries: state.entries.size + state.free.size,
         keys: state.keys.size,
         nextToken: state.nextToken,
         quiet: state.quiet !== undefined,
@@ -122,10 +132,17 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
   }
 }
 
-export function entryView(state: State, { key, value, lease, revision, generation }: Attached, remaining: Remaining): EntryView {
+export function entryView(state: State, entry: Attached | FreeEntry, remaining: Remaining): EntryView {
+  const { key, value, revision, created, version } = entry
+  const written = { revision, created, version }
+  if (!('lease' in entry)) {
+    const none = { generation: 0, suppressed: false, remaining: 0 }
+    return { key, value, lease: 0, holder: '', incarnation: 0, status: 'live', ...written, ...none }
+  }
+  const { lease, generation } = entry
   const { name, incarnation } = lease.holder
   const more = { generation, suppressed: state.suppressed.has(key), remaining: remaining(lease) }
-  return { key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), revision, ...more }
+  return { key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), ...written, ...more }
 }
 
 function serviceViews(state: State, only: string | undefined): readonly ServiceView[] {

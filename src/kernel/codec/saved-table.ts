@@ -2,7 +2,7 @@
 
 import { VERBS } from '../command.ts'
 import { policyRules } from '../command-table.ts'
-import { recordFence } from '../state/resources.ts'
+import { addFreeEntry, recordFence } from '../state/resources.ts'
 import type { State, Timer } from '../state.ts'
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
 
@@ -12,10 +12,17 @@ const FENCES = 9
 const PROPOSERS = 10
 const FLAPS = 11
 const UPKEEP = 12
+/** From rules version 3 on. */
+const FREE_ENTRIES = 13
 /** The size of an item beside its name, in bytes. */
 const ITEM_BYTES = 48
 /** The chunk kinds of the tables, in the order in which one chunk holds them all. */
-export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP]
+export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP, FREE_ENTRIES]
+
+/** How many of TABLE_KINDS a state of these rules has. */
+export function tableCount(rules: number): number {
+  return rules < 3 ? TABLE_KINDS.indexOf(FREE_ENTRIES) : TABLE_KINDS.length
+}
 
 /** A reader for one item of each table, in the order of TABLE_KINDS. */
 export function tableReaders(state: State, from: Reader): readonly (() => void)[] {
@@ -39,7 +46,8 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
       const [preserving, since, base, removed, at] = [from.bool(), from.uint(), from.uint(), from.uint(), from.uint()]
       state.upkeep.set(name, { preserving, since, base, removed, at })
     },
-  ]
+    () => addFreeEntry(state, { key: from.text(), value: from.text(), created: from.uint(), revision: from.uint(), version: from.uint() }),
+  ].slice(0, tableCount(state.rules))
 }
 
 interface Table {
@@ -103,12 +111,20 @@ export function tablesOf(state: State): readonly Table[] {
         for (const n of [since, base, removed, at]) to.uint(n)
       }),
     },
-  ]
+    {
+      kind: FREE_ENTRIES,
+      items: [...state.free.values()].map(({ key, value, created, revision, version }) => (to: Writer) => {
+        to.text(key)
+        to.text(value)
+        for (const n of [created, revision, version]) to.uint(n)
+      }),
+    },
+  ].slice(0, tableCount(state.rules))
 }
 
 /** An estimate of their size in bytes, rather too high than too low. */
-export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers }: State): number {
-  let size = ITEM_BYTES * (4 * policies.size + proposers.size)
+export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers, free }: State): number {
+  let size = ITEM_BYTES * (4 * policies.size + proposers.size + free.size) + free.under('').bytes
   for (const { name, allow } of keys.values()) {
     size += name.length + 2 * ITEM_BYTES
     for (const { prefix } of allow) size += prefix.length + 2

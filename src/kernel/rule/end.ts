@@ -5,9 +5,9 @@
  */
 
 import type { EventType } from '../event.ts'
-import { utf8Length } from '../name.ts'
+import { entryBytes } from '../state/free-entries.ts'
 import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
-import { dropEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
+import { dropEntry, dropFreeEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
 import {
   CAP,
   FROZEN,
@@ -83,11 +83,6 @@ function clearTimers(effects: Effects, lease: LeaseState): void {
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
-/** The size that counts towards the limit of its lease. */
-export function entryBytes({ key, value }: { readonly key: string; readonly value: string }): number {
-  return utf8Length(key) + utf8Length(value)
-}
-
 /** Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. */
 export function reconsider(state: State, key: string): void {
   for (const waiter of state.pending.get(key) ?? [])
@@ -103,6 +98,13 @@ export function detachEntry(state: State, effects: Effects, key: string, cause: 
   reconsider(state, key)
   const service = countEntry(state, entry, -1)
   if (service !== undefined) review(state, effects, service)
+}
+
+/** Deletes an entry that hangs on no lease. The caller settles. */
+export function removeFree(state: State, effects: Effects, key: string): void {
+  dropFreeEntry(state, key)
+  emit(state, effects, 'deleted', undefined, { key, cause: 'deleted' })
+  reconsider(state, key)
 }
 
 /** Removes from the family and the entries what an ended lease must not keep, whether its units are frozen or not. */

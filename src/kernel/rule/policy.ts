@@ -36,6 +36,8 @@ const DEFAULTS = {
   preserveLeast: 5,
   preserveMost: 300_000,
   sweepShare: 100,
+  freeEntries: 0,
+  freeBytes: 64 * 1_024 * 1_024,
 } as const satisfies Required<PolicyRules>
 
 /** The defaults under `services/`. docs/registry.md gives the reasons. */
@@ -81,6 +83,8 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low
   preserveLeast: [1, UNITS_LIMIT],
   preserveMost: [0, TTL_MAX],
   sweepShare: [1, 100],
+  freeEntries: [0, 1_000_000],
+  freeBytes: [0, 2 ** 30],
 }
 
 /** What is wrong with a policy, or undefined. */
