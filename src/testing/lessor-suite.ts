@@ -84,7 +84,10 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const made = await one.propose(change)
     assert.deepEqual(made, { kind: 'transacted', revision: lease.revision + 1, succeeded: true })
     const isNew = { key: 'kv/a', field: 'created', is: 'equal' } as const
-    const failure = [{ key: 'kv/a', value: '2', lease: lease.lease }, { key: 'kv/b', delete: true }]
+    const failure = [
+      { key: 'kv/a', value: '2', lease: lease.lease },
+      { key: 'kv/b', delete: true },
+    ]
     const second = await other.propose({ kind: 'transaction', compare: [isNew], success: [{ key: 'kv/c' }], failure })
     assert.deepEqual(second, { kind: 'transacted', revision: lease.revision + 2, succeeded: false })
     const { value } = await other.read({ kind: 'entries', prefix: 'kv' }, { consistent: true })
