@@ -11,6 +11,7 @@ import type { Planted } from './planted-mistake.ts'
 import { ROLLBACK_BUGS } from './planted-rollback.ts'
 import { ROLLING_BUGS } from './planted-rolling.ts'
 import { STORE_BUGS } from './planted-store.ts'
+import { TRANSACTION_BUGS } from './planted-transactions.ts'
 import { WIRE_BUGS } from './planted-wire.ts'
 
 export const BUGS: readonly Planted[] = [
@@ -486,6 +487,7 @@ export const BUGS: readonly Planted[] = [
   ...STORE_BUGS,
   ...HOLDER_BUGS,
   ...LIBRARY_BUGS,
+  ...TRANSACTION_BUGS,
   ...WIRE_BUGS,
   ...ROLLBACK_BUGS,
 ]

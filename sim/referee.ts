@@ -14,11 +14,13 @@ import { createState, FROZEN, type LeaseState, type State, WAITING } from '../sr
 import type { Position } from '../src/store.ts'
 import { AnswerChecker } from './answers.ts'
 import { BeliefChecker } from './beliefs.ts'
+import { judgeBooks } from './bookkeeper.ts'
 import { EntryChecker } from './entries.ts'
 import { KeyChecker } from './keys.ts'
 import type { Ended, LogView } from './log-view.ts'
 import { RevisionChecker } from './revisions.ts'
 import { TermChecker } from './terms.ts'
+import { TransactionChecker } from './transactions.ts'
 import { Waiters } from './waiters.ts'
 import { type Machine, RHO, type World } from './world.ts'
 
@@ -41,6 +43,7 @@ export class Referee implements LogView {
   readonly #waiters: Waiters
   readonly #entries: EntryChecker
   readonly #keys: KeyChecker
+  readonly #transactions: TransactionChecker
   readonly answers: AnswerChecker
   readonly beliefs: BeliefChecker
   readonly revisions: RevisionChecker
@@ -72,6 +75,7 @@ export class Referee implements LogView {
     this.#waiters = new Waiters(violate)
     this.#entries = new EntryChecker(world, this)
     this.#keys = new KeyChecker(world, this)
+    this.#transactions = new TransactionChecker(world, this)
     this.answers = new AnswerChecker(world, this)
     this.beliefs = new BeliefChecker(violate, lease => this.ended.get(lease)?.type ?? 'not ended')
     this.revisions = new RevisionChecker(world, this)
@@ -157,11 +161,14 @@ export class Referee implements LogView {
     if (outcome.kind === 'fenced' && command.kind === 'fence' && command.token < (this.#fences.get(command.resource) ?? 0))
       world.violate('S2', `${command.resource} accepted token ${command.token} after ${this.#fences.get(command.resource)}`)
     this.#waiters.judge(this.#state, command, outcome, events)
+    this.#transactions.judge(command, outcome, events)
+    if (command.kind === 'transaction') judgeBooks(world, this.#state.free.values())
   }
 
   /** Remembers what later judgements need; also for records that were judged before. */
   #follow(command: Command, outcome: Outcome, events: readonly Event[], appendedAt: number): void {
     this.#entries.follow(events)
+    this.#transactions.follow(events)
     if (outcome.kind === 'refused') return
     this.#keys.follow(command, outcome)
     if (command.kind === 'acquire' && command.parent !== undefined && (outcome.kind === 'granted' || outcome.kind === 'queued'))
@@ -257,6 +264,7 @@ export class Referee implements LogView {
         if (findLease(state, grant.lease.id) !== grant.lease)
           world.violate('S8', `${resource.name} is held by lease ${grant.lease.id}, which is gone`)
     for (const resource of state.resources.values()) this.#waiters.judgeFree(state, resource)
+    this.#transactions.checkWhole()
   }
 
   /** The engine lost its last records. Survivors must write a generation before anything is decided. */
@@ -271,6 +279,7 @@ export class Referee implements LogView {
     this.#fences.clear()
     this.#entries.lose()
     this.#keys.lose()
+    this.#transactions.lose()
     this.answers.lose()
     this.revisions.lose()
     this.terms.lose(this.#records.length)

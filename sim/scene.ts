@@ -4,6 +4,7 @@ import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { Abandoner } from './abandoner.ts'
 import { Application, ApplicationWorld, applicationOn } from './application.ts'
+import { Bookkeeper } from './bookkeeper.ts'
 import { type Build, PRESENT } from './builds.ts'
 import { Faults, type FaultyScene } from './faults.ts'
 import { Holder } from './holder.ts'
@@ -36,6 +37,7 @@ export class Scene implements FaultyScene, OperatedScene {
   remote: RemoteAccess | undefined
   #applications: Application[] = []
   #abandoner: Abandoner | undefined
+  #bookkeepers: Bookkeeper[] = []
   /** The key that some holders share at the moment. */
   readonly ring = { key: 0 }
   hasBegun = false
@@ -93,6 +95,7 @@ export class Scene implements FaultyScene, OperatedScene {
       resp: 2,
       http: 1,
       rolling: 3,
+      transactions: 2,
     }[this.profile]
     const alone = this.profile === 'owned' || (this.profile === 'http' && this.dice.chance(0.5))
     for (let i = 0; i < names; i++) {
@@ -111,6 +114,7 @@ export class Scene implements FaultyScene, OperatedScene {
     if (this.hasRemoteHolders) for (let i = 0; i < 3; i++) this.clients.push(this.world.machine(`client${i}`, this.randomRate()))
     for (const machine of this.hasRemoteHolders ? this.clients : this.hosts.map(host => host.machine)) this.#settleHolders(machine)
     if (this.profile === 'owned') this.#abandoner = new Abandoner(this.world, this.hosts[0]!)
+    if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
     this.hasBegun = true
     this.#operators.start()
     this.#faults.start()
@@ -165,6 +169,7 @@ export class Scene implements FaultyScene, OperatedScene {
 
   async #rules(): Promise<void> {
     const policies: Command[] = [{ kind: 'policy', prefix: 'p', rules: { capacity: 3 } }]
+    if (this.profile === 'transactions') policies.push({ kind: 'policy', prefix: 'kv', rules: { freeEntries: 10 } })
     if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/1', rules: { lockDelay: 200 } })
     if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/2', rules: { maxLife: 1_500 } })
     if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/3', rules: { maxHold: 400 } })
@@ -287,6 +292,7 @@ export class Scene implements FaultyScene, OperatedScene {
     for (const holder of this.holders) holder.stopped = true
     for (const application of this.#applications) application.stop()
     if (this.#abandoner !== undefined) this.#abandoner.stopped = true
+    for (const bookkeeper of this.#bookkeepers) bookkeeper.stopped = true
     const { wire } = this.site
     wire.deaf.clear()
     wire.mute.clear()

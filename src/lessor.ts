@@ -239,12 +239,17 @@ export interface LeaseView {
 export interface EntryView {
   readonly key: string
   readonly value: string
+  /** 0: the entry hangs on no lease. Then it has no holder, is `live`, and stays until it is deleted. */
   readonly lease: number
   readonly holder: string
   readonly incarnation: number
   readonly status: LeaseStatus
   /** The revision in which the entry was last written. */
   readonly revision: number
+  /** The revision that made the entry. */
+  readonly created: number
+  /** How often the entry was written since it was made; 1 is the first time. */
+  readonly version: number
   readonly generation: number
   /** A registration that has come and gone too often. */
   readonly suppressed: boolean

@@ -20,6 +20,7 @@ import { extend } from './rule/pool/extend.ts'
 import { release, releaseRefusal } from './rule/release.ts'
 import { renew } from './rule/renew.ts'
 import { aged, agedTogether, due, run, tick } from './rule/time.ts'
+import { planTransaction, transaction } from './rule/transaction.ts'
 import { widen } from './rule/widen.ts'
 import { RULES, type State } from './state.ts'
 
@@ -62,6 +63,8 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
       return put(state, effects, command, key)
     case 'delete':
       return remove(state, effects, command, key)
+    case 'transaction':
+      return transaction(state, effects, command, key)
     case 'revoke':
       return revoke(state, effects, command, key)
     case 'transfer':
@@ -104,6 +107,10 @@ export function refusal(state: State, proposal: Proposal): Refused | undefined {
     return 'kind' in plan ? plan : undefined
   }
   if (command.kind === 'release') return releaseRefusal(state, command, proposal.key ?? 0)
+  if (command.kind === 'transaction') {
+    const plan = planTransaction(state, command, proposal.key ?? 0)
+    return 'kind' in plan ? plan : undefined
+  }
   return undefined
 }
 

@@ -29,7 +29,12 @@ import type { FieldType } from './codec/field-type.ts'
 import type { Layout } from './codec/layout.ts'
 import {
   type Attachment,
+  COMPARED,
   type Command,
+  type Comparison,
+  type EntryChange,
+  MAX_CHANGES,
+  MAX_COMPARISONS,
   MAX_CONDITION_VALUES,
   MAX_CONDITIONS,
   MAX_ENTRIES,
@@ -41,6 +46,7 @@ import {
   type PolicyRules,
   type PoolCondition,
   type PoolRequest,
+  RELATIONS,
   type Revoke,
   type Run,
   type Scope,
@@ -122,6 +128,20 @@ const poolRequest = record<PoolRequest>({
   preemptible: defaulted(flag, 'It may be preempted for others, after a notice.'),
   from: optional(duration, 'A reservation: the window begins in this time, and lasts maxLife.'),
 })
+const comparison = record<Comparison>({
+  key: needed(name),
+  field: needed(choice(COMPARED), 'An entry that is not there has 0 for each number, and no value.'),
+  is: needed(choice(RELATIONS)),
+  number: defaulted(count, 'What the field is compared with, unless it is the value.'),
+  value: defaulted(textOf(VALUE_BYTES), 'What the value is compared with: it is equal or unequal.'),
+})
+const entryChange = record<EntryChange>({
+  key: needed(name),
+  value: defaulted(textOf(VALUE_BYTES)),
+  lease: optional(id, 'The entry ends with this lease. Left out: it stays until it is deleted.'),
+  delete: defaulted(flag, 'Delete the entry instead.'),
+})
+const changes = list(entryChange, MAX_CHANGES)
 
 const targetFields = { lease: defaulted(id), holder: defaulted(name), prefix: defaulted(text) }
 const plainTarget = record<{ lease?: number; holder?: string; prefix?: string }>({ ...targetFields })
@@ -184,6 +204,8 @@ const ruleFields = {
   preempt: optional(choice(PREEMPTIONS), 'Of a pool: marked: preemptible, borrowing and overtaking leases make room for others.'),
   minHold: optional(ruleDuration, 'Of a pool: a lease is not preempted sooner.'),
   preemptNotice: optional(ruleDuration, 'Of a pool: how long before its end the holder of a preempted lease is told.'),
+  freeEntries: optional(ruleCount, 'Entries without a lease; 0 when left out, which refuses every transaction.'),
+  freeBytes: optional(ruleCount, 'Bytes of their keys and values; 64 MiB when left out.'),
 } satisfies FieldsOf<PolicyRules>
 
 /** The rules after `queue`, which are listed by number. A choice is written as the place of its name. */
@@ -384,6 +406,15 @@ export const COMMAND_TABLE = {
   widen: { number: 21, fields: { lease, wants } },
   claim: { number: 22, fields: { lease, incarnation } },
   extend: { number: 28, fields: { lease, by: needed(duration, 'How much longer it may live.') } },
+  // Only where the rules are of version 3 or later: older builds do not read it.
+  transaction: {
+    number: 29,
+    fields: {
+      compare: defaulted(list(comparison, MAX_COMPARISONS), 'All of them must be true.'),
+      success: defaulted(changes, 'Carried out, all or none, if every comparison is true.'),
+      failure: defaulted(changes, 'Carried out otherwise.'),
+    },
+  },
 } as const satisfies { readonly [K in Command['kind']]: CommandRow<Extract<Command, { readonly kind: K }>> }
 
 export type CommandTable = typeof COMMAND_TABLE

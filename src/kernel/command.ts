@@ -17,6 +17,11 @@ export const MAX_LEASE_BYTES = 2 * 1_024 * 1_024
 export const MAX_CONDITIONS = 16
 export const MAX_CONDITION_VALUES = 64
 
+/** Limits of one transaction: comparisons, changes of one branch, and the bytes of all keys and values together. */
+export const MAX_COMPARISONS = 128
+export const MAX_CHANGES = 128
+export const MAX_TRANSACTION_BYTES = 1_024 * 1_024
+
 /** Units of one resource. Shared grants exclude exclusive grants but not each other, and take no units. */
 export interface Want {
   readonly resource: string
@@ -203,6 +208,43 @@ export interface Delete {
   readonly lease?: number
 }
 
+/** What a comparison looks at. An entry that is not there has 0 for each number, and no value. */
+export const COMPARED = ['created', 'revision', 'version', 'lease', 'value'] as const
+export const RELATIONS = ['equal', 'unequal', 'less', 'greater'] as const
+
+/** True if the field of the entry is in this relation to `number` or, for its value, to `value`. No comparison of a missing value is true. */
+export interface Comparison {
+  readonly key: string
+  readonly field: (typeof COMPARED)[number]
+  readonly is: (typeof RELATIONS)[number]
+  /** Default: 0. */
+  readonly number?: number
+  /** Only for `value`, which is `equal` or `unequal`. Default: the empty value. */
+  readonly value?: string
+}
+
+/** Puts or deletes one entry. */
+export interface EntryChange {
+  readonly key: string
+  /** Default: the empty value. */
+  readonly value?: string
+  /** The entry ends with this lease. Left out: it hangs on no lease, and stays until it is deleted. */
+  readonly lease?: number
+  /** Delete the entry instead. One that is not there is left alone. */
+  readonly delete?: boolean
+}
+
+/**
+ * Changes entries in one revision, all or none: `success` if every comparison is true, otherwise `failure`. Only under prefixes whose policy allows free
+ * entries (`PolicyRules.freeEntries`). From rules version 3 on.
+ */
+export interface Transaction {
+  readonly kind: 'transaction'
+  readonly compare?: readonly Comparison[]
+  readonly success?: readonly EntryChange[]
+  readonly failure?: readonly EntryChange[]
+}
+
 /** Ends leases with their descendants and entries: one lease, all of a holder, or all that hold or want a name under a prefix. */
 export interface Revoke {
   readonly kind: 'revoke'
@@ -303,6 +345,10 @@ export interface PolicyRules {
   readonly minHold?: number
   /** Pools: how long before its end the holder of a preempted lease is told, in ms. */
   readonly preemptNotice?: number
+  /** Entries without a lease that there may be under the prefix that sets this. Default: 0, which refuses every transaction. */
+  readonly freeEntries?: number
+  /** The bytes of their keys and values together. */
+  readonly freeBytes?: number
 }
 
 export interface Policy {
@@ -392,6 +438,7 @@ export type Command =
   | Run
   | Put
   | Delete
+  | Transaction
   | Revoke
   | Transfer
   | Break

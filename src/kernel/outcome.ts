@@ -54,6 +54,13 @@ export interface Fenced {
   readonly highest: number
 }
 
+/** Whether the comparisons of a transaction were true: `success` was carried out, otherwise `failure`. */
+export interface Transacted {
+  readonly kind: 'transacted'
+  readonly revision: number
+  readonly succeeded: boolean
+}
+
 /** The command came too late to have an effect: its timer was restarted, or its tick was already counted. */
 export interface Nothing {
   readonly kind: 'nothing'
@@ -66,7 +73,7 @@ export interface Void {
   readonly revision: number
 }
 
-export type Outcome = Granted | Queued | Renewed | Done | Fenced | Nothing | Void | Refused
+export type Outcome = Granted | Queued | Renewed | Done | Fenced | Nothing | Void | Refused | Transacted
 
 /** `apply` fills in the revision. */
 export function done(id?: number): Done {

@@ -6,6 +6,7 @@
  */
 import type { Attachment, CreateKey, PolicyRules, PoolCondition, Want } from './command.ts'
 import { Answers } from './state/answers.ts'
+import { FreeEntries } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
@@ -15,7 +16,7 @@ import type { QuotaCounts } from './state/quota-counts.ts'
  * The newest rules version this code knows. It must not touch a state of a newer version.
  *
  * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
- * Version 2 corrects mistakes of version 1. Version 3 adds pools.
+ * Version 2 corrects mistakes of version 1. Version 3 has pools, transactions and entries without a lease.
  */
 export const RULES = 3
 
@@ -248,6 +249,18 @@ export interface Attached {
   lease: LeaseState
   revision: number
   generation: number
+  /** The revision that made the entry, and how often it has been written since. Before rules version 3 every write makes it anew. */
+  created: number
+  version: number
+}
+
+/** An entry that hangs on no lease. It is replaced, never changed: a snapshot that is being taken keeps the old one. */
+export interface FreeEntry {
+  readonly key: string
+  readonly value: string
+  readonly created: number
+  readonly revision: number
+  readonly version: number
 }
 
 /** The penalty of a registration key that came and went: see rule/flap.ts. */
@@ -330,8 +343,10 @@ export interface State {
   leases: Map<number, LeaseState>
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
-  /** Derived: the same entries, by the segments of their keys. */
-  readonly tree: PrefixTree<Attached>
+  /** The entries that hang on no lease. No key is both here and in `entries`. */
+  readonly free: FreeEntries
+  /** Derived: the entries of both kinds, by the segments of their keys. */
+  readonly tree: PrefixTree<Attached | FreeEntry>
   /** The most recently changed come last. */
   readonly flaps: Map<string, Flap>
   /** Derived: the keys of flaps that are suppressed, in the same order. */
@@ -400,6 +415,7 @@ export function createState(wall = 0, rules = RULES): State {
     leases: new Map(),
     resources: new Map(),
     entries: new Map(),
+    free: new FreeEntries(),
     tree: new PrefixTree(),
     flaps: new Map(),
     suppressed: new Set(),

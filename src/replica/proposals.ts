@@ -83,7 +83,7 @@ export class Proposals {
   /** Answers malformed commands, and renewals that an owner keeps in memory. Undefined: the log decides. */
   #withoutLog(command: Command, key: number, op: Operation | undefined): Refused | Renewed | PartlyRenewed | undefined {
     const state = this.#state()
-    const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
+    const wrong = malformed(command) ?? notToBeWritten(command, state) ?? malformedAsker(key, op)
     if (wrong !== undefined) return { kind: 'refused', revision: state.revision, code: 'INVALID', message: wrong, facts: {} }
     const early = versionRefusal(state, command)
     if (early !== undefined) return early
@@ -161,8 +161,11 @@ function proposalOf(command: Command, key: number, op: Operation | undefined): P
   return op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
 }
 
-function notToBeWritten(command: Command): string | undefined {
+function notToBeWritten(command: Command, { rules }: State): string | undefined {
   if (isInternal(command)) return `${command.kind} is written by replicas only`
+  // Builds that know only the older rules, and may share the log, cannot read it.
+  if (command.kind === 'transaction' && rules < 3)
+    return `this log has rules version ${rules}, and transactions need 3: upgrade every process, then raise the rules of the log`
   // A replica that does not know the new rules stops at this record, for ever. This replica would be the first to stop.
   if (command.kind === 'upgrade' && command.rules > RULES)
     return `this process knows the rules up to version ${RULES}: upgrade every process first, then raise the rules`

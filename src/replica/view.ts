@@ -4,7 +4,7 @@ import { capacityOf } from '../kernel/rule/policy.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
+import type { Attached, FreeEntry, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
 import type { EntryView, GrantView, LeaseView, PastGrant, Query, ResourceView, ServiceView, View, WaiterView } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 import { poolSummaries, poolView } from './pool-view.ts'
@@ -26,7 +26,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
         leases: state.leases.size,
         ...{ waiting: state.counts.waiting, suspect: state.counts.suspect, frozen: state.counts.frozen },
         resources: state.resources.size,
-        entries: state.entries.size,
+        entries: state.entries.size + state.free.size,
         keys: state.keys.size,
         nextToken: state.nextToken,
         quiet: state.quiet !== undefined,
@@ -130,10 +130,17 @@ function poolWant(state: State, lease: LeaseState): LeaseView['wants'][number] {
   return { resource: pool, units: total > 0 ? total : count * Math.max(1, units), shared: false, position: positionInPool(state, lease) }
 }
 
-export function entryView(state: State, { key, value, lease, revision, generation }: Attached, remaining: Remaining): EntryView {
+export function entryView(state: State, entry: Attached | FreeEntry, remaining: Remaining): EntryView {
+  const { key, value, revision, created, version } = entry
+  const written = { revision, created, version }
+  if (!('lease' in entry)) {
+    const none = { generation: 0, suppressed: false, remaining: 0 }
+    return { key, value, lease: 0, holder: '', incarnation: 0, status: 'live', ...written, ...none }
+  }
+  const { lease, generation } = entry
   const { name, incarnation } = lease.holder
   const more = { generation, suppressed: state.suppressed.has(key), remaining: remaining(lease) }
-  return { key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), revision, ...more }
+  return { key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), ...written, ...more }
 }
 
 function serviceViews(state: State, only: string | undefined): readonly ServiceView[] {

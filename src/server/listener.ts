@@ -4,6 +4,7 @@
  */
 import type { Server as HttpServer } from 'node:http'
 import type { Clock } from '../clock.ts'
+import type { RespFace } from '../face/face.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 import type { Limits } from './limits.ts'
 
@@ -30,6 +31,8 @@ export interface ListenerContext {
   readonly closing: AbortSignal
   /** The number of open connections, over all wires. */
   readonly connections: () => number
+  /** Other people's protocols that are switched on. @default none */
+  readonly faces?: readonly RespFace[]
 }
 
 /**

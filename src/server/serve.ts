@@ -7,6 +7,7 @@
 import { isIP } from 'node:net'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
+import type { RespFace } from '../face/face.ts'
 import type { Lessor } from '../lessor.ts'
 import { type AuditRecord, GuardedLessor } from './guarded-lessor.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
@@ -37,6 +38,8 @@ export interface ServeOptions {
   readonly figures?: () => Readonly<Record<string, number>>
   /** The last append of the replica, if it failed. For metrics and the log. */
   readonly failedAppend?: () => FailedAppend | undefined
+  /** Other people's protocols to answer (docs/faces.md). @default none */
+  readonly faces?: readonly RespFace[]
   /** The HTTP wire. @default none: HTTP connections are answered with 501 and closed */
   readonly http?: Listener
 }
@@ -74,7 +77,16 @@ export async function serve(options: ServeOptions): Promise<Server> {
   try {
     for (const { host } of listen) requireProtection(host, { keys: guarded.access.hasKeys, tls: tls !== undefined, behindProxy })
     if (listen.some(({ host }) => !isLoopback(host))) guarded.access.expose()
-    const context: ListenerContext = { guarded, clock, limits, log, figures, closing: closing.signal, connections: () => port.connections }
+    const context: ListenerContext = {
+      guarded,
+      clock,
+      limits,
+      log,
+      figures,
+      closing: closing.signal,
+      connections: () => port.connections,
+      faces: options.faces ?? [],
+    }
     const port = await Port.open({
       context,
       listen,

@@ -74,6 +74,36 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     )
   },
 
+  'a transaction changes entries in one revision, all or none, and only if its comparisons are true': async log => {
+    const [one, other] = [await log.open(), await log.other()]
+    const change = { kind: 'transaction', success: [{ key: 'kv/a', value: '1' }, { key: 'kv/b' }] } as const
+    const refused = await one.propose(change)
+    assert.ok(refused.kind === 'refused' && refused.code === 'INVALID', 'no policy allows it')
+    await one.propose({ kind: 'policy', prefix: 'kv', rules: { freeEntries: 2 } })
+    const lease = granted(await one.propose(acquire('ann', [], { ttl: LONG })))
+    const made = await one.propose(change)
+    assert.deepEqual(made, { kind: 'transacted', revision: lease.revision + 1, succeeded: true })
+    const isNew = { key: 'kv/a', field: 'created', is: 'equal' } as const
+    const failure = [
+      { key: 'kv/a', value: '2', lease: lease.lease },
+      { key: 'kv/b', delete: true },
+    ]
+    const second = await other.propose({ kind: 'transaction', compare: [isNew], success: [{ key: 'kv/c' }], failure })
+    assert.deepEqual(second, { kind: 'transacted', revision: lease.revision + 2, succeeded: false })
+    const { value } = await other.read({ kind: 'entries', prefix: 'kv' }, { consistent: true })
+    assert.deepEqual(
+      value.map(({ key, value: text, lease: on, created, revision, version }) => [key, text, on, created, revision, version]),
+      [['kv/a', '2', lease.lease, made.revision, second.revision, 2]],
+    )
+    await one.propose({ kind: 'transaction', success: [{ key: 'kv/free', value: 'stays' }] })
+    await one.propose({ kind: 'release', lease: lease.lease })
+    const left = await other.read({ kind: 'entries', prefix: 'kv' }, { consistent: true })
+    assert.deepEqual(
+      left.value.map(({ key, lease: on, holder, status }) => [key, on, holder, status]),
+      [['kv/free', 0, '', 'live']],
+    )
+  },
+
   'every change has a revision of its own, and a command that changed nothing has the last one': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'])))

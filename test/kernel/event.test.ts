@@ -75,6 +75,7 @@ function truth(state: State): readonly string[] {
     for (const { id } of queue) all.push(`${name} ${id} waits`)
   }
   for (const { key, value, lease } of state.entries.values()) all.push(`${key} ${lease.id}${how(lease)} = ${value}`)
+  for (const { key, value } of state.free.values()) all.push(`${key} 0 = ${value}`)
   return all.sort()
 }
 

@@ -148,6 +148,42 @@ const settings: Record<string, Setting> = {
       'revoke A': on({ kind: 'revoke', target: { holder: 'A' } }),
     },
   },
+  'entries without a lease': {
+    before: [{ kind: 'policy', prefix: 'e', rules: { freeEntries: 2 } }],
+    length: 5,
+    letters: {
+      'A x': take('A', ['x']),
+      'B x wait, with e/1': take('B', ['x'], { wait: true, entries: [{ key: 'e/1', value: 'b' }] }),
+      'put e/1 on 1': on({ kind: 'put', lease: 1, key: 'e/1', value: 'a' }),
+      'delete e/1': on({ kind: 'delete', key: 'e/1' }),
+      'free e/1 and e/2': on({ kind: 'transaction', success: [{ key: 'e/1', value: '1' }, { key: 'e/2' }] }),
+      'free e/3 if new': on({
+        kind: 'transaction',
+        compare: [{ key: 'e/3', field: 'created', is: 'equal' }],
+        success: [{ key: 'e/3', value: '3' }],
+        failure: [{ key: 'e/3', delete: true }],
+      }),
+      'e/1 to 1 if it hangs on none': on({
+        kind: 'transaction',
+        compare: [{ key: 'e/1', field: 'lease', is: 'equal' }],
+        success: [{ key: 'e/1', value: '4', lease: 1 }],
+        failure: [{ key: 'e/1', value: '5' }],
+      }),
+      'e/2 to 2, without e/1': on({
+        kind: 'transaction',
+        success: [
+          { key: 'e/2', lease: 2 },
+          { key: 'e/1', delete: true },
+        ],
+      }),
+      'nothing outside': on({ kind: 'transaction', success: [{ key: 'f', value: '' }] }),
+      'release 1': on({ kind: 'release', lease: 1 }),
+      'due 1': due(1, 0),
+      'due 2': due(2, 0),
+      'revoke 2': on({ kind: 'revoke', target: { lease: 2 } }),
+      'no policy': on({ kind: 'policy', prefix: 'e' }),
+    },
+  },
 }
 
 /** The holder of each exclusive resource according to events alone: from granted until released, lapsed, transferred or thawed. */

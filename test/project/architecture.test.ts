@@ -70,9 +70,11 @@ const rooms: readonly Room[] = [
   },
 
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
+  { room: 'face/', may: ['type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'] },
   {
     room: 'server/',
-    may: ['dashboard/', 'registry/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: ['dashboard/', 'registry/', 'face/face.ts', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
   { room: 'dashboard/', may: ['wire/http/client.ts'] },
 

@@ -66,7 +66,7 @@ describe('a directory', () => {
     )
     const entry = (instance: string, lease: number, more: Partial<EntryView> = {}): EntryView => ({
       ...{ key: `services/s/${instance}`, value: '{"addresses":["h:1"]}', lease, holder: 'h', incarnation: 1, status: 'live', revision: 1 },
-      ...{ generation: 0, suppressed: false, remaining: 1, ...more },
+      ...{ created: 1, version: 1, generation: 0, suppressed: false, remaining: 1, ...more },
     })
     feed.directory.load([entry('1', 1), entry('2', 2, { status: 'suspect' }), entry('4', 4)], 9)
     expect(changes).toEqual(['passing - 3', 'passing suspect 2', '- passing 4'])

@@ -1492,6 +1492,95 @@ cases(
   },
 )
 
+/** A world in which entries under `kv` may hang on no lease, with the entry kv/a. */
+function withEntry(c: RefereedWorld): void {
+  c.policy('kv', { freeEntries: 9 })
+  c.do({ kind: 'transaction', success: [{ key: 'kv/a', value: '1' }] })
+}
+
+cases(
+  'S26',
+  {
+    'a transaction does what one of its branches says': c => {
+      withEntry(c)
+      const compare = [{ key: 'kv/a', field: 'version', is: 'equal', number: 1 }] as const
+      const success = [
+        { key: 'kv/a', value: '2' },
+        { key: 'kv/b', delete: true },
+      ]
+      for (let i = 0; i < 2; i++) c.do({ kind: 'transaction', compare, success, failure: [{ key: 'kv/a', delete: true }] })
+      c.referee.checkWhole()
+    },
+    'entries on a lease end with it, those on none do not': c => {
+      withEntry(c)
+      const lease = c.acquire('a', 'x')
+      c.do({ kind: 'transaction', success: [{ key: 'kv/b', value: '2', lease }] })
+      c.due(lease)
+      c.referee.checkWhole()
+      expect([...c.state.free.values()].map(({ key }) => key)).toEqual(['kv/a'])
+    },
+    'an entry on no lease is deleted by its key': c => {
+      withEntry(c)
+      c.do({ kind: 'delete', key: 'kv/a' })
+      c.referee.checkWhole()
+    },
+    'amounts move from one account to another': c => {
+      c.policy('kv', { freeEntries: 9 })
+      c.do({ kind: 'transaction', success: ['kv/a', 'kv/b', 'kv/c'].map(key => ({ key, value: '100' })) })
+      c.do({
+        kind: 'transaction',
+        success: [
+          { key: 'kv/a', value: '90' },
+          { key: 'kv/b', value: '110' },
+        ],
+      })
+    },
+  },
+  {
+    'a transaction says that its comparisons were true, and they were not': c => {
+      withEntry(c)
+      c.tamper = (_state, _events, outcome) => (outcome.kind === 'transacted' ? { ...outcome, succeeded: true } : undefined)
+      c.do({ kind: 'transaction', compare: [{ key: 'kv/a', field: 'value', is: 'equal', value: '2' }] })
+    },
+    'a transaction carries out only one of its changes': c => {
+      withEntry(c)
+      c.tamper = (_state, events) => void events.splice(1)
+      c.do({
+        kind: 'transaction',
+        success: [
+          { key: 'kv/a', value: '2' },
+          { key: 'kv/b', value: '2' },
+        ],
+      })
+    },
+    'an entry on no lease ends with a lease': c => {
+      withEntry(c)
+      const lease = c.acquire('a', 'x')
+      c.tamper = (state, events) => {
+        state.free.delete('kv/a')
+        const { revision, at } = events[0]!
+        events.push({ revision, type: 'deleted', lease: 0, key: 'kv/a', at })
+      }
+      c.release(lease)
+    },
+    'an entry is gone, and was not deleted': c => {
+      withEntry(c)
+      c.state.free.delete('kv/a')
+      c.referee.checkWhole()
+    },
+    'an entry does not have the version that follows from its writes': c => {
+      withEntry(c)
+      c.state.free.set({ ...c.state.free.get('kv/a')!, version: 2 })
+      c.referee.checkWhole()
+    },
+    'an amount is lost on its way': c => {
+      c.policy('kv', { freeEntries: 9 })
+      c.do({ kind: 'transaction', success: ['kv/a', 'kv/b', 'kv/c'].map(key => ({ key, value: '100' })) })
+      c.do({ kind: 'transaction', success: [{ key: 'kv/a', value: '90' }] })
+    },
+  },
+)
+
 cases(
   'L1',
   {

@@ -16,6 +16,7 @@ import { RelocatingLessor } from '../../connect/relocating-lessor.ts'
 import { storeOf } from '../../connect/store-of.ts'
 import { redactedUrl } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
+import { FACE_NAMES } from '../../face/face.ts'
 import { readPrivately } from '../../private-file.ts'
 import { Replica } from '../../replica/replica.ts'
 import { newSecret } from '../../server/key-secret.ts'
@@ -42,13 +43,14 @@ interface ServeSettings extends RegistryOptions {
   readonly shared?: boolean
   readonly nextPort?: boolean
   readonly logLevel?: string
+  readonly face?: readonly string[]
   /** In the configuration file only: stores to which a key with `admin` may move the leases. */
   readonly moveTo?: readonly string[]
   /** In the configuration file only: limits by name. */
   readonly limits?: Readonly<Record<string, unknown>>
 }
 
-const LISTS = ['listen', 'host', 'checkAllow', 'moveTo']
+const LISTS = ['listen', 'host', 'checkAllow', 'moveTo', 'face']
 const STRINGS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
 const BOOLEANS = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
@@ -77,6 +79,7 @@ export function serve(program: Command): void {
     .option('--shared', 'share the data file with other processes (default: own it)')
     .option('--next-port', 'if the port is in use, take the next free one')
     .option('--log-level <level>', `${LEVELS.join(', ')} (default: info)`)
+    .option('--face <names>', `answer clients of other servers too: ${FACE_NAMES.join(', ')}; may be repeated`, collect)
     .option('--dns <address>', 'answer DNS queries for services at this address, over UDP and TCP')
     .option('--dns-domain <name>', 'the domain of those names (default: leasehold)')
     .option('--dns-public', 'allow DNS queries from other machines, although DNS has no keys')
@@ -175,6 +178,7 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
   process.stderr.on('error', () => {}) // a log without a reader must not end the server
   const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
   const limits = await attribute(['limits'], () => limitsFrom(options.limits))
+  const faces = await attribute(['face'], async () => (await import('../../face/faces.ts')).loadFaces(options.face ?? []))
   const stop = listenForStop()
   const startedInTerminal = [0, 1, 2].some(fd => isatty(fd))
   const letExit = keepAlive(systemClock)
@@ -206,6 +210,7 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
       trouble: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
       http: httpListener({ hosts: options.host ?? [] }),
+      faces,
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {
         tls: { cert: options.tlsCert, key: options.tlsKey!, ...(options.tlsCa !== undefined && { ca: options.tlsCa }) },

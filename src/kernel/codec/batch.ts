@@ -199,10 +199,16 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
 
 /**
  * A key never changes, so a refusal that depends on the key alone will be the same when repeated, and need not be kept. Refusals that depend on the state
- * are different; so are those of a deletion, which do not say what they depend on.
+ * are different; so are those of a deletion and of a transaction, which do not say what they depend on.
  */
 function isForbiddenForGood({ kind }: Command, outcome: Outcome): boolean {
-  return outcome.kind === 'refused' && outcome.code === 'FORBIDDEN' && outcome.facts.lease === undefined && kind !== 'delete'
+  return (
+    outcome.kind === 'refused' &&
+    outcome.code === 'FORBIDDEN' &&
+    outcome.facts.lease === undefined &&
+    kind !== 'delete' &&
+    kind !== 'transaction'
+  )
 }
 
 /** The answer that a repeated operation was given, if it is kept. */

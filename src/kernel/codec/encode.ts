@@ -86,6 +86,7 @@ const OUTCOMES = [
   'nothing',
   'void',
   'refused',
+  'transacted',
 ] as const satisfies readonly Outcome['kind'][]
 const CODES = [
   'HELD',
@@ -120,6 +121,8 @@ export function writeOutcome(to: Writer, outcome: Outcome): void {
       return to.uint(outcome.id ?? 0)
     case 'fenced':
       return to.uint(outcome.highest)
+    case 'transacted':
+      return to.bool(outcome.succeeded)
     case 'nothing':
     case 'void':
       return
@@ -154,6 +157,8 @@ export function readOutcome(from: Reader): Outcome {
     }
     case 'fenced':
       return { kind, revision, highest: from.uint() }
+    case 'transacted':
+      return { kind, revision, succeeded: from.bool() }
     case 'nothing':
     case 'void':
       return { kind, revision }

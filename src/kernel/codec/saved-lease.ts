@@ -1,9 +1,9 @@
 /** One lease in a snapshot, with its grants, wants and timers, and as many of its entries as fit. */
 
-import { entryBytes } from '../rule/end.ts'
 import { addHolder } from '../rule/pool/holders.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
+import { entryBytes } from '../state/free-entries.ts'
 import { findLease, rareOf } from '../state/leases.ts'
 import { addEntry, NO_GRANTS, resourceOf, withGrant } from '../state/resources.ts'
 import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
@@ -22,12 +22,24 @@ export interface SavedEntry extends Omit<Attached, 'lease'> {
   readonly lease: number
 }
 
-export function writeEntry(to: Writer, { lease, key, value, revision, generation }: SavedEntry): void {
-  to.uint(lease)
+export function writeEntry(
+  to: Writer,
+  { key, value, revision, generation, created, version }: Omit<Attached, 'lease'>,
+  rules: number,
+): void {
   to.text(key)
   to.text(value)
   to.uint(revision)
   to.uint(generation)
+  if (rules < 3) return
+  to.uint(created)
+  to.uint(version)
+}
+
+export function readEntry(from: Reader, rules: number): Omit<Attached, 'lease'> {
+  const [key, value, revision, generation] = [from.text(), from.text(), from.uint(), from.uint()]
+  if (rules < 3) return { key, value, revision, generation, created: revision, version: 1 }
+  return { key, value, revision, generation, created: from.uint(), version: from.uint() }
 }
 
 /** How many entries of a lease are written with it: all, if they have at most `whole` characters. */
@@ -43,7 +55,7 @@ function fittingOf(state: State, keys: readonly string[], whole: number): number
 }
 
 /** Returns the entries that were not written with the lease. */
-export function writeLease(to: Writer, state: State, lease: LeaseState, whole: number): readonly SavedEntry[] {
+export function writeLease(to: Writer, state: State, lease: LeaseState, whole: number, rules: number): readonly SavedEntry[] {
   const { rare } = lease
   to.uint(lease.id)
   to.text(lease.holder.name)
@@ -73,13 +85,7 @@ export function writeLease(to: Writer, state: State, lease: LeaseState, whole: n
   to.bool(rare.open)
   const keys = [...(rare.entries ?? NONE)]
   const fitting = fittingOf(state, keys, whole)
-  to.list(keys.slice(0, fitting), key => {
-    const entry = state.entries.get(key)!
-    to.text(key)
-    to.text(entry.value)
-    to.uint(entry.revision)
-    to.uint(entry.generation)
-  })
+  to.list(keys.slice(0, fitting), key => writeEntry(to, state.entries.get(key)!, rules))
   to.list(rare.labels, ([name, value]) => {
     to.text(name)
     to.text(value)
@@ -96,11 +102,16 @@ export function writeLease(to: Writer, state: State, lease: LeaseState, whole: n
   if (rare.pool !== undefined) writeClaim(to, rare.pool)
   if (fitting === keys.length && rare.pending.length === 0) return NONE
   return [
-    ...keys.slice(fitting).map(key => {
-      const { value, revision, generation } = state.entries.get(key)!
-      return { lease: lease.id, key, value, revision, generation }
-    }),
-    ...rare.pending.map(({ key, value, generation = 0 }) => ({ lease: lease.id, key, value, revision: 0, generation })),
+    ...keys.slice(fitting).map(key => ({ ...state.entries.get(key)!, lease: lease.id })),
+    ...rare.pending.map(({ key, value, generation = 0 }) => ({
+      lease: lease.id,
+      key,
+      value,
+      revision: 0,
+      generation,
+      created: 0,
+      version: 1,
+    })),
   ]
 }
 
@@ -118,7 +129,7 @@ export interface SavedLease {
   readonly rest: LeaseRest
 }
 
-export function readLease(from: Reader): SavedLease {
+export function readLease(from: Reader, rules: number): SavedLease {
   const id = from.uint()
   const holder = from.text()
   const incarnation = from.uint()
@@ -155,7 +166,7 @@ export function readLease(from: Reader): SavedLease {
   const parent = from.uint()
   rare.handed = from.bool()
   rare.open = from.bool()
-  const entries = from.list(() => ({ key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }))
+  const entries = from.list(() => readEntry(from, rules))
   rare.labels = from.list(() => [from.text(), from.text()] as const)
   rare.grace = from.uint()
   rare.maxLife = from.uint()

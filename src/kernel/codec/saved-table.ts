@@ -4,7 +4,7 @@ import { VERBS } from '../command.ts'
 import { policyRules } from '../command-table.ts'
 import { POOLS } from '../rule/version.ts'
 import { accountOf, poolOf } from '../state/pools.ts'
-import { recordFence } from '../state/resources.ts'
+import { addFreeEntry, recordFence } from '../state/resources.ts'
 import type { State, Timer } from '../state.ts'
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
 
@@ -15,10 +15,11 @@ const PROPOSERS = 10
 const FLAPS = 11
 const UPKEEP = 12
 const ACCOUNTS = 13
+const FREE_ENTRIES = 14
 /** The size of an item beside its name, in bytes. */
 const ITEM_BYTES = 48
 const OLD_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP]
-const KINDS: readonly number[] = [...OLD_KINDS, ACCOUNTS]
+const KINDS: readonly number[] = [...OLD_KINDS, ACCOUNTS, FREE_ENTRIES]
 
 /** The chunk kinds of the tables, in the order in which one chunk holds them all. Builds of older rules read a state of theirs without the last. */
 export function tableKinds({ rules }: State): readonly number[] {
@@ -52,6 +53,7 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
       account.usage = from.uint()
       account.at = from.uint()
     },
+    () => addFreeEntry(state, { key: from.text(), value: from.text(), created: from.uint(), revision: from.uint(), version: from.uint() }),
   ]
   return readers.slice(0, tableKinds(state).length)
 }
@@ -126,6 +128,14 @@ export function tablesOf(state: State): readonly Table[] {
         to.uint(at)
       }),
     },
+    {
+      kind: FREE_ENTRIES,
+      items: [...state.free.values()].map(({ key, value, created, revision, version }) => (to: Writer) => {
+        to.text(key)
+        to.text(value)
+        for (const n of [created, revision, version]) to.uint(n)
+      }),
+    },
   ]
   return tables.slice(0, tableKinds(state).length)
 }
@@ -139,8 +149,8 @@ function usages({ pools }: State): (readonly [pool: string, account: string, usa
 }
 
 /** An estimate of their size in bytes, rather too high than too low. */
-export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers, pools }: State): number {
-  let size = ITEM_BYTES * (4 * policies.size + proposers.size)
+export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers, pools, free }: State): number {
+  let size = ITEM_BYTES * (4 * policies.size + proposers.size + free.size) + free.under('').bytes
   for (const { name, allow } of keys.values()) {
     size += name.length + 2 * ITEM_BYTES
     for (const { prefix } of allow) size += prefix.length + 2

@@ -15,7 +15,7 @@ import type { Lineage } from '../state/lineage.ts'
 import { type Attached, createState, type LeaseState, type Past, RULES, type State } from '../state.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
-import { INLINE, link, readLease, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
+import { INLINE, link, readEntry, readLease, type SavedEntry, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
 import { readTimer, sizeOf, tableKinds, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
 
 const MAGIC = 0x53
@@ -49,16 +49,22 @@ export function* saveState(state: State): Generator<Uint8Array, void, void> {
 /** Calls `sees` with the observer that must receive every lease before it changes, as long as chunks are still to come. */
 function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) => void): Generator<Uint8Array, void, void> {
   const limit = state.nextLease
-  const cuts = state.rules >= 2
+  // An upgrade while the snapshot is being taken is not part of it.
+  const { rules } = state
+  const cuts = rules >= 2
   const whole = cuts ? INLINE : WHOLE_OF_OLD
   const ahead = new Set<LeaseState>()
   const counts = { leases: 0, names: 0, sessions: 0, entries: 0, items: 0 }
   let cursor = 0
   let chunk = begin(LEASES)
   // Collected, and written later: a lease that is about to change must not delay the command that changes it.
-  let later: ReturnType<typeof writeLease>[number][] = []
+  let later: SavedEntry[] = []
+  const writeSaved = (to: Writer, { lease, ...entry }: SavedEntry): void => {
+    to.uint(lease)
+    writeEntry(to, entry, rules)
+  }
   const write = (lease: LeaseState): void => {
-    for (const entry of writeLease(chunk, state, lease, whole)) later.push(entry)
+    for (const entry of writeLease(chunk, state, lease, whole, rules)) later.push(entry)
     counts.leases++
   }
   sees({
@@ -97,13 +103,13 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
       const entries = later
       later = []
       counts.entries += entries.length
-      yield* listed(ENTRIES, entries, writeEntry)
+      yield* listed(ENTRIES, entries, writeSaved)
     }
   }
   cursor = limit
   if (chunk.length > 2) yield chunk.sealed()
   counts.entries += later.length
-  yield* listed(ENTRIES, later, writeEntry)
+  yield* listed(ENTRIES, later, writeSaved)
   const last = begin(END)
   for (const n of [counts.leases, counts.names, counts.sessions]) last.uint(n)
   if (counts.entries + counts.items > 0) for (const n of [counts.entries, counts.items]) last.uint(n)
@@ -282,7 +288,7 @@ export class StateLoader {
 
   /** A reader for one item of a chunk of this kind. */
   #reading(kind: number, from: Reader): () => void {
-    if (kind === LEASES) return () => this.#leases.push(readLease(from))
+    if (kind === LEASES) return () => this.#leases.push(readLease(from, this.#state.rules))
     if (kind === ENTRIES) return () => this.#readEntry(from)
     if (kind === HISTORY) return () => this.#readHistory(from)
     if (kind === ANSWERED) return () => this.#readSession(from)
@@ -323,7 +329,7 @@ export class StateLoader {
 
   #readEntry(from: Reader): void {
     const lease = from.uint()
-    const entry = { key: from.text(), value: from.text(), revision: from.uint(), generation: from.uint() }
+    const entry = readEntry(from, this.#state.rules)
     const known = this.#entries.get(lease)
     if (known === undefined) this.#entries.set(lease, [entry])
     else known.push(entry)

@@ -3,12 +3,13 @@
 import type { Attachment } from '../command.ts'
 import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Refused } from '../outcome.ts'
+import { entryBytes } from '../state/free-entries.ts'
 import { rareOf, touch } from '../state/leases.ts'
 import { addEntry } from '../state/resources.ts'
 import { type Attached, type LeaseState, type State, SUSPECT } from '../state.ts'
 import { mayTouch } from './authority.ts'
 import { type Effects, emit } from './effects.ts'
-import { end, entryBytes, reconsider } from './end.ts'
+import { end, reconsider } from './end.ts'
 import { offerMember } from './pool/member.ts'
 import { refuse } from './refuse.ts'
 import { countEntry, isLeftover, isRegistry, penalizeFormer, review } from './service.ts'
@@ -33,7 +34,10 @@ export function entryRefusal(
   by: number,
 ): Refused | undefined {
   const there = state.entries.get(key)
-  if (there === undefined) return undefined
+  if (there === undefined) {
+    if (state.free.get(key) === undefined) return undefined
+    return refuse(state, 'HELD', `the entry ${key} hangs on no lease: change it by a transaction, or delete it first`, { key })
+  }
   const owner = there.lease.holder
   const mine = owner.name === holder.name
   if (!mayTouch(state, by, there.lease)) return heldBy(state, there)
@@ -57,13 +61,20 @@ function heldBy(state: State, { key, lease, generation }: Attached): Refused {
   return refuse(state, 'HELD', `the entry ${key} belongs to ${name}`, { key, holder: name, lease: lease.id, generation })
 }
 
-/** The caller has checked `entryRefusal`. */
+/** The revision that made an entry, and its version, when it is written once more. */
+export function written(state: State, key: string): { readonly created: number; readonly version: number } {
+  const there = state.rules >= 3 ? (state.entries.get(key) ?? state.free.get(key)) : undefined
+  return there === undefined ? { created: state.revision + 1, version: 1 } : { created: there.created, version: there.version + 1 }
+}
+
+/** The caller has checked `entryRefusal`, or may write by a transaction. */
 export function attach(state: State, effects: Effects, lease: LeaseState, { key, value, generation = 0 }: Attachment): void {
   const there = state.entries.get(key)
+  const age = written(state, key)
   touch(state, lease)
   if (there?.lease === lease) {
     lease.rare!.bytes += utf8Length(value) - utf8Length(there.value)
-    Object.assign(there, { value, generation, revision: state.revision + 1 })
+    Object.assign(there, { value, generation, revision: state.revision + 1, ...age })
     emit(state, effects, 'put', lease, { key, value })
     offerMember(state, there)
     reconsider(state, key)
@@ -80,7 +91,8 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
   const rare = rareOf(lease)
   rare.entries ??= new Set()
   rare.entries.add(key)
-  const entry = { key, value, lease, revision: state.revision + 1, generation }
+  const entry = { key, value, lease, revision: state.revision + 1, generation, ...age }
+  state.free.delete(key)
   addEntry(state, entry)
   rare.bytes += entryBytes(entry)
   if (former !== undefined) reconsider(state, key)

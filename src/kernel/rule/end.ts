@@ -5,10 +5,10 @@
  */
 
 import type { EventType } from '../event.ts'
-import { utf8Length } from '../name.ts'
+import { entryBytes } from '../state/free-entries.ts'
 import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { dropEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
+import { dropEntry, dropFreeEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
 import {
   CAP,
   FROZEN,
@@ -88,11 +88,6 @@ function clearTimers(effects: Effects, lease: LeaseState): void {
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
-/** The size that counts towards the limit of its lease. */
-export function entryBytes({ key, value }: { readonly key: string; readonly value: string }): number {
-  return utf8Length(key) + utf8Length(value)
-}
-
 /** Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. */
 export function reconsider(state: State, key: string): void {
   for (const waiter of state.pending.get(key) ?? [])
@@ -112,6 +107,13 @@ export function detachEntry(state: State, effects: Effects, key: string, cause: 
   if (service !== undefined) review(state, effects, service)
   const member = withdrawMember(state, key)
   if (vanishes && member !== undefined && state.resources.has(member.resource)) state.vanished.push(member)
+}
+
+/** Deletes an entry that hangs on no lease. The caller settles. */
+export function removeFree(state: State, effects: Effects, key: string): void {
+  dropFreeEntry(state, key)
+  emit(state, effects, 'deleted', undefined, { key, cause: 'deleted' })
+  reconsider(state, key)
 }
 
 /** Removes from the family and the entries what an ended lease must not keep, whether its units are frozen or not. */

@@ -1,13 +1,14 @@
-/** Entries: keys and values that are attached to a lease and end with it, in the same revision. */
+/** Entries: keys and values that are attached to a lease and end with it, in the same revision. rule/transaction.ts has those without a lease. */
 
 import { type Attachment, type Delete, MAX_LEASE_BYTES, MAX_LEASE_ENTRIES, type Put } from '../command.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
+import { entryBytes } from '../state/free-entries.ts'
 import { findLease, rareOf, touch } from '../state/leases.ts'
 import { CAP, FROZEN, type LeaseState, type State, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, mayTouch } from './authority.ts'
 import { type Effects, startTimer } from './effects.ts'
-import { detachEntry, entryBytes } from './end.ts'
+import { detachEntry, removeFree } from './end.ts'
 import { bounded, ttlOutside } from './policy.ts'
 import { forbidden, gone, invalid, refuse, revisionsExhausted } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -26,12 +27,18 @@ function tooMuch(state: State, lease: LeaseState, entry: Attachment): Refused | 
   return more > 0 && bytes > MAX_LEASE_BYTES ? limit(MAX_LEASE_BYTES, `entries of ${bytes - more} bytes, of ${MAX_LEASE_BYTES}`) : undefined
 }
 
+/** The lease, if it can take entries from this key. */
+export function leaseForEntries(state: State, id: number, key: number): LeaseState | undefined {
+  const lease = findLease(state, id)
+  return lease === undefined || lease.status === FROZEN || lease.status === WAITING || !mayTouch(state, key, lease) ? undefined : lease
+}
+
 export function put(state: State, effects: Effects, { kind: _, lease: id, ...entry }: Put, key: number): Outcome {
   const { key: name } = entry
   const bad = badAttachment(entry)
   if (bad !== undefined) return invalid(state, bad)
-  const lease = findLease(state, id)
-  if (lease === undefined || lease.status === FROZEN || lease.status === WAITING || !mayTouch(state, key, lease)) return gone(state, id)
+  const lease = leaseForEntries(state, id, key)
+  if (lease === undefined) return gone(state, id)
   if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
   const refused = entryRefusal(state, lease.holder, entry, key)
   if (refused !== undefined) return refused
@@ -39,20 +46,31 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
   if (much !== undefined) return much
   const wrong = ttlOutside(state, lease.ttl, name)
   if (wrong !== undefined) return invalid(state, wrong)
+  putOn(state, effects, lease, entry)
+  settle(state, effects, state.freed)
+  return done()
+}
+
+/** Attaches an entry to a lease that is there, with the policies for its key. */
+export function putOn(state: State, effects: Effects, lease: LeaseState, entry: Attachment): void {
   touch(state, lease)
   const rare = rareOf(lease)
-  Object.assign(rare, bounded(state, name, rare))
+  Object.assign(rare, bounded(state, entry.key, rare))
   // The longest life counts from now on, at the latest.
   if (rare.maxLife > 0 && rare.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, rare.maxLife)
   attach(state, effects, lease, entry)
-  settle(state, effects, state.freed)
-  return done()
 }
 
 export function remove(state: State, effects: Effects, { key: name, lease: id }: Delete, key: number): Outcome {
   // Checked first: the existence of an entry is not revealed to other keys.
   if (!allowed(state, key, 'register', name)) return forbidden(state, `delete ${name}`)
   const entry = state.entries.get(name)
+  if (entry === undefined && state.free.get(name) !== undefined) {
+    if (id !== undefined) return refuse(state, 'STALE', `the entry ${name} hangs on no lease: it was taken over`, { key: name })
+    removeFree(state, effects, name)
+    settle(state, effects, state.freed)
+    return done()
+  }
   if (entry === undefined) return refuse(state, 'NOT_FOUND', `there is no entry ${name}`, { key: name })
   if (!mayTouch(state, key, entry.lease)) return forbidden(state, `delete ${name}`)
   if (id !== undefined && entry.lease.id !== id)

@@ -38,7 +38,7 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
 
 /** The log decides nothing from here on: replicas that read the moved leases would not know its decisions. */
 function expect(state: State, effects: Effects): Outcome {
-  const { leases, policies, keys } = state
+  const { leases, policies, keys, free } = state
   if (state.awaiting)
     return invalid(state, 'leases are on their way into this log already: if that was broken off, name another, as with ?name=NEW')
   if (state.moved !== undefined) return invalid(state, 'the leases of this log have left it: name another, as with ?name=NEW')
@@ -47,6 +47,7 @@ function expect(state: State, effects: Effects): Outcome {
       state,
       `the log to move into holds ${leases.size} leases, ${policies.size} policies and ${keys.size} keys: name an empty one`,
     )
+  if (free.size > 0) return invalid(state, `the log to move into holds ${free.size} entries without a lease: name an empty one`)
   state.moved = ''
   state.awaiting = true
   emit(state, effects, 'moved', undefined, { cause: 'awaited' })

@@ -45,6 +45,8 @@ const DEFAULTS = {
   preempt: 'none',
   minHold: 0,
   preemptNotice: 30_000,
+  freeEntries: 0,
+  freeBytes: 64 * 1_024 * 1_024,
 } as const satisfies Required<PolicyRules>
 
 /** The defaults under `services/`. docs/registry.md gives the reasons. */
@@ -106,6 +108,8 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, keyof typeof CHOICES>, 
   quotaBorrow: [0, UNITS_LIMIT],
   minHold: [0, TTL_LIMIT],
   preemptNotice: [0, TTL_MAX],
+  freeEntries: [0, 1_000_000],
+  freeBytes: [0, 2 ** 30],
 }
 
 /** What is wrong with a policy, or undefined. */

@@ -1,6 +1,6 @@
 /** The resources of a state with their grants, and the other tables by name: entries and fences. */
 
-import type { Attached, Grant, LeaseState, Resource, State } from '../state.ts'
+import type { Attached, FreeEntry, Grant, LeaseState, Resource, State } from '../state.ts'
 import { memberOf } from './pools.ts'
 
 /** Shared by everything without grants, and never written to: a million leases must not keep a million empty lists, or lists with room to grow. */
@@ -48,6 +48,17 @@ export function addEntry(state: State, entry: Attached): void {
 
 export function dropEntry(state: State, key: string): void {
   state.entries.delete(key)
+  state.tree.delete(key)
+}
+
+/** In place of the entry with the same key, if there is one. */
+export function addFreeEntry(state: State, entry: FreeEntry): void {
+  state.free.set(entry)
+  state.tree.set(entry.key, entry)
+}
+
+export function dropFreeEntry(state: State, key: string): void {
+  state.free.delete(key)
   state.tree.delete(key)
 }
 

@@ -1,5 +1,5 @@
 /** Routes of policies, entries and keys. */
-import type { PolicyRules } from '../../kernel/command.ts'
+import { MAX_TRANSACTION_BYTES, type PolicyRules, type Transaction } from '../../kernel/command.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { hashSecret, newSecret } from '../key-secret.ts'
@@ -113,6 +113,20 @@ const entries: readonly Route[] = [
       const { lease, value, op } = context.body
       const { revision } = expectOutcome(await propose(context, { kind: 'put', lease, key: context.name, value }, op), 'done')
       return json(200, { revision }, revision)
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/v1/transactions',
+    summary: 'Compare entries, then put and delete some, all or none, in one revision. A policy must allow it (freeEntries).',
+    body: schema.Transaction,
+    maxBodyBytes: ({ limits }) => limits.body + 2 * MAX_TRANSACTION_BYTES,
+    response: schema.Transacted,
+    handle: async context => {
+      const { op, ...transaction } = context.body
+      const command = { kind: 'transaction', ...transaction } as Transaction
+      const { succeeded, revision } = expectOutcome(await propose(context, command, op), 'transacted')
+      return json(200, { succeeded, revision }, revision)
     },
   }),
   route({

@@ -7,14 +7,15 @@ import type { TrackedConnection } from '../connections.ts'
 import type { ListenerContext } from '../listener.ts'
 import { RequestCounters } from '../request-counters.ts'
 import { COMMANDS } from './commands.ts'
-import { RespSession, type SessionHost } from './session.ts'
+import { faceCommand, unknownCommand } from './face-commands.ts'
+import { RespSession, type SessionCommand, type SessionHost } from './session.ts'
 
 /** Interval of the check for slow clients, in ms. */
 const SWEEP_INTERVAL = 2_000
 
 export class RespListener implements SessionHost {
   readonly context: ListenerContext
-  readonly commands = COMMANDS
+  readonly commands: ReadonlyMap<string, SessionCommand>
   readonly counters: RequestCounters
   unfinishedBytes = 0
   readonly sessions = new Set<RespSession>()
@@ -28,6 +29,9 @@ export class RespListener implements SessionHost {
 
   constructor(context: ListenerContext) {
     this.context = context
+    const foreign = (context.faces ?? []).flatMap(face => face.commands.map(faceCommand))
+    // A command of our own is never replaced.
+    this.commands = foreign.length === 0 ? COMMANDS : new Map([...foreign.map(command => [command.name, command] as const), ...COMMANDS])
     this.counters = RequestCounters.of(context.guarded)
   }
 
@@ -46,6 +50,10 @@ export class RespListener implements SessionHost {
     if (this.#cancelSweep === undefined) this.#scheduleSweep()
     if (this.#closing) session.closeAfterReplies(stopping())
     return session
+  }
+
+  explainUnknown(name: string): string {
+    return unknownCommand(name)
   }
 
   scheduleFlush(session: RespSession): void {

@@ -52,6 +52,8 @@ export interface SessionHost extends UnfinishedTotal {
   readonly context: ListenerContext
   readonly commands: ReadonlyMap<string, SessionCommand>
   readonly counters: RequestCounters
+  /** What to say of a command that is not known. */
+  explainUnknown(name: string): string
   /** Calls `session.flush` at the end of this turn. */
   scheduleFlush(session: RespSession): void
   /** The session is closing, and has no pending replies left. */
@@ -222,7 +224,7 @@ export class RespSession implements ByteLinkEnd {
     const command = this.#lookup.find(args)
     if (command === undefined) {
       const name = args.bytes(0).toString('latin1', 0, Math.min(args.length(0), 64))
-      this.reply(to => to.error('ERR', `unknown command '${name}'`))
+      this.reply(to => to.error('ERR', this.host.explainUnknown(name)))
       // These may be lines of another protocol, sent through a browser or proxy. A later line could look like a command, so none is executed.
       if (args.inline) this.closeAfterReplies()
       return

@@ -16,7 +16,7 @@ import type { Appended, Position, Rejected } from '../../store.ts'
 import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
 import { base64 } from './keys.ts'
 import { type EtcdLog, type FoundRecords, MAX_BYTES, MAX_RECORDS } from './log.ts'
-import { absent, type EtcdOperation, exists, put, type Transaction } from './message.ts'
+import { absent, type EtcdOperation, type EtcdTransaction, exists, put } from './message.ts'
 import { type EtcdRecord, INLINE_BYTES, PARTS_WITHIN, pack } from './parts.ts'
 
 /** The number of indexes that one transaction tries at most. */
@@ -129,7 +129,7 @@ export class EtcdAppender {
       // A process alone hardly ever loses a race: reading what was missed each time would cost more than reading it then.
       return succeeded ? { kind: 'found', records: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
     }
-    const level = (n: number): Transaction => ({
+    const level = (n: number): EtcdTransaction => ({
       compare: [free(n)],
       success: [put(keys.record(at(n)), value)],
       failure: n < depth ? [{ request_txn: level(n + 1) }] : [],

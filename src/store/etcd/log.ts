@@ -8,12 +8,12 @@ import {
   absent,
   type EtcdHeader,
   type EtcdOperation,
+  type EtcdTransaction,
   exists,
   type KeyValue,
   put,
   type RangeAnswer,
   range,
-  type Transaction,
   type TransactionAnswer,
 } from './message.ts'
 import { type EtcdRecord, Parts, pack } from './parts.ts'
@@ -75,7 +75,7 @@ export class EtcdLog {
     return range({ ...this.keys.records(index + 1, index + 1 + MAX_RECORDS), limit })
   }
 
-  #looking(after: Position): Transaction {
+  #looking(after: Position): EtcdTransaction {
     const { index } = after
     return {
       compare: [exists(this.keys.record(after))],
@@ -127,7 +127,7 @@ export class EtcdLog {
     return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
   }
 
-  transact(transaction: Transaction, copies?: Copies): Promise<TransactionAnswer> {
+  transact(transaction: EtcdTransaction, copies?: Copies): Promise<TransactionAnswer> {
     return this.#gateway.call('/kv/txn', transaction, copies)
   }
 

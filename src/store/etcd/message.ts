@@ -21,9 +21,9 @@ export type EtcdOperation =
   | { readonly request_range: RangeRequest }
   | { readonly request_put: { readonly key: string; readonly value: string } }
   | { readonly request_delete_range: KeyRange }
-  | { readonly request_txn: Transaction }
+  | { readonly request_txn: EtcdTransaction }
 
-export interface Transaction {
+export interface EtcdTransaction {
   readonly compare: readonly Compare[]
   readonly success: readonly EtcdOperation[]
   readonly failure: readonly EtcdOperation[]

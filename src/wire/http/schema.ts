@@ -62,6 +62,7 @@ export const Revoke = closed({
 })
 export const Transfer = closed({ ...fieldsOf('transfer'), op })
 export const Put = closed({ ...fieldsOf('put', 'lease', 'value'), op })
+export const Transaction = closed({ ...fieldsOf('transaction'), op })
 export const Fence = closed({ ...fieldsOf('fence'), op })
 export const Rules = closed({ ...rulesOf(), op })
 const Scope = closed({ verb: Type.Enum([...VERBS]), prefix: text('By whole segments; empty: everything.') })
@@ -271,6 +272,8 @@ const entry = {
   incarnation: whole(),
   status,
   revision: whole('Of its last change.'),
+  created: whole('The revision that made it.'),
+  version: whole('How often it was written since.'),
   generation: whole('The generation of a registration; 0 when none was given.'),
   suppressed: yes('The registration has come and gone too often.'),
   remaining: Type.Number({ description: 'About how many ms its lease has left without a renewal, for people.' }),
@@ -292,6 +295,7 @@ export const Renewed = answer({ renewed: Type.Array(answer({ lease: id, ttl: who
 export const RenewedOne = answer({ ttl: whole(), expiresAt, ...Renewed.properties })
 export const Done = answer({ revision })
 export const Transferred = answer({ lease: id, revision })
+export const Transacted = answer({ succeeded: yes('Every comparison was true, and success was carried out; otherwise failure.'), revision })
 export const Fenced = answer({ accepted: Type.Literal(true), highest: whole(), revision })
 export const Resource = answer({ ...resource, revision })
 export const Resources = answer({ resources: Type.Array(answer(resource)), revision, more })

@@ -52,7 +52,7 @@ const rules = some(
     (
       'ttlMin ttlMax capacity lockDelay grace maxLife maxHold quota waiters aging leases leasesPerKey flapPenalty flapHalfLife flapSuppress ' +
       'flapReuse preserveShare preserveLeast preserveMost sweepShare shareHalfLife sharePenalty shareWeight quotaUnits quotaBorrow minHold ' +
-      'preemptNotice'
+      'preemptNotice freeEntries freeBytes'
     )
       .split(' ')
       .map(name => [name, number]),
@@ -86,6 +86,23 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   run: some({ kind: kind('run'), owned: yesNo }),
   put: some({ kind: kind('put'), lease: number, key: text, value: text }, { generation: number }),
   delete: some({ kind: kind('delete'), key: text }, { lease: number }),
+  transaction: some(
+    { kind: kind('transaction') },
+    {
+      compare: list(
+        some(
+          {
+            key: text,
+            field: fc.constantFrom('created', 'revision', 'version', 'lease', 'value'),
+            is: fc.constantFrom('equal', 'unequal', 'less', 'greater'),
+          },
+          { number, value: text },
+        ),
+      ),
+      success: list(some({ key: text }, { value: text, lease: number, delete: yesNo })),
+      failure: list(some({ key: text }, { value: text, lease: number, delete: yesNo })),
+    },
+  ),
   revoke: some(
     { kind: kind('revoke'), target: fc.oneof(some({ lease: number }), some({ holder: text }), some({ prefix: text })) },
     { force: yesNo, by: text },

@@ -28,7 +28,7 @@ function overfull(entries: number, bytes: number, rules = 2): World {
   for (let i = 0; i < entries; i++) {
     const key = `e/${i}`
     rare.entries.add(key)
-    addEntry(world.state, { key, value: 'v'.repeat(bytes), lease, revision: 1, generation: i % 3 })
+    addEntry(world.state, { key, value: 'v'.repeat(bytes), lease, revision: 1, generation: i % 3, created: 1, version: 1 })
   }
   world.state.rules = rules
   return world

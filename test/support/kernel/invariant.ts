@@ -137,6 +137,29 @@ function* entries(state: State): Generator<string> {
   }
   if (attached !== state.entries.size) yield `${state.entries.size} entries, ${attached} of them attached to a lease`
   for (const [key, entry] of state.entries) if (entry.key !== key) yield `${entry.key} is kept under ${key}`
+  for (const { key, created, revision, version } of [...state.entries.values(), ...state.free.values()])
+    if (created > revision || version < 1 || (version === 1) !== (created === revision))
+      yield `${key} was made in ${created} and written in ${revision}, as version ${version}`
+  yield* freeEntries(state)
+}
+
+function* freeEntries(state: State): Generator<string> {
+  const usage = new Map([['', { entries: 0, bytes: 0 }]])
+  for (const { key, value } of state.free.values()) {
+    if (state.entries.has(key)) yield `${key} hangs on a lease and on none`
+    if (state.free.get(key)?.key !== key) yield `${key} is kept under another key`
+    const segments = key.split('/')
+    for (let n = 0; n <= segments.length; n++) {
+      const prefix = segments.slice(0, n).join('/')
+      const { entries = 0, bytes = 0 } = usage.get(prefix) ?? {}
+      usage.set(prefix, { entries: entries + 1, bytes: bytes + Buffer.byteLength(key) + Buffer.byteLength(value) })
+    }
+  }
+  for (const [prefix, { entries, bytes }] of usage) {
+    const counted = state.free.under(prefix)
+    if (counted.entries !== entries || counted.bytes !== bytes)
+      yield `${entries} free entries of ${bytes} bytes under "${prefix}", ${counted.entries} of ${counted.bytes} are counted`
+  }
 }
 
 function* tables(state: State): Generator<string> {
@@ -168,8 +191,10 @@ function* tables(state: State): Generator<string> {
 /** What the registry derives from entries and flaps; and that nothing but a registration is ever put off. */
 function* registry(state: State): Generator<string> {
   const below = [...state.tree.under('')]
-  if (below.length !== state.entries.size) yield `the tree has ${below.length} entries of ${state.entries.size}`
-  for (const entry of below) if (state.entries.get(entry.key) !== entry) yield `the tree has another ${entry.key}`
+  const all = state.entries.size + state.free.size
+  if (below.length !== all) yield `the tree has ${below.length} entries of ${all}`
+  for (const entry of below)
+    if ((state.entries.get(entry.key) ?? state.free.get(entry.key)) !== entry) yield `the tree has another ${entry.key}`
   const services = new Map<string, { total: number; suspect: number }>()
   for (const { key, lease } of state.entries.values()) {
     if (!/^services\/[^/]+\/[^/]+$/.test(key)) continue

@@ -1,5 +1,17 @@
 /** Endless commands that make some sense in the state they meet, and some that make none. From a seed, so that a failure can be had again. */
-import type { Acquire, Attachment, Command, PolicyRules, Proposal, Scope } from '../../../src/kernel/command.ts'
+import {
+  type Acquire,
+  type Attachment,
+  COMPARED,
+  type Command,
+  type Comparison,
+  type EntryChange,
+  type PolicyRules,
+  type Proposal,
+  RELATIONS,
+  type Scope,
+} from '../../../src/kernel/command.ts'
+import { rule } from '../../../src/kernel/rule/policy.ts'
 import { findLease } from '../../../src/kernel/state/leases.ts'
 import { timerOf } from '../../../src/kernel/state/timers.ts'
 import { type LeaseState, QUIET, SLOTS, type State } from '../../../src/kernel/state.ts'
@@ -89,6 +101,7 @@ export class Stream {
     if (state.moved !== undefined && this.#chance(3)) return state.awaiting ? { kind: 'move', into: 'end' } : { kind: 'move', stay: true }
     if (this.#pools && !this.#chance(4)) return this.#pool(state)
     if (this.#widening && this.#chance(25)) return this.#widen(state)
+    if (this.#widening && state.rules >= 3 && this.#chance(12)) return this.#transaction(state)
     if (dice < 34) return this.#chance(3) ? this.#register() : this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
     if (dice < 58) return this.#release(state, resource)
@@ -197,6 +210,35 @@ export class Stream {
       lease,
       wants: [this.#one(this.#resources), this.#one(this.#resources)].map(resource => ({ resource, ...units })),
     }
+  }
+
+  /** Of a few keys, some of which are attached to leases; first the policy that allows it. */
+  #transaction(state: State): Command {
+    const prefix = this.#one(['svc', 'kv/a'])
+    if (rule(state, prefix, 'freeEntries') === 0 && !this.#chance(5))
+      return { kind: 'policy', prefix, rules: { freeEntries: 3 + this.#random(4), ...(this.#chance(2) && { freeBytes: 4_000 }) } }
+    const key = () => `${this.#chance(9) ? this.#one(['kv', 'services/few']) : prefix}/${this.#random(8)}`
+    const compare = [0, 1].slice(0, this.#random(3)).map(() => this.#comparison(state, key()))
+    const branch = () => {
+      const keys = new Set([0, 1, 2].slice(0, this.#random(4)).map(key))
+      return [...keys].map((name): EntryChange => {
+        if (this.#chance(3)) return { key: name, delete: true }
+        return { key: name, value: this.#text(), ...(this.#chance(3) && { lease: this.#id(state) }) }
+      })
+    }
+    const [success, failure] = [branch(), this.#chance(2) ? branch() : []]
+    const list = <T>(name: string, items: readonly T[]) => (items.length > 0 ? { [name]: items } : {})
+    return { kind: 'transaction', ...list('compare', compare), ...list('success', success), ...list('failure', failure) }
+  }
+
+  #comparison(state: State, key: string): Comparison {
+    const field = this.#one(COMPARED)
+    const there = state.entries.get(key) ?? state.free.get(key)
+    if (field === 'value')
+      return { key, field, is: this.#one(RELATIONS.slice(0, 2)), value: this.#chance(2) ? this.#text() : (there?.value ?? 'v') }
+    const found = field === 'lease' ? (state.entries.get(key)?.lease.id ?? 0) : (there?.[field] ?? 0)
+    const number = this.#chance(3) ? this.#random(4) : found
+    return { key, field, is: this.#one(RELATIONS), ...(number > 0 && { number }) }
   }
 
   #release(state: State, resource: string): Command {

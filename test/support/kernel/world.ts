@@ -152,7 +152,11 @@ export class World {
   }
 
   entries(): string[] {
-    return [...this.state.entries.values()].map(({ key, value, lease }) => `${key}=${value}@${lease.id}`).sort()
+    const free = [...this.state.free.values()].map(({ key, value }) => `${key}=${value}`)
+    return [...this.state.entries.values()]
+      .map(({ key, value, lease }) => `${key}=${value}@${lease.id}`)
+      .concat(free)
+      .sort()
   }
 
   hash(): string {

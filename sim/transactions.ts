@@ -1,0 +1,89 @@
+/**
+ * Checks S26: a transaction compares and changes entries in one revision, all or none, and an entry without a lease stays until it is deleted. It
+ * follows the entries by their events alone, and never asks the state that the kernel keeps.
+ */
+import type { Command, Comparison, Transaction } from '../src/kernel/command.ts'
+import type { Event } from '../src/kernel/event.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import type { LogView } from './log-view.ts'
+import type { World } from './world.ts'
+
+interface FollowedEntry {
+  readonly value: string
+  readonly lease: number
+  readonly created: number
+  readonly revision: number
+  readonly version: number
+}
+
+export class TransactionChecker {
+  readonly #world: World
+  readonly #log: LogView
+  readonly #entries = new Map<string, FollowedEntry>()
+
+  constructor(world: World, log: LogView) {
+    this.#world = world
+    this.#log = log
+  }
+
+  /** Called before `follow`, with the events of this command. */
+  judge(command: Command, outcome: Outcome, events: readonly Event[]): void {
+    for (const { type, key, lease } of events)
+      if (type === 'deleted' && lease === 0 && command.kind !== 'transaction' && command.kind !== 'delete')
+        this.#violate(`the entry ${key} hangs on no lease, and ended by ${command.kind}`)
+    if (command.kind !== 'transaction' || outcome.kind !== 'transacted') return
+    const succeeded = (command.compare ?? []).every(comparison => this.#holds(comparison))
+    if (outcome.succeeded !== succeeded)
+      this.#violate(`a transaction ${outcome.succeeded ? 'succeeded' : 'failed'}, and its comparisons say otherwise`)
+    this.#judgeChanges(command, succeeded, events)
+  }
+
+  /** The events of entries are exactly the changes of one branch. */
+  #judgeChanges({ success = [], failure = [] }: Transaction, succeeded: boolean, events: readonly Event[]): void {
+    const expected = (succeeded ? success : failure)
+      .filter(change => change.delete !== true || this.#entries.has(change.key))
+      .map(change => (change.delete === true ? `deleted ${change.key}` : `put ${change.key} ${change.lease ?? 0} ${change.value ?? ''}`))
+    const made = events
+      .filter(({ type }) => type === 'put' || type === 'deleted')
+      .map(({ type, key, lease, value }) => (type === 'put' ? `put ${key} ${lease} ${value}` : `deleted ${key}`))
+    if (made.join('\n') !== expected.join('\n')) this.#violate(`a transaction did [${made}] and not [${expected}]`)
+  }
+
+  #holds({ key, field, is, number = 0, value = '' }: Comparison): boolean {
+    const there = this.#entries.get(key)
+    if (field === 'value') return there !== undefined && (is === 'equal' ? there.value === value : there.value !== value)
+    const found = there?.[field] ?? 0
+    return is === 'equal' ? found === number : is === 'unequal' ? found !== number : is === 'less' ? found < number : found > number
+  }
+
+  follow(events: readonly Event[]): void {
+    for (const { type, key, value = '', lease, revision } of events) {
+      if (key === undefined) continue
+      if (type === 'deleted') this.#entries.delete(key)
+      if (type !== 'put') continue
+      const { created = revision, version = 0 } = this.#entries.get(key) ?? {}
+      this.#entries.set(key, { value, lease, created, revision, version: version + 1 })
+    }
+  }
+
+  /** What the state has must be what the events said. */
+  checkWhole(): void {
+    const { free, entries } = this.#log.state
+    for (const { key, value, created, revision, version } of free.values()) {
+      const known = this.#entries.get(key)
+      const same = known?.value === value && known.created === created && known.revision === revision && known.version === version
+      if (!same || known?.lease !== 0) this.#violate(`the entry ${key} is not as it was put: version ${version}, of revision ${revision}`)
+    }
+    for (const [key, { lease }] of this.#entries)
+      if (lease === 0 ? free.get(key) === undefined : !entries.has(key)) this.#violate(`the entry ${key} is gone, and was not deleted`)
+  }
+
+  /** The log lost records: the rest is replayed. */
+  lose(): void {
+    this.#entries.clear()
+  }
+
+  #violate(message: string): void {
+    this.#world.violate('S26', message)
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * Faces: other people's protocols, translated onto a `Lessor`. A client that was written for Redis points at Leasehold and goes on working.
+ *
+ * A face has no rules of its own: it turns a foreign request into commands and queries, and their outcomes into a foreign answer. It never sees the replica,
+ * the log or the connection. Credentials are those of the protocol: the server knows which key they are, and gives the face a lessor that may do what the
+ * key may do. A face is off unless the operator names it.
+ *
+ * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the page, history, explain, fences, and holders with another client.
+ */
+import type { Clock } from '../clock.ts'
+import type { Lessor } from '../lessor.ts'
+
+export const FACE_NAMES = ['redis'] as const
+export type FaceName = (typeof FACE_NAMES)[number]
+
+/** What a face may use of the lessor of its caller. */
+export type FaceLessor = Pick<Lessor, 'propose' | 'read' | 'watch'>
+
+/** One request of a client, with what the client may do. */
+export interface FaceCaller {
+  readonly lessor: FaceLessor
+  /** The name under which its leases are held: the client's own name, or its address. */
+  readonly holder: string
+  readonly clock: Clock
+  /** Fires when the client has gone. */
+  readonly signal: AbortSignal
+}
+
+/** An answer in the words of RESP. A text is a bulk string, null the null bulk string. */
+export type RespReply = string | number | null | { readonly status: string } | { readonly error: RespFailure } | readonly RespReply[]
+
+/** An error of the foreign protocol: `ERR` and what is wrong. */
+export class RespFailure extends Error {
+  override readonly name = 'RespFailure'
+  readonly code: string
+
+  constructor(code: string, message: string) {
+    super(message)
+    this.code = code
+  }
+}
+
+/** A command that a face adds to RESP. The commands of one connection run one after another. */
+export interface RespFaceCommand {
+  /** In upper case. */
+  readonly name: string
+  /** The number of words, its name among them; negative: at least that many. */
+  readonly arity: number
+  readonly summary: string
+  readonly changes?: true
+  /** Which arguments are keys, as Redis counts them: the first, the last, and the step. */
+  readonly names?: readonly [first: number, last: number, step: number]
+  run(args: readonly string[], caller: FaceCaller): Promise<RespReply>
+}
+
+/** A face that speaks RESP. */
+export interface RespFace {
+  readonly name: FaceName
+  readonly commands: readonly RespFaceCommand[]
+}

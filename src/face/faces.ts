@@ -1,0 +1,19 @@
+/** The faces by name. Each is loaded only when it is switched on. */
+import { LeaseError } from '../errors.ts'
+import { FACE_NAMES, type FaceName, type RespFace } from './face.ts'
+
+const LOADERS: Readonly<Record<FaceName, () => Promise<RespFace>>> = {
+  redis: async () => (await import('./redis/commands.ts')).redisFace(),
+}
+
+/** Loads faces by their names; one text may name several, separated by commas. Throws `INVALID` for a name that is not one. */
+export function loadFaces(named: readonly string[]): Promise<readonly RespFace[]> {
+  const names = new Set(named.flatMap(text => text.split(',')).filter(name => name !== ''))
+  for (const name of names)
+    if (!(FACE_NAMES as readonly string[]).includes(name))
+      throw new LeaseError(
+        'INVALID',
+        `there is no face ${name.slice(0, 32)}: there ${FACE_NAMES.length === 1 ? 'is' : 'are'} ${FACE_NAMES.join(', ')}`,
+      )
+  return Promise.all([...names].map(name => LOADERS[name as FaceName]()))
+}

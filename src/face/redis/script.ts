@@ -1,0 +1,278 @@
+/**
+ * Runs a lock script. What it does decides, not how it is written: the script is run as Lua, its reads are answered from the present locks, and its writes are
+ * collected and carried out together at its end. If another client was faster, the script is run again on what is there now.
+ */
+import { type Block, type Expression, LuaError, parseLua, type Statement } from './lua.ts'
+
+type LuaTable = LuaValue[]
+export type LuaValue = string | number | boolean | undefined | LuaTable | { readonly status: string } | { readonly failure: string }
+
+/** The commands that a script may call. */
+export interface ScriptCommands {
+  call(name: string, args: readonly string[]): Promise<LuaValue>
+}
+
+/** A lock script takes a few dozen steps. */
+const MAX_STEPS = 10_000
+
+const RETURN = Symbol('return')
+interface Returned {
+  readonly [RETURN]: LuaValue
+}
+
+/** A script that was read once, and can be run many times. */
+export class LockScript {
+  readonly #block: Block
+
+  /** Throws LuaError. */
+  constructor(source: string) {
+    this.#block = parseLua(source)
+  }
+
+  async run(keys: readonly string[], args: readonly string[], commands: ScriptCommands): Promise<LuaValue> {
+    const run = new ScriptRun(commands)
+    const scope = new Scope(undefined)
+    scope.declare('KEYS', [...keys])
+    scope.declare('ARGV', [...args])
+    const returned = await run.block(this.#block, scope)
+    return returned?.[RETURN]
+  }
+}
+
+class Scope {
+  readonly #values = new Map<string, LuaValue>()
+  readonly #outer: Scope | undefined
+
+  constructor(outer: Scope | undefined) {
+    this.#outer = outer
+  }
+
+  declare(name: string, value: LuaValue): void {
+    this.#values.set(name, value)
+  }
+
+  get(name: string): LuaValue {
+    if (this.#values.has(name)) return this.#values.get(name)
+    return this.#outer?.get(name)
+  }
+
+  /** A name that was not declared is a global of the script. */
+  set(name: string, value: LuaValue): void {
+    if (this.#values.has(name) || this.#outer === undefined) this.#values.set(name, value)
+    else this.#outer.set(name, value)
+  }
+}
+
+class ScriptRun {
+  readonly #commands: ScriptCommands
+  #steps = 0
+
+  constructor(commands: ScriptCommands) {
+    this.#commands = commands
+  }
+
+  async block(block: Block, outer: Scope): Promise<Returned | undefined> {
+    const scope = new Scope(outer)
+    for (const statement of block) {
+      const returned = await this.#statement(statement, scope)
+      if (returned !== undefined) return returned
+    }
+    return undefined
+  }
+
+  #step(): void {
+    if (++this.#steps > MAX_STEPS) throw new LuaError(`it takes more than ${MAX_STEPS} steps`)
+  }
+
+  async #statement(statement: Statement, scope: Scope): Promise<Returned | undefined> {
+    this.#step()
+    switch (statement.kind) {
+      case 'local':
+      case 'assign': {
+        const values = await this.#all(statement.values, scope)
+        for (const [i, name] of statement.names.entries())
+          if (statement.kind === 'local') scope.declare(name, values[i])
+          else scope.set(name, values[i])
+        return undefined
+      }
+      case 'set': {
+        const [table, at, value] = await this.#all([statement.table, statement.at, statement.value], scope)
+        if (!Array.isArray(table) || typeof at !== 'number' || at < 1 || at > table.length + 1) throw new LuaError('a table is a list here')
+        table[at - 1] = value
+        return undefined
+      }
+      case 'if':
+        for (const { when, body } of statement.branches)
+          if (when === undefined || truth(await this.value(when, scope))) return this.block(body, scope)
+        return undefined
+      case 'each': {
+        const list = await this.value(statement.of, scope)
+        if (!Array.isArray(list)) throw new LuaError('ipairs goes over a list')
+        for (const [i, item] of list.entries()) {
+          this.#step()
+          const inner = new Scope(scope)
+          for (const [n, name] of statement.names.entries()) inner.declare(name, n === 0 ? i + 1 : item)
+          const returned = await this.block(statement.body, inner)
+          if (returned !== undefined) return returned
+        }
+        return undefined
+      }
+      case 'count': {
+        const [from, to] = (await this.#all([statement.from, statement.to], scope)).map(number)
+        for (let i = from!; i <= to!; i++) {
+          this.#step()
+          const inner = new Scope(scope)
+          inner.declare(statement.name, i)
+          const returned = await this.block(statement.body, inner)
+          if (returned !== undefined) return returned
+        }
+        return undefined
+      }
+      case 'do':
+        return this.block(statement.body, scope)
+      case 'return':
+        return { [RETURN]: statement.value === undefined ? undefined : await this.value(statement.value, scope) }
+      case 'call':
+        await this.value(statement.call, scope)
+        return undefined
+    }
+  }
+
+  /** The last of several may be a call that gives several values. */
+  async #all(expressions: readonly Expression[], scope: Scope): Promise<LuaValue[]> {
+    const values: LuaValue[] = []
+    for (const [i, expression] of expressions.entries()) {
+      const value = await this.value(expression, scope)
+      const isSpread = expression.kind === 'call' && /^(table\.)?unpack$/.test(expression.name)
+      if (isSpread && i === expressions.length - 1 && Array.isArray(value)) values.push(...value)
+      else values.push(value)
+    }
+    return values
+  }
+
+  async value(expression: Expression, scope: Scope): Promise<LuaValue> {
+    this.#step()
+    switch (expression.kind) {
+      case 'value':
+        return expression.value
+      case 'name':
+        return scope.get(expression.name)
+      case 'index': {
+        const [of, at] = await this.#all([expression.of, expression.at], scope)
+        if (Array.isArray(of)) return typeof at === 'number' ? of[at - 1] : undefined
+        if (typeof of === 'object' && 'status' in of && at === 'ok') return of.status
+        throw new LuaError(`only a list has a place ${String(at)}`)
+      }
+      case 'table':
+        return this.#all(expression.items, scope)
+      case 'unary': {
+        const of = await this.value(expression.of, scope)
+        if (expression.operator === 'not') return !truth(of)
+        if (expression.operator === '-') return -number(of)
+        if (Array.isArray(of) || typeof of === 'string') return of.length
+        throw new LuaError('only a list or a text has a length')
+      }
+      case 'binary':
+        return this.#binary(expression, scope)
+      case 'call':
+        return this.#call(expression.name, await this.#all(expression.args, scope))
+    }
+  }
+
+  async #binary({ operator, left, right }: Extract<Expression, { readonly kind: 'binary' }>, scope: Scope): Promise<LuaValue> {
+    const a = await this.value(left, scope)
+    if (operator === 'and') return truth(a) ? this.value(right, scope) : a
+    if (operator === 'or') return truth(a) ? a : this.value(right, scope)
+    const b = await this.value(right, scope)
+    switch (operator) {
+      case '==':
+        return a === b
+      case '~=':
+        return a !== b
+      case '..':
+        return text(a) + text(b)
+      case '<':
+        return number(a) < number(b)
+      case '>':
+        return number(a) > number(b)
+      case '<=':
+        return number(a) <= number(b)
+      case '>=':
+        return number(a) >= number(b)
+      case '+':
+        return number(a) + number(b)
+      case '-':
+        return number(a) - number(b)
+      case '*':
+        return number(a) * number(b)
+      case '/':
+        return number(a) / number(b)
+      default:
+        return number(a) % number(b)
+    }
+  }
+
+  async #call(name: string, args: readonly LuaValue[]): Promise<LuaValue> {
+    switch (name) {
+      case 'redis.call':
+      case 'redis.pcall': {
+        const [command, ...rest] = args.map(text)
+        if (command === undefined) throw new LuaError('redis.call needs a command')
+        return this.#commands.call(command.toUpperCase(), rest)
+      }
+      case 'redis.status_reply':
+        return { status: text(args[0]) }
+      case 'redis.error_reply':
+        return { failure: text(args[0]) }
+      case 'redis.log':
+      case 'redis.replicate_commands':
+      case 'redis.set_repl':
+        return undefined
+      case 'tonumber': {
+        const [given] = args
+        const found = typeof given === 'string' && given.trim() !== '' ? Number(given) : given
+        return typeof found === 'number' && !Number.isNaN(found) ? found : undefined
+      }
+      case 'tostring':
+        return args[0] === undefined ? 'nil' : typeof args[0] === 'boolean' ? String(args[0]) : text(args[0])
+      case 'type':
+        return args[0] === undefined ? 'nil' : typeof args[0] === 'object' ? 'table' : typeof args[0]
+      case 'unpack':
+      case 'table.unpack':
+        return args[0]
+      case 'table.insert': {
+        const [list, item] = args
+        if (!Array.isArray(list) || args.length !== 2) throw new LuaError('table.insert appends to a list')
+        list.push(item)
+        return undefined
+      }
+      case 'math.floor':
+        return Math.floor(number(args[0]))
+      case 'math.max':
+        return Math.max(...args.map(number))
+      case 'math.min':
+        return Math.min(...args.map(number))
+      case 'string.format':
+        if (args[0] === '%d' || args[0] === '%s' || args[0] === '%.0f') return text(args[1])
+        throw new LuaError('string.format is understood for one number only')
+      default:
+        throw new LuaError(`it calls ${name.slice(0, 40)}`)
+    }
+  }
+}
+
+function truth(value: LuaValue): boolean {
+  return value !== undefined && value !== false
+}
+
+function number(value: LuaValue): number {
+  const found = typeof value === 'string' && value.trim() !== '' ? Number(value) : value
+  if (typeof found !== 'number' || Number.isNaN(found)) throw new LuaError('a number is expected')
+  return found
+}
+
+function text(value: LuaValue): string {
+  if (typeof value === 'string') return value
+  if (typeof value === 'number') return String(value)
+  throw new LuaError('a text is expected')
+}

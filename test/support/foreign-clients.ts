@@ -1,0 +1,88 @@
+/**
+ * Other people's clients for tests, in pinned versions: installed once into the cache of this user, not into the repository. Where they cannot be installed the
+ * tests skip with a warning, or fail if CI=true.
+ */
+import { execFile } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+
+const run = promisify(execFile)
+const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'leasehold-test-clients')
+const TIMEOUT = 240_000
+/** Without the settings of the npm that runs the tests: they name the folder of the repository. */
+const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
+
+/** The folder of these packages. `install` runs once for each list of packages. */
+async function installed(kind: string, packages: readonly string[], install: (folder: string) => Promise<unknown>): Promise<string> {
+  const folder = join(CACHE, `${kind}-${createHash('sha256').update(packages.join(' ')).digest('hex').slice(0, 12)}`)
+  const marker = join(folder, 'installed')
+  if (existsSync(marker)) return folder
+  mkdirSync(folder, { recursive: true })
+  await install(folder)
+  writeFileSync(marker, `${packages.join('\n')}\n`)
+  return folder
+}
+
+/** Loads packages of npm, such as `redlock@4.2.0` or `redlock5@npm:redlock@5.0.0-beta.2`. */
+export async function nodeClients(...packages: readonly string[]): Promise<NodeJS.Require> {
+  const folder = await installed('node', packages, async place => {
+    writeFileSync(join(place, 'package.json'), '{"private":true}')
+    await run('npm', ['install', '--ignore-scripts', '--no-audit', '--no-fund', ...packages], {
+      cwd: place,
+      timeout: TIMEOUT,
+      env: ENVIRONMENT,
+    })
+  })
+  return createRequire(join(folder, 'package.json'))
+}
+
+/** The Python of a virtual environment with these packages, such as `redis==5.2.1`. */
+export async function pythonClients(...packages: readonly string[]): Promise<string> {
+  const folder = await installed('python', packages, async place => {
+    await run('python3', ['-m', 'venv', join(place, 'venv')], { timeout: TIMEOUT })
+    await run(join(place, 'venv/bin/pip'), ['install', '--quiet', ...packages], { timeout: TIMEOUT })
+  })
+  return join(folder, 'venv/bin/python')
+}
+
+/** Runs a Python program; returns what it printed. */
+export async function python(interpreter: string, program: string, ...args: readonly string[]): Promise<string> {
+  const { stdout } = await run(interpreter, ['-c', program, ...args], { timeout: 60_000 })
+  return stdout
+}
+
+/** A Go program, built with these modules, such as `github.com/bsm/redislock@v0.9.4`. */
+export async function goClients(program: string, ...modules: readonly string[]): Promise<string> {
+  const folder = await installed('go', [...modules, program], async place => {
+    writeFileSync(join(place, 'go.mod'), 'module clients\n\ngo 1.24\n')
+    writeFileSync(join(place, 'main.go'), program)
+    for (const args of [
+      ['get', ...modules],
+      ['mod', 'tidy'],
+      ['build', '-o', 'clients', '.'],
+    ])
+      await run('go', args, { cwd: place, timeout: TIMEOUT, env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' } })
+  })
+  return join(folder, 'clients')
+}
+
+/** Runs a program; returns what it printed. */
+export async function output(program: string, ...args: readonly string[]): Promise<string> {
+  const { stdout } = await run(program, [...args], { timeout: 60_000 })
+  return stdout
+}
+
+/** Skips the test loudly, or fails where CI=true. */
+export async function orSkip<T>(what: string, clients: Promise<T>, context: { skip(why: string): never }): Promise<T> {
+  try {
+    return await clients
+  } catch (error) {
+    if (process.env.CI === 'true') throw error
+    console.warn(`NOT TESTED: ${what}: ${(error as Error).message.slice(0, 500)}`)
+    return context.skip((error as Error).message)
+  }
+}
