@@ -1,0 +1,58 @@
+"""Where a server is: ``leasehold://host:port,host:port``, or ``leaseholds://`` with TLS."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ._errors import LeaseError
+
+PORT = 7420
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def dial(self, timeout: float) -> socket.socket:
+        plain = socket.create_connection((self.host, self.port), timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls is None:
+            return plain
+        try:
+            return self.tls.wrap_socket(plain, server_hostname=self.host)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def parse(url: str | None, tls: ssl.SSLContext | None) -> tuple[list[Address], str | None]:
+    """The addresses, and the key if the URL carries one."""
+    text = url or os.environ.get("LEASEHOLD_URL") or f"leasehold://127.0.0.1:{PORT}"
+    parts = urlsplit(text)
+    if parts.scheme not in ("leasehold", "leaseholds"):
+        raise LeaseError("INVALID", f"this client talks to a server: write leasehold://host:{PORT}, not {text!r}")
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    context = None
+    if parts.scheme == "leaseholds":
+        ca = parse_qs(parts.query).get("ca", [None])[0]
+        context = tls or ssl.create_default_context(cafile=ca)
+    key = unquote(credentials.partition(":")[2] or credentials) if credentials else None
+    return [_address(host, context) for host in hosts.split(",") if host], key or os.environ.get("LEASEHOLD_API_KEY")
+
+
+def _address(text: str, tls: ssl.SSLContext | None) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = text, str(PORT)
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise LeaseError("INVALID", f"{text!r} is no address: write host:{PORT}")
+    return Address(host.strip("[]"), int(port), tls)
