@@ -14,6 +14,7 @@ Rules that make a holder safe, each with the accident it prevents:
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import secrets
@@ -372,7 +373,7 @@ class Engine:
         if held.on_end is not None:
             self.later(held.on_end)
         for callback in held.callbacks:
-            self.later(lambda callback=callback, reason=held.reason: callback(reason))
+            self.later(functools.partial(callback, held.reason))
 
     def release(self, held: Held) -> Future[Any]:
         """The holder stops first and says so afterwards."""
@@ -432,7 +433,14 @@ class _Acquiring:
 
     def begin(self) -> None:
         request, engine = self._asked, self._engine
-        words: list[str | int] = ["LEASE.ACQUIRE", *request.names, "TTL", round(request.ttl * 1000), "HOLDER", engine.options.holder]
+        words: list[str | int] = [
+            "LEASE.ACQUIRE",
+            *request.names,
+            "TTL",
+            round(request.ttl * 1000),
+            "HOLDER",
+            engine.options.holder,
+        ]
         if request.wait is not None:
             words.append("QUEUE")
         if request.mode == "shared":

@@ -147,9 +147,17 @@ class Leases:
         request = self._request(names, ttl, limit, mode, units, priority, parent, labels, entries, grace, max_life, on_wait)
         return self._obtain(request)
 
-    def try_acquire(self, names: str | Iterable[str], *, ttl: Duration | None = None, mode: str = "exclusive", units: int | None = None,
-                    parent: Lease | int | None = None, labels: Mapping[str, str] | None = None,
-                    entries: Mapping[str, str] | None = None) -> Lease | None:
+    def try_acquire(
+        self,
+        names: str | Iterable[str],
+        *,
+        ttl: Duration | None = None,
+        mode: str = "exclusive",
+        units: int | None = None,
+        parent: Lease | int | None = None,
+        labels: Mapping[str, str] | None = None,
+        entries: Mapping[str, str] | None = None,
+    ) -> Lease | None:
         """``None`` when another holder has it. That is an answer, not an error."""
         try:
             return self._obtain(self._request(names, ttl, None, mode, units, None, parent, labels, entries, None, None, None))
@@ -179,10 +187,21 @@ class Leases:
 
         return decorate
 
-    def _request(self, names: str | Iterable[str], ttl: Duration | None, wait: float | None, mode: str, units: int | None,
-                 priority: int | None, parent: Lease | int | None, labels: Mapping[str, str] | None,
-                 entries: Mapping[str, str] | None, grace: Duration | None, max_life: Duration | None,
-                 on_wait: Callable[[int], None] | None) -> AcquireRequest:
+    def _request(
+        self,
+        names: str | Iterable[str],
+        ttl: Duration | None,
+        wait: float | None,
+        mode: str,
+        units: int | None,
+        priority: int | None,
+        parent: Lease | int | None,
+        labels: Mapping[str, str] | None,
+        entries: Mapping[str, str] | None,
+        grace: Duration | None,
+        max_life: Duration | None,
+        on_wait: Callable[[int], None] | None,
+    ) -> AcquireRequest:
         named = (names,) if isinstance(names, str) else tuple(names)
         if not named:
             raise LeaseError("INVALID", "no resource is named")
