@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
@@ -24,15 +26,32 @@ class Reading(NamedTuple):
 
 
 class Clock(Protocol):
+    """Where time comes from. ``leasehold.testing.ManualClock`` is one that a test moves."""
+
     def read(self) -> Reading: ...
+
+    def wall(self) -> float:
+        """The wall clock. Used only to notice that it jumped, as after a machine was restored from a snapshot."""
+        ...
 
 
 class SystemClock:
     """The clocks of this machine. Where there is no clock that counts through a suspend, the monotonic one stands for both."""
 
     def __init__(self) -> None:
-        boot = getattr(time, "CLOCK_BOOTTIME", None)
-        self._boottime = time.monotonic if boot is None else lambda: time.clock_gettime(boot)
+        self._boottime = _boottime()
 
     def read(self) -> Reading:
         return Reading(time.monotonic(), self._boottime())
+
+    def wall(self) -> float:
+        return time.time()
+
+
+def _boottime() -> Callable[[], float]:
+    # On macOS time.monotonic() stops during sleep and CLOCK_MONOTONIC does not. On Windows time.monotonic() counts through a sleep.
+    name = "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
+    clock: int | None = getattr(time, name, None)
+    if clock is None:
+        return time.monotonic
+    return lambda: time.clock_gettime(clock)

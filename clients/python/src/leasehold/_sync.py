@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import functools
-import os
-import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ._address import parse
-from ._clock import Clock, SystemClock
-from ._duration import Duration, seconds
-from ._engine import AcquireRequest, Engine, Options
+from ._core import AcquireOptions, Core, Names, open_core
+from ._duration import Duration
 from ._errors import LeaseError
+from ._flow import Flow, run
+from ._handle import LeaseHandle
 from ._held import CLOCK_ERROR, Held
-from ._runner import Runner, result
+from ._watching import Watching, watch_flow
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .election import Election
+    from .pool import Pool
+    from .registry import Registry
+    from .session import Session
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-class Lease:
+class Lease(LeaseHandle):
     """A lease in hand. Leave its ``with`` block, or call ``release``, to give it back.
 
     >>> with leases.request("jobs/nightly", ttl=30) as lease:
@@ -32,150 +39,107 @@ class Lease:
     ...     lease.assert_held()
     """
 
-    def __init__(self, runner: Runner, held: Held) -> None:
-        self._runner = runner
-        self._held = held
-        #: Set when the lease is over, for whatever reason.
+    def __init__(self, core: Core, held: Held) -> None:
+        super().__init__(core, held)
+        #: Set when the lease is over, for whatever reason; ``reason`` tells which.
         self.lost = threading.Event()
         held.on_end = self.lost.set
         if held.reason is not None:
             self.lost.set()
 
-    @property
-    def id(self) -> int:
-        return self._held.id
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        return self._held.resources
-
-    @property
-    def token(self) -> int:
-        """The fencing token of the (first) resource: greater than that of every earlier grant. 0 for a lease on nothing."""
-        return next(iter(self._held.tokens.values()), 0)
-
-    @property
-    def tokens(self) -> Mapping[str, int]:
-        return dict(self._held.tokens)
-
-    @property
-    def held(self) -> bool:
-        """Asks the clocks: right even after this process was stopped."""
-        return self._held.held
-
-    def remaining(self) -> float:
-        """Seconds of validity left unless renewed; 0 when it is over."""
-        return self._held.remaining()
-
-    def assert_held(self) -> None:
-        """Raises ``LeaseLost`` (or ``GONE`` after a release) unless the lease is held now."""
-        if not self._held.held:
-            raise self._held.end_reason()
-
-    def on_lost(self, callback: Callable[[LeaseError], None]) -> None:
-        """Calls ``callback`` with the reason once the lease is lost, on the client's thread. At once if it is lost already."""
-
-        def add(engine: Engine) -> None:
-            if self._held.reason is None:
-                self._held.callbacks.append(callback)
-            else:
-                reason = self._held.reason
-                engine.later(lambda: callback(reason))
-
-        self._runner.do(add)
-
     def put(self, key: str, value: str) -> None:
-        """Attaches an entry that vanishes with the lease."""
-        result(self._runner.do(lambda engine: engine.call("LEASE.PUT", self.id, key, value, "OP", engine.operation(), repeatable=True)))
+        """Sets an entry that others can read, and that is gone with the lease."""
+        self._core.must_hold(self._held)
+        self._core.owner.wait(self._core.change("LEASE.PUT", self.id, key, value))
+
+    def delete(self, key: str) -> None:
+        """Deletes an entry of this lease."""
+        self._core.must_hold(self._held)
+        self._core.owner.wait(self._core.change("LEASE.DEL", key, "LEASE", self.id))
+
+    def transfer(self, to: str) -> int:
+        """Passes it on to the holder named ``to``: end your work first. Returns the number of the new lease."""
+        return run(self._core.transfer(self._held, to), self._core.owner.wait)
 
     def release(self) -> None:
-        """Gives it back. Releasing twice, or after a loss, is harmless."""
-        if self._held.reason is not None:
-            return
-        try:
-            result(self._runner.do(lambda engine: engine.release(self._held)))
-        except LeaseError as error:
-            if error.code not in ("GONE", "UNAVAILABLE", "UNKNOWN"):
-                raise
+        """Stops using it, then tells the server. Harmless when repeated, and after a loss.
+
+        Raises ``UNKNOWN`` when the server does not answer: then the lease lapses by itself.
+        """
+        run(self._core.release(self._held), self._core.owner.wait)
 
     def __enter__(self) -> Lease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.release()
-
-    def __repr__(self) -> str:
-        return f"<Lease {self.id} on {self._held.name}{'' if self.held else ', over'}>"
+        if self._core.owner.foreign:
+            return  # a forked child leaves the block of its parent
+        try:
+            self.release()
+        except LeaseError as failure:
+            # Not delivered: it lapses by itself. What the block raised, or returned, matters more.
+            if failure.code not in ("UNKNOWN", "UNAVAILABLE"):
+                raise
 
 
 class Leases:
-    """A connection to a server, and the leases of this process. Close it, or use it as a context manager."""
+    """A connection to a server, and the leases of this process. Close it, or use it as a context manager.
 
-    def __init__(self, engine: Engine, runner: Runner, ttl: float) -> None:
-        self._engine = engine
-        self._runner = runner
-        self._ttl = ttl
+    All methods may be called from any thread. One thread of the client renews all leases, in batches.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._registry: Registry | None = None
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(flow, self._core.owner.wait)
 
     @property
     def holder(self) -> str:
-        return self._engine.options.holder
+        """The name that others see: ``host:pid`` unless ``connect`` was given one."""
+        return self._core.engine.options.holder
 
     @property
     def stats(self) -> Mapping[str, int]:
-        return dict(self._engine.stats, leases=len(self._engine.held))
+        """Counters since the start: messages, connections, renewals; and the leases that are held now."""
+        engine = self._core.engine
+        return {**engine.channel.stats, **engine.renewals.stats, "leases": len(engine.renewals.held)}
 
-    def acquire(
-        self,
-        names: str | Iterable[str],
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | None = None,
-        mode: str = "exclusive",
-        units: int | None = None,
-        priority: int | None = None,
-        parent: Lease | int | None = None,
-        labels: Mapping[str, str] | None = None,
-        entries: Mapping[str, str] | None = None,
-        grace: Duration | None = None,
-        max_life: Duration | None = None,
-        on_wait: Callable[[int], None] | None = None,
-    ) -> Lease:
-        """All of the names, or none. Waits until granted, or for ``wait``; then raises ``TIMEOUT``."""
-        limit = float("inf") if wait is None else seconds(wait, "wait")
-        if limit == 0:
-            raise LeaseError("INVALID", "wait must be greater than 0: use try_acquire to not wait", {"option": "wait"})
-        request = self._request(names, ttl, limit, mode, units, priority, parent, labels, entries, grace, max_life, on_wait)
-        return self._obtain(request)
+    # Acquiring
 
-    def try_acquire(
-        self,
-        names: str | Iterable[str],
-        *,
-        ttl: Duration | None = None,
-        mode: str = "exclusive",
-        units: int | None = None,
-        parent: Lease | int | None = None,
-        labels: Mapping[str, str] | None = None,
-        entries: Mapping[str, str] | None = None,
-    ) -> Lease | None:
+    def acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease:
+        """All of the names, or none. Waits until granted, also through outages, or for ``wait``; then raises ``TIMEOUT``.
+
+        >>> with leases.acquire(["account/1", "account/2"], ttl=10, wait="1m") as lease:
+        ...     move(lease.tokens)
+        """
+        return Lease(self._core, self._run(self._core.obtain(self._core.asked("acquire", names, options, True))))
+
+    def try_acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease | None:
         """``None`` when another holder has it. That is an answer, not an error."""
-        try:
-            return self._obtain(self._request(names, ttl, None, mode, units, None, parent, labels, entries, None, None, None))
-        except LeaseError as error:
-            if error.code == "HELD":
-                return None
-            raise
+        held = self._run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False)))
+        return None if held is None else Lease(self._core, held)
 
     @contextmanager
-    def request(self, names: str | Iterable[str], **options: Any) -> Iterator[Lease]:
-        """``acquire`` for a ``with`` block. Raises ``LOST`` at its end when the lease was lost and the block did not look."""
+    def request(self, names: Names, **options: Unpack[AcquireOptions]) -> Iterator[Lease]:
+        """``acquire`` for a ``with`` block. Raises ``LeaseLost`` at its end when the lease was lost and the block was not told.
+
+        >>> with leases.request("jobs/nightly", ttl=30, wait=300) as lease:
+        ...     write(rows, fence=lease.token)
+        """
         with self.acquire(names, **options) as lease:
             yield lease
-            if not lease.held:
-                raise lease._held.end_reason()
+            lost = None if lease.lost.is_set() and lease._held.reported else self._core.unreported_loss(lease._held)
+            if lost is not None:
+                raise lost
 
-    def exclusive(self, names: str | Iterable[str], **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """A decorator: the function runs under the lease, one call at a time everywhere."""
+    def exclusive(self, names: Names, **options: Unpack[AcquireOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """A decorator: the function runs under the lease, one call at a time everywhere.
+
+        >>> @leases.exclusive("reports/nightly", wait=60)
+        ... def report() -> None: ...
+        """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             @functools.wraps(function)
@@ -187,53 +151,93 @@ class Leases:
 
         return decorate
 
-    def _request(
-        self,
-        names: str | Iterable[str],
-        ttl: Duration | None,
-        wait: float | None,
-        mode: str,
-        units: int | None,
-        priority: int | None,
-        parent: Lease | int | None,
-        labels: Mapping[str, str] | None,
-        entries: Mapping[str, str] | None,
-        grace: Duration | None,
-        max_life: Duration | None,
-        on_wait: Callable[[int], None] | None,
-    ) -> AcquireRequest:
-        named = (names,) if isinstance(names, str) else tuple(names)
-        if not named:
-            raise LeaseError("INVALID", "no resource is named")
-        if mode not in ("exclusive", "shared"):
-            raise LeaseError("INVALID", f"mode must be 'exclusive' or 'shared', not {mode!r}", {"option": "mode"})
-        return AcquireRequest(
-            named,
-            self._ttl if ttl is None else seconds(ttl, "ttl"),
-            wait=wait,
-            mode=mode,
-            units=units,
-            priority=priority,
-            parent=parent.id if isinstance(parent, Lease) else parent,
-            labels=dict(labels or {}),
-            entries=dict(entries or {}),
-            grace=None if grace is None else seconds(grace, "grace"),
-            max_life=None if max_life is None else seconds(max_life, "max_life"),
-            on_wait=on_wait,
-        )
+    def grant(self, **options: Unpack[AcquireOptions]) -> Lease:
+        """A lease on no resource, for entries and for leases that belong to it."""
+        return Lease(self._core, self._run(self._core.obtain(self._core.asked("grant", None, options, False))))
 
-    def _obtain(self, request: AcquireRequest) -> Lease:
-        future = self._runner.do(lambda engine: engine.acquire(request))
+    # Reading
+
+    def show(self, resource: str) -> dict[str, Any]:
+        """The holders and the waiters of a resource."""
+        shown: dict[str, Any] = self._core.owner.wait(self._core.read("LEASE.SHOW", resource))
+        return shown
+
+    def entries(self, prefix: str = "") -> list[dict[str, Any]]:
+        """The entries under a prefix, each with its lease and holder."""
+        found: list[dict[str, Any]] = self._core.owner.wait(self._core.read("LEASE.ENTRIES", *([prefix] if prefix else [])))
+        return found
+
+    def history(self, resource: str) -> list[dict[str, Any]]:
+        """The last holders of a resource, and how each lease ended."""
+        past: list[dict[str, Any]] = self._core.owner.wait(self._core.read("LEASE.HISTORY", resource))
+        return past
+
+    def fence(self, resource: str, token: int) -> int:
+        """Shows a token: the highest one so far, or ``STALE`` when a newer one was shown before."""
+        future = self._core.do(lambda engine: engine.call("LEASE.FENCE", resource, token))
+        highest: int = self._core.owner.wait(future)
+        return highest
+
+    @contextmanager
+    def watch(self, prefix: str) -> Iterator[Iterator[list[dict[str, Any]]]]:
+        """Every event under a prefix, one list per revision. An event ``resync`` says that some were missed: read anew.
+
+        >>> with leases.watch("jobs") as events:
+        ...     for revision in events:
+        ...         print(revision[0]["type"], revision[0].get("resource"))
+        """
+        watching = self._run(watch_flow(self._core, prefix))
         try:
-            held = result(future)
-        except BaseException:
-            self._runner.post(lambda engine: engine.cancel(future))
-            raise
-        return Lease(self._runner, held)
+            yield self._events(watching)
+        finally:
+            watching.close()
+
+    def _events(self, watching: Watching) -> Iterator[list[dict[str, Any]]]:
+        while (events := self._core.owner.wait(watching.next())) is not None:
+            yield events
+
+    # Recipes
+
+    def election(self, name: str, *, ttl: Duration = 10, priority: int = 0) -> Election:
+        """One leader at a time. ``for term in leases.election("scheduler").terms(): lead(term)``."""
+        from .election import Election
+
+        return Election(self, name, ttl=ttl, priority=priority)
+
+    def session(
+        self,
+        *,
+        ttl: Duration = "20m",
+        renew: str = "on-activity",
+        labels: Mapping[str, str] | None = None,
+        parent: Any = None,
+        max_life: Duration | None = None,
+    ) -> Session:
+        """The presence of a user, an agent or a job. Leases, entries and sessions under it end with it."""
+        from .session import Session
+
+        return Session.begin_with(self, ttl=ttl, renew=renew, labels=labels, parent=parent, max_life=max_life)
+
+    def pool(self, name: str, *, match: Mapping[str, str] | None = None) -> Pool:
+        """Members of which a caller takes as many as it needs: GPUs, licences, test machines."""
+        from .pool import Pool
+
+        return Pool(self, name, match=match)
+
+    @property
+    def registry(self) -> Registry:
+        """Registers and discovers instances of services."""
+        from .registry import Registry
+
+        if self._registry is None:
+            self._registry = Registry(self._core)
+        return self._registry
 
     def close(self) -> None:
-        """Gives back what is held, ends what waits, and closes the connection."""
-        self._runner.close()
+        """Gives back every lease, withdraws every wait, and closes the connection. Takes a second at most when no server answers."""
+        if self._registry is not None and not self._core.owner.foreign:
+            self._registry.close()
+        self._core.owner.close()
 
     def __enter__(self) -> Leases:
         return self
@@ -250,14 +254,13 @@ def connect(
     ttl: Duration = 30,
     tls: ssl.SSLContext | None = None,
     clock_error: float = CLOCK_ERROR,
-    clock: Clock | None = None,
 ) -> Leases:
-    """Leases of a server: ``leasehold://host:7420``, by default that of ``LEASEHOLD_URL`` or of this machine.
+    """Leases of a server: ``leasehold://host:7420``, ``leasehold://a:7420,b:7420`` or, with TLS, ``leaseholds://…?ca=FILE``.
 
+    By default that of ``LEASEHOLD_URL``, or of this machine. ``api_key`` is that of the URL, or ``LEASEHOLD_API_KEY``, by default.
     Connects in the background: a server that cannot be reached is reported by the first call, with what was tried.
+
+    >>> with leasehold.connect("leasehold://127.0.0.1:7420", holder="reporter") as leases:
+    ...     leases.try_acquire("jobs/nightly")
     """
-    addresses, key = parse(url, tls)
-    name = holder or os.environ.get("LEASEHOLD_HOLDER") or f"{socket.gethostname()}:{os.getpid()}"
-    used = clock or SystemClock()
-    engine = Engine(Options(name, api_key or key, clock_error, len(addresses)), used)
-    return Leases(engine, Runner(engine, addresses, used), seconds(ttl, "ttl"))
+    return Leases(open_core(url, holder, api_key, ttl, tls, clock_error))
