@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._channel import ANSWER_TIMEOUT, Request
 from ._duration import in_words
@@ -24,8 +23,7 @@ REQUEUE = 0.05
 POSITION_INTERVAL = 1.0
 
 
-@dataclass(slots=True)
-class AcquireRequest:
+class AcquireRequest(NamedTuple):
     """What to acquire. Without names: a lease on nothing, for entries and children."""
 
     names: tuple[str, ...]
@@ -37,10 +35,10 @@ class AcquireRequest:
     priority: int | None = None
     parent: Held | int | None = None
     any: int | None = None
-    labels: dict[str, str] = field(default_factory=dict)
-    entries: dict[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
+    entries: Mapping[str, str] = {}
     #: Generations of entries, by key: a higher one takes the key over from a lower one.
-    generations: dict[str, int] = field(default_factory=dict)
+    generations: Mapping[str, int] = {}
     grace: float | None = None
     max_life: float | None = None
     renew: str = "half"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ._errors import LeaseError
@@ -13,8 +13,9 @@ from ._errors import LeaseError
 PORT = 7420
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
+    """One server."""
+
     host: str
     port: int
     tls: ssl.SSLContext | None = None
@@ -38,15 +39,28 @@ def parse(url: str | None, tls: ssl.SSLContext | None) -> tuple[list[Address], s
     """The addresses, and the key if the URL carries one."""
     text = url or os.environ.get("LEASEHOLD_URL") or f"leasehold://127.0.0.1:{PORT}"
     parts = urlsplit(text)
-    if parts.scheme not in ("leasehold", "leaseholds"):
-        raise LeaseError("INVALID", f"this client talks to a server: write leasehold://host:{PORT}, not {text!r}")
     credentials, _, hosts = parts.netloc.rpartition("@")
+    # Not the whole URL: it may carry a key.
+    shown = f"{parts.scheme}://{hosts}"
+    if parts.scheme not in ("leasehold", "leaseholds"):
+        raise LeaseError("INVALID", f"this client talks to a server: write leasehold://host:{PORT}, not {shown}", {"url": shown})
+    names = [host for host in hosts.split(",") if host]
+    if not names:
+        raise LeaseError("INVALID", f"{shown} names no server: write leasehold://host:{PORT}, or leasehold://host:{PORT},host2:{PORT}")
+    if tls is not None and parts.scheme == "leasehold":
+        raise LeaseError("INVALID", f"tls needs leaseholds://: {shown} is not encrypted", {"option": "tls"})
     context = None
     if parts.scheme == "leaseholds":
-        ca = parse_qs(parts.query).get("ca", [None])[0]
-        context = tls or ssl.create_default_context(cafile=ca)
+        context = tls or _context(shown, parse_qs(parts.query).get("ca", [None])[0])
     key = unquote(credentials.partition(":")[2] or credentials) if credentials else None
-    return [_address(host, context) for host in hosts.split(",") if host], key or os.environ.get("LEASEHOLD_API_KEY")
+    return [_address(host, context) for host in names], key or os.environ.get("LEASEHOLD_API_KEY")
+
+
+def _context(shown: str, ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise LeaseError("INVALID", f"{shown} names {ca}, which cannot be read: {error}") from error
 
 
 def _address(text: str, tls: ssl.SSLContext | None) -> Address:

@@ -234,10 +234,10 @@ class Channel:
         self.drop = None
         self._out.clear()
         self.failure = error
-        # Every address is tried once before the first pause.
-        rounds = self._attempt // self._addresses
+        # All addresses are tried before each pause.
         self._attempt += 1
-        pause = 0.0 if rounds == 0 and self._addresses > 1 and not was_ready else RETRY_FIRST * 2 ** min(rounds, 10)
+        rounds, within = divmod(self._attempt, self._addresses)
+        pause = 0.0 if within else RETRY_FIRST * 2 ** min(rounds - 1, 10)
         self.connect_at = self._clock.read().monotonic + min(RETRY_LAST, pause) * (0.5 + secrets.randbelow(1000) / 2000)
         lost, self._in_flight = self._in_flight, deque()
         for request in reversed(lost):

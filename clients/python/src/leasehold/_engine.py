@@ -20,8 +20,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._acquire import Acquiring, AcquireRequest
 from ._channel import ANSWER_TIMEOUT, Channel, Request
@@ -39,8 +38,7 @@ LONGEST_RELEASE = 5.0
 PULSE = 0.25
 
 
-@dataclass(slots=True)
-class Options:
+class Options(NamedTuple):
     """What a client is configured with."""
 
     holder: str

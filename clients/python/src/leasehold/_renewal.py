@@ -122,6 +122,10 @@ class Renewals:
         """The clocks say that it is over."""
         if held.reason is None:
             held.over = True
+            # Overdue timers may not have fired yet, so the stall may not be noted yet.
+            now, due = self._clock.read(), self._timers.next()
+            if due is not None:
+                self.note_stall(now.monotonic - due, now)
             stall = self.stall if self.stall_at > held.renewed.monotonic else 0.0
             self.lose(held, held.expired(stall, unanswered=held.renewing))
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._errors import LeaseError
 
@@ -21,8 +20,7 @@ MAX_DEPTH = 16
 _MAX_DIGITS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(NamedTuple):
     """An unsolicited message: a grant of a queued lease, or events of a watch."""
 
     items: list[Any]
