@@ -73,7 +73,8 @@ class MemoryServer:
         return min((lease.ends for lease in self._leases.values() if lease.connection is None), default=None)
 
     def tick(self) -> None:
-        for lease in [lease for lease in self._leases.values() if lease.connection is None and lease.ends <= self.now()]:
+        now = self.now()
+        for lease in [lease for lease in self._leases.values() if lease.ends <= now and lease.connection is None]:
             grace = float(lease.options.get("GRACE", 0)) / 1000
             if grace and lease.status == "live":
                 lease.status = "suspect"
