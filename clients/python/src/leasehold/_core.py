@@ -227,4 +227,3 @@ def _core(addresses: list[Address], holder: str | None, key: str | None, ttl: fl
 
 def default_holder() -> str:
     return os.environ.get("LEASEHOLD_HOLDER") or f"{socket.gethostname()}:{os.getpid()}"
-

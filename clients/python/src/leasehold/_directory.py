@@ -196,6 +196,9 @@ class Directory:
     def _told(self, events: list[dict[str, Any]]) -> None:
         if events and events[0].get("type") == "ended":
             self._failed(LeaseError(str(events[0].get("code")), str(events[0].get("message"))))
+        elif events and events[0].get("type") == "closed":
+            for stream in self._listeners:
+                stream.end()
         elif events and events[0].get("type") == "resync":
             self._load()
         elif self._early is not None:

@@ -32,9 +32,7 @@ class Candidacy:
         self.core = core
         self.office = f"election/{name}"
         self.stopped = False
-        self._request = core.asked(
-            "election", self.office, {"ttl": seconds(ttl, "ttl"), "priority": priority, "renew": "continuous"}, True
-        )
+        self._request = core.asked("election", self.office, {"ttl": seconds(ttl, "ttl"), "priority": priority, "renew": "continuous"}, True)
         self._waiting: Future[Held] | None = None
         #: Ends the present term's work.
         self.on_stop: Callable[[], None] | None = None

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from ._acquire import Acquiring, AcquireRequest
+from ._acquire import AcquireRequest, Acquiring
 from ._channel import ANSWER_TIMEOUT, Channel, Request
 from ._clock import Clock
 from ._duration import in_words
@@ -64,6 +64,8 @@ class Engine:
         self._operations = itertools.count(1)
         self._calls: list[Callable[[], None]] = []
         self._after_calls: list[Callable[[], Any]] = []
+        #: Called when the client is closed; each returns what is still to be answered.
+        self.closers: list[Callable[[], list[Future[Any]]]] = []
         self._slept = self._sleep()
         #: The number of this process under its holder's name: that of its first lease.
         self.incarnation: int | None = None
@@ -279,13 +281,15 @@ class Engine:
         """Ends what waits and gives back what is held. The owner goes on until these are answered, or for a moment."""
         for acquiring in list(self._acquiring.values()):
             acquiring.close()
-        return [self.release(held) for held in list(self.renewals.held.values())]
+        last = [future for closer in self.closers for future in closer()]
+        return last + [self.release(held) for held in list(self.renewals.held.values())]
 
     def end(self) -> None:
         """Nothing is sent or answered any more."""
         for held in list(self.renewals.held.values()):
             self.renewals.lose(held, held.lost("closed", closed_error().message), definite=True)
         self.channel.close()
+        self.watches.close()
 
     # The connection
 

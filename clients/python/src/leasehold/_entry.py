@@ -240,5 +240,7 @@ def _check_json(value: Any, depth: int) -> None:
     elif isinstance(value, (list, tuple)):
         for item in value:
             _check_json(item, depth + 1)
-    elif not (value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and value == value and abs(value) != 1e999)):
+    elif not (
+        value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and value == value and abs(value) != 1e999)
+    ):
         raise _invalid(f"metadata must be JSON, not {type(value).__name__}")

@@ -90,7 +90,9 @@ class LeaseHandle:
             return
         with contextlib.suppress(Exception):
             self._core.owner.post(lambda engine: _forgotten(engine, held))
-            warnings.warn(f"{held.name} was never released, and no reference to it is left: use a with block", ResourceWarning, stacklevel=2)
+            warnings.warn(
+                f"{held.name} was never released, and no reference to it is left: use a with block", ResourceWarning, stacklevel=2
+            )
 
 
 def _forgotten(engine: Engine, held: Held) -> None:

@@ -70,9 +70,7 @@ class PoolCore:
         member = str(entry["key"])[len(self.key("")) :]
         return Member(member, f"{self.name}/{member}", labels, units)
 
-    def take(
-        self, count: int, match: Mapping[str, str] | None, options: Mapping[str, Any], waits: bool
-    ) -> Flow[tuple[Held, list[Member]]]:
+    def take(self, count: int, match: Mapping[str, str] | None, options: Mapping[str, Any], waits: bool) -> Flow[tuple[Held, list[Member]]]:
         """Any ``count`` of the members that match, all at once."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise LeaseError("INVALID", f"the count comes first, as in take(2): not {count!r}")

@@ -25,6 +25,7 @@ class RegistryCore:
         self.core = core
         self._registrar = Registrar(core.engine)
         self._directory: Directory | None = None
+        core.engine.closers.append(self._deregister_all)
 
     def register(
         self,
@@ -81,14 +82,8 @@ class RegistryCore:
         reason = LeaseError("GONE", f"{registered.instance.name} was deregistered")
         yield self.core.do(lambda engine: registered.end(reason))
 
-    def deregister_all(self) -> list[Future[None]]:
-        def end(engine: Any) -> list[Future[None]]:
-            return [each.end(LeaseError("GONE", f"{each.instance.name} was deregistered")) for each in self._registrar.all()]
-
-        try:
-            return self.core.do(end)
-        except LeaseError:
-            return []
+    def _deregister_all(self) -> list[Future[None]]:
+        return [each.end(LeaseError("GONE", f"{each.instance.name} was deregistered")) for each in self._registrar.all()]
 
     # Discovery
 

@@ -124,7 +124,7 @@ class Decoder:
         if not line:
             raise ProtocolError("an empty line")
         kind, rest = line[0], line[1:]
-        if kind == _INT or kind == _BIG:
+        if kind in (_INT, _BIG):
             return _whole(rest)
         if kind == _BULK:
             length = _whole(rest)

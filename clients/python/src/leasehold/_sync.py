@@ -235,8 +235,6 @@ class Leases:
 
     def close(self) -> None:
         """Gives back every lease, withdraws every wait, and closes the connection. Takes a second at most when no server answers."""
-        if self._registry is not None and not self._core.owner.foreign:
-            self._registry.close()
         self._core.owner.close()
 
     def __enter__(self) -> Leases:

@@ -142,6 +142,11 @@ class Watches:
         if self._watches.get(watch.prefix) is watch:
             del self._watches[watch.prefix]
 
+    def close(self) -> None:
+        for watch in list(self._watches.values()):
+            watch.deliver([{"type": "closed"}])
+        self._watches.clear()
+
     def connection_made(self, continues: bool) -> None:
         for watch in list(self._watches.values()):
             if not continues and watch.revision is not None:

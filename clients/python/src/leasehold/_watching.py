@@ -23,10 +23,15 @@ class Watching:
     def tell(self, events: list[dict[str, Any]]) -> None:
         if events and events[0].get("type") == "ended":
             self._stream.end(LeaseError(str(events[0].get("code")), str(events[0].get("message"))))
+        elif events and events[0].get("type") == "closed":
+            self._stream.end()
         else:
             self._stream.push(events)
 
     def next(self) -> Future[Any]:
+        """The next revision's events. Also after the client was closed: then it is None."""
+        if self._stream.closed:
+            return self._stream.next()
         return self._core.do(lambda engine: self._stream.next())
 
     def close(self) -> None:

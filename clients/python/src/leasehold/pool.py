@@ -61,9 +61,7 @@ class Pool:
         self._core = leases._core
         self._pool = PoolCore(leases._core, name, match)
 
-    def offer(
-        self, member: str, *, labels: Mapping[str, str] | None = None, units: int = 1, ttl: Duration | None = None
-    ) -> Lease:
+    def offer(self, member: str, *, labels: Mapping[str, str] | None = None, units: int = 1, ttl: Duration | None = None) -> Lease:
         """Offers a member: it is in the pool while the returned lease is held."""
         return Lease(self._core, run(self._pool.offer(member, labels, units, ttl), self._core.owner.wait))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import wait as wait_for
 from types import TracebackType
 from typing import Any
 
@@ -104,7 +103,7 @@ class Discovery:
             for instance in there:
                 if self._filter.matches(instance):
                     yield Change("added", instance)
-            while (change := core.owner.wait(core.do(lambda engine: stream.next()))) is not None:
+            while (change := core.owner.wait(stream.next() if stream.closed else core.do(lambda engine: stream.next()))) is not None:
                 seen = difference(self._filter, *change)
                 if seen is not None:
                     yield seen
@@ -125,7 +124,7 @@ def difference(chosen: Filter, before: ListedInstance | None, after: ListedInsta
 
 
 class Registry:
-    """Registers and discovers instances of services. Get it from ``leases.registry``.
+    """Registers and discovers instances of services. Get it from ``leases.registry``. Closing the leases deregisters all.
 
     >>> with leases.registry.register("planner", address="http://10.0.0.7:8080", capabilities=["plan"]) as me:
     ...     me.update(load=3)
@@ -173,7 +172,3 @@ class Registry:
         With ``max_stale``, a list that is older is refused with ``UNAVAILABLE``.
         """
         return Discovery(self._registry, filter_of(service, capability, tag, zone, status), max_stale)
-
-    def close(self) -> None:
-        """Deregisters all instances of this process. ``leases.close()`` does it."""
-        wait_for(self._registry.deregister_all(), 1.0)

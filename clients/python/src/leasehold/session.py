@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 
-def session_options(
-    ttl: Duration, renew: str, labels: Mapping[str, str] | None, parent: Any, max_life: Duration | None
-) -> dict[str, Any]:
+def session_options(ttl: Duration, renew: str, labels: Mapping[str, str] | None, parent: Any, max_life: Duration | None) -> dict[str, Any]:
     """Options of ``grant`` for a session."""
     options: dict[str, Any] = {"ttl": ttl, "renew": renew, "labels": labels, "parent": parent, "max_life": max_life}
     return {name: value for name, value in options.items() if value is not None}
