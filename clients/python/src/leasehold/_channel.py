@@ -76,8 +76,9 @@ class Channel:
         self._in_flight: deque[Request] = deque()
         self._decoder = Decoder()
         self._out: list[bytes] = []
-        #: When the server was last heard.
+        #: When the server was last heard, and since when it owes an answer, or was silent.
         self.heard = 0.0
+        self._quiet_since = 0.0
         self._witness = ""
         self._attempt = 0
         self._tried: list[str] = []
@@ -131,7 +132,7 @@ class Channel:
             request.number = self.last_number
             request.sent = now
         if not self._in_flight:
-            self.heard = now.monotonic
+            self._quiet_since = now.monotonic
         request.copies += 1
         self._in_flight.append(request)
         self._out.append(command(request.words))
@@ -266,7 +267,7 @@ class Channel:
 
     def received(self, data: bytes) -> None:
         """Raises ``ProtocolError`` when the peer does not speak RESP: the owner closes the connection."""
-        self.heard = self._clock.read().monotonic
+        self.heard = self._quiet_since = self._clock.read().monotonic
         for value in self._decoder.feed(data):
             if isinstance(value, Push):
                 if value.items[:1] == ["lease.witness"] and len(value.items) == 2:
@@ -289,17 +290,17 @@ class Channel:
         if not self.connected_now:
             return None if self.closed else self.connect_at
         if self._in_flight:
-            return self.heard + self._silence()
-        return self.heard + KEEPALIVE if self.ready and self.listening() else None
+            return self._quiet_since + self._silence()
+        return self._quiet_since + KEEPALIVE if self.ready and self.listening() else None
 
     def tick(self, now: float) -> None:
         if not self.connected_now or self.drop is not None:
             return
         if self._in_flight:
             limit = self._silence()
-            if now >= self.heard + limit:
+            if now >= self._quiet_since + limit:
                 self.drop = LeaseError("UNAVAILABLE", f"the server has not answered for {in_words(limit)}")
-        elif self.ready and now >= self.heard + KEEPALIVE and self.listening():
+        elif self.ready and now >= self._quiet_since + KEEPALIVE and self.listening():
             self._transmit(Request(("PING",), lambda value, error, request: None, "ping", float("inf")))
 
     def close(self) -> None:

@@ -279,9 +279,10 @@ class Directory:
         """How old the picture may be, in seconds. Infinite before the first answer."""
         if self._loaded_at is None:
             return math.inf
-        # News come over the connection that was heard last: silence on a live connection means that nothing happened.
-        heard = max(self._loaded_at, self._engine.channel.heard)
-        return max(0.0, self._engine.clock.read().monotonic - heard)
+        # News come over the same connection as answers: silence on one that is alive means that nothing happened.
+        if self._engine.watches.current(SERVICES):
+            self._loaded_at = max(self._loaded_at, self._engine.channel.heard)
+        return max(0.0, self._engine.clock.read().monotonic - self._loaded_at)
 
     def listen(self) -> tuple[list[ListedInstance], Stream]:
         """The instances that are there, and every change from then on."""

@@ -1,7 +1,7 @@
 """A registration in the engine: a lease that carries the description of an instance, renewed while this process lives.
 
-It is no lock and excludes nobody, so it is not given up when renewals stay unanswered: they are repeated until one is answered. If the lease
-has lapsed meanwhile, the instance registers again, after a random pause, so that those that fell together do not return together.
+It is no lock and excludes nobody, so it is not given up when renewals stay unanswered: they are repeated until one is answered. If the
+lease has lapsed meanwhile, the instance registers again, after a random pause, so that those that fell together do not return together.
 """
 
 from __future__ import annotations

@@ -71,6 +71,8 @@ class Watch:
         #: All events up to here were delivered. None until the server has said where the watch begins.
         self.revision: int | None = None
         self.active = False
+        #: The present connection tells of everything that happens.
+        self.current = False
         self.begun: list[Future[int]] = []
 
     def subscribe(self) -> None:
@@ -88,6 +90,7 @@ class Watch:
                 if future.set_running_or_notify_cancel():
                     future.set_exception(error)
             return
+        self.current = True
         if self.revision is None:
             self.revision = int(value)
         begun, self.begun = self.begun, []
@@ -138,6 +141,11 @@ class Watches:
             if self.channel.ready:
                 self.channel.send(("LEASE.UNWATCH", prefix), lambda value, error, request: None, kind="read")
 
+    def current(self, prefix: str) -> bool:
+        """Whether silence on the connection means that nothing happened under the prefix."""
+        watch = self._watches.get(prefix)
+        return watch is not None and watch.current
+
     def forget(self, watch: Watch) -> None:
         if self._watches.get(watch.prefix) is watch:
             del self._watches[watch.prefix]
@@ -158,6 +166,7 @@ class Watches:
 
     def connection_lost(self) -> None:
         for watch in self._watches.values():
+            watch.current = False
             if watch.revision is not None:
                 watch.active = False
 

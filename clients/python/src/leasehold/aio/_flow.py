@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,7 +36,5 @@ class LoopCall:
         self._call = call
 
     def __call__(self) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
             self._loop.call_soon_threadsafe(self._call)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits there any more
