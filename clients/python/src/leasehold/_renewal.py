@@ -77,6 +77,7 @@ class Renewals:
         if held.deadline.passed(self._clock.read()):
             self.expire(held)
             return False
+        self._channel.refresh_witness()
         self.held[held.id] = held
         group = held.group
         if group is None or group.term != term:
