@@ -124,8 +124,9 @@ export class Conductor {
     if ('wire' in step) return this.#wire(client, step.wire)
     if ('stall' in step) {
       client.stalledUntil = this.#now + step.stall
-      await this.#advance(step.stall)
-      return
+      await this.#advance(step.stall - 1)
+      if (step.look === true) await this.#say(client, 'look')
+      return this.#advance(1)
     }
     if ('suspend' in step) {
       // True time goes on, the client's monotonic clock does not.
@@ -163,7 +164,8 @@ export class Conductor {
   }
 
   async #expect(expected: Expectation): Promise<void> {
-    const held = await this.#look()
+    const looks = expected.held ?? expected.notHeld ?? expected.remaining
+    const held = looks === undefined ? new Map<string, number>() : await this.#look()
     for (const as of expected.held ?? []) if (!held.has(as)) throw new Error(`${as} is not held: ${this.#why(as)}`)
     for (const as of expected.notHeld ?? []) if (held.has(as)) throw new Error(`${as} is held`)
     for (const as of expected.pending ?? []) if (this.#answer(as) !== undefined) throw new Error(`${as} is answered: ${this.#why(as)}`)
@@ -380,7 +382,7 @@ export class Conductor {
     for (let turns = 0; ; turns++) {
       const next = this.#nextTime()
       if (next === undefined || next > end) break
-      if (turns > 100_000) throw new Error('time does not pass: something fires again and again')
+      if (turns > 100_000) throw new Error(`time does not pass: ${this.#whatIsNext()}`)
       this.#now = Math.max(this.#now, next)
       await this.#moveOn()
     }
@@ -394,6 +396,11 @@ export class Conductor {
     if (this.#clock.next !== undefined) times.push(this.#clock.next - 10_000)
     for (const { next, stalledUntil } of this.#clients.values()) if (next !== undefined) times.push(Math.max(next, stalledUntil))
     return times.length === 0 ? undefined : Math.min(...times)
+  }
+
+  #whatIsNext(): string {
+    const clients = [...this.#clients.values()].map(({ name, next, stalledUntil }) => ({ name, next, stalledUntil }))
+    return JSON.stringify({ now: this.#now, server: this.#clock.next, deliveries: this.#deliveries.map(({ at }) => at), clients })
   }
 
   async #moveOn(): Promise<void> {
@@ -413,6 +420,6 @@ export class Conductor {
         await this.#say(client, 'tick')
       }
     await this.#settle()
-    await this.#look()
+    if (this.#scenario.looks !== false) await this.#look()
   }
 }

@@ -36,7 +36,12 @@ export type Step =
       readonly client: string
       readonly wire: 'holdRequests' | 'holdAnswers' | 'silence' | 'cut' | 'refuse' | 'drip' | 'heal'
     }
-  | { readonly client: string; readonly stall: number }
+  | {
+      readonly client: string
+      readonly stall: number
+      /** The program looks at its leases while the client's own timers and input still wait. */
+      readonly look?: boolean
+    }
   | { readonly client: string; readonly suspend: number }
   | { readonly client: string; readonly stepWall: number }
 
@@ -45,5 +50,7 @@ export interface Scenario {
   /** The accident that it prevents, and where it happened. */
   readonly why: string
   readonly clients: Readonly<Record<string, ClientOptions>>
+  /** Whether what each client holds is looked at in every moment. A look may be what ends a lease. Default: true. */
+  readonly looks?: boolean
   readonly steps: readonly Step[]
 }

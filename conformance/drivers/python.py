@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pathlib
 import sys
 from concurrent.futures import Future
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "src"))
+# LEASEHOLD_CLIENT: another copy of the client, as planted.py makes them.
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "src"
+sys.path.insert(0, os.environ.get("LEASEHOLD_CLIENT", str(SOURCE)))
 
 from leasehold._clock import Reading  # noqa: E402
 from leasehold._core import Core  # noqa: E402
@@ -55,6 +58,7 @@ class Client:
         self._connecting = False
         self._calls: dict[int, Future[Held]] = {}
         self._leases: dict[str, LeaseHandle] = {}
+        self._jobs: list[Any] = []
 
     # As the owner of its engine
 
@@ -62,7 +66,8 @@ class Client:
         return work(self.engine)
 
     def post(self, work: Any) -> None:
-        work(self.engine)
+        """Done when the client's thread runs next, as its runner does."""
+        self._jobs.append(work)
 
     def wait(self, future: Future[Any]) -> Any:
         raise RuntimeError("nothing waits here")
@@ -94,7 +99,8 @@ class Client:
                 options[name] = args[name] / 1000
         if "parent" in args:
             options["parent"] = self._leases[args["parent"]]
-        options["on_wait"] = lambda position: self._event("position", position=position)
+        if args.get("onWait"):
+            options["on_wait"] = lambda position: self._event("position", position=position)
         future = self.engine.acquire(self.core.asked("acquire", args["names"], options, waits))
         self._calls[number] = future
         future.add_done_callback(lambda done: self._acquired(number, args["as"], done))
@@ -147,6 +153,9 @@ class Client:
 
     def pump(self) -> None:
         engine = self.engine
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job(engine)
         if engine.drop is not None:
             self._drop(engine.drop)
         if self._connection is None and engine.wants_connection:
@@ -166,7 +175,8 @@ class Client:
         moment = engine.next_time()
         if self._connecting and moment is not None:
             moment = engine.timers.next()
-        self._out["next"][self.name] = None if moment is None else moment * 1000
+        # A little later rather than earlier: a timer that is asked for too early is not due yet.
+        self._out["next"][self.name] = None if moment is None else moment * 1000 + 0.001
 
     def _drop(self, error: LeaseError) -> None:
         connection, self._connection = self._connection, None
@@ -207,8 +217,10 @@ def main() -> None:
         elif what == "tick":
             client.engine.tick()
         elif what == "look":
+            # The program looks. The client's own thread does not run for that.
             out["held"] = client.held()
-        client.pump()
+        if what != "look":
+            client.pump()
         print(json.dumps(out), flush=True)
 
 

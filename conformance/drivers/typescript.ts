@@ -80,7 +80,7 @@ class Client {
         this.#calls.get(args.call as number)!.abort(new LeaseError('TIMEOUT', 'cancelled'))
         return this.#event({ event: 'answer', call: number, value: {} })
       case 'close':
-        await leases.close()
+        await leases[Symbol.asyncDispose]()
         return this.#event({ event: 'answer', call: number, value: {} })
       default:
         throw new Error(method)
@@ -88,12 +88,12 @@ class Client {
   }
 
   async #acquire(leases: Leases, number: number, method: 'acquire' | 'tryAcquire', args: Record<string, unknown>): Promise<void> {
-    const { names, as, parent, ...rest } = args as { names: string; as: string; parent?: string }
+    const { names, as, parent, onWait: tells, ...rest } = args as { names: string; as: string; parent?: string; onWait?: boolean }
     const stop = new AbortController()
     this.#calls.set(number, stop)
     const onWait = (place: number | { readonly position: number }) =>
       this.#event({ event: 'position', position: typeof place === 'number' ? place : place.position })
-    const options = { ...rest, ...(parent !== undefined && { parent: this.#leases.get(parent)! }), signal: stop.signal, onWait }
+    const options = { ...rest, ...(parent !== undefined && { parent: this.#leases.get(parent)! }), signal: stop.signal, ...(tells && { onWait }) }
     const lease = method === 'acquire' ? await leases.acquire(names, options as object) : await leases.tryAcquire(names, rest as object)
     if (lease === undefined) return this.#event({ event: 'answer', call: number, value: null })
     this.#leases.set(as, lease)

@@ -25,7 +25,9 @@ class ManualClock:
         self._wall += seconds
 
     def move_to(self, moment: float) -> None:
-        self.move(max(0.0, moment - self._monotonic))
+        if moment > self._monotonic:
+            self._wall += moment - self._monotonic
+            self._monotonic = moment  # exactly: a sum could fall short of it
 
     def sleep_machine(self, seconds: float) -> None:
         """The machine is suspended: its uptime and wall clock go on, its monotonic clock and timers stand still."""
