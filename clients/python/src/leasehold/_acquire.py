@@ -105,6 +105,7 @@ class Acquiring:
         timeout = FOREVER if asked.wait is not None else max(ANSWER_TIMEOUT, asked.ttl)
         request = engine.channel.send(words, self._answered, timeout=timeout)
         request.again = asked.wait is not None
+        request.patient = asked.wait is not None and asked.wait != FOREVER
         request.late = lambda value, request: self._unwanted(value)
 
     def _answered(self, value: Any, error: LeaseError | None, request: Request) -> None:

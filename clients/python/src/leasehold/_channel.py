@@ -39,7 +39,7 @@ Done = Callable[[Any, "LeaseError | None", "Request"], None]
 class Request:
     """One command on its way. ``done(value, error, request)`` is called once; ``late(value, request)`` for an answer after a timeout."""
 
-    __slots__ = ("again", "copies", "done", "finished", "kind", "late", "number", "sent", "timeout", "timer", "uncertain", "words")
+    __slots__ = ("again", "copies", "done", "finished", "kind", "late", "number", "patient", "sent", "timeout", "timer", "uncertain", "words")
 
     def __init__(self, words: Words, done: Done, kind: str, timeout: float) -> None:
         self.words = words
@@ -51,6 +51,8 @@ class Request:
         self.late: Callable[[Any, Request], None] | None = None
         #: Ask again after UNAVAILABLE, until the timeout.
         self.again = False
+        #: Its caller has said how long it waits: also for a server that was never reached.
+        self.patient = False
         #: The clocks and the request's number before the first copy left.
         self.sent: Reading | None = None
         self.number = 0
@@ -280,7 +282,8 @@ class Channel:
         if len(self._tried) < self._addresses:
             return
         told, self._tried = self._tried, []
-        waiting, self._queue = self._queue, deque()
+        waiting = [request for request in self._queue if not request.patient]
+        self._queue = deque(request for request in self._queue if request.patient)
         for request in waiting:
             self._finish(request, None, LeaseError("UNAVAILABLE", f"no server can be reached: {'; '.join(told)}", {"tried": told}))
 
