@@ -55,7 +55,13 @@ MISTAKES = [
     ("jumps of the wall clock are not noticed", "_held.py", "> WALL_JUMP", "> 1e12", "12"),
     ("silence is borne for ever", "_channel.py", "if now >= self._quiet_since + limit:", "if False:", "15"),
     ("a waiter's connection is never tried", "_channel.py", "and self.listening() else None", "and False else None", "16"),
-    ("a waiter does not queue again", "_acquire.py", "        self._engine.timers.at(self._engine.clock.read().monotonic + REQUEUE, self.begin)", "        pass", "17"),
+    (
+        "a waiter does not queue again",
+        "_acquire.py",
+        "        self._engine.timers.at(self._engine.clock.read().monotonic + REQUEUE, self.begin)",
+        "        pass",
+        "17",
+    ),
     ("a lost grant is not looked for", "_acquire.py", 'value.get("status") == "live"', "False", "18"),
     ("a log that went back is not noticed", "_channel.py", 'self.on_ready(value.get("continues", 1) != 0)', "self.on_ready(True)", "20"),
     (
@@ -72,9 +78,27 @@ MISTAKES = [
         "        if error is None:",
         "22",
     ),
-    ("a release goes on holding until it is answered", "_renewal.py", "        held.reason = reason\n", "        held.reason = reason if reason.code == 'LOST' else None\n", "24"),
-    ("children outlive their parent", "_renewal.py", "        for child in list(held.children or ()):\n            self.lose_with_parent(child)\n        self._end(", "        self._end(", "29"),
-    ("closing gives nothing back", "_engine.py", "return last + [self.release(held) for held in list(self.renewals.held.values())]", "return last", "30"),
+    (
+        "a release goes on holding until it is answered",
+        "_renewal.py",
+        "        held.reason = reason\n",
+        "        held.reason = reason if reason.code == 'LOST' else None\n",
+        "24",
+    ),
+    (
+        "children outlive their parent",
+        "_renewal.py",
+        "        for child in list(held.children or ()):\n            self.lose_with_parent(child)\n        self._end(",
+        "        self._end(",
+        "29",
+    ),
+    (
+        "closing gives nothing back",
+        "_engine.py",
+        "return last + [self.release(held) for held in list(self.renewals.held.values())]",
+        "return last",
+        "30",
+    ),
 ]
 
 

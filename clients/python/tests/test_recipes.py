@@ -245,7 +245,7 @@ class FakeConnection:
     def __init__(self) -> None:
         self.tokens: dict[str, int] = {}
 
-    def execute(self, query: str, params: tuple[str, int]) -> FakeConnection:
+    def execute(self, query: Any, params: Any = None) -> FakeConnection:
         resource, token = params
         assert query == fence.POSTGRES_FENCE
         self.row = (token,) if token >= self.tokens.get(resource, 0) else None

@@ -190,7 +190,7 @@ def test_strange_pushes_are_ignored(push: list[object]) -> None:
 
 @pytest.mark.parametrize("answer", [None, "OK", [], [1, 2], {"lease": "x"}, {}])
 def test_an_acquire_that_is_answered_with_something_else_fails(world: World, answer: object) -> None:
-    world.server._acquire = lambda connection, words: answer  # type: ignore[assignment, method-assign]
+    world.server._acquire = lambda connection, words: answer  # type: ignore[method-assign]
     with pytest.raises(LeaseError) as caught:
         world.connect().try_acquire("k")
     assert caught.value.code == "UNKNOWN"
@@ -198,7 +198,7 @@ def test_an_acquire_that_is_answered_with_something_else_fails(world: World, ans
 
 def test_renewals_that_are_answered_with_something_else_count_as_unanswered(world: World) -> None:
     lease = world.connect().acquire("k", ttl=10)
-    world.server._renew = lambda connection, words: "OK"  # type: ignore[assignment, method-assign]
+    world.server._renew = lambda connection, words: "OK"  # type: ignore[method-assign]
     world.advance(9)
     assert lease.held
     world.advance(1)

@@ -39,7 +39,21 @@ Done = Callable[[Any, "LeaseError | None", "Request"], None]
 class Request:
     """One command on its way. ``done(value, error, request)`` is called once; ``late(value, request)`` for an answer after a timeout."""
 
-    __slots__ = ("again", "copies", "done", "finished", "kind", "late", "number", "patient", "sent", "timeout", "timer", "uncertain", "words")
+    __slots__ = (
+        "again",
+        "copies",
+        "done",
+        "finished",
+        "kind",
+        "late",
+        "number",
+        "patient",
+        "sent",
+        "timeout",
+        "timer",
+        "uncertain",
+        "words",
+    )
 
     def __init__(self, words: Words, done: Done, kind: str, timeout: float) -> None:
         self.words = words
