@@ -4,8 +4,8 @@
     python training.py --offer fake-0,fake-1 &        # on the machine with the devices
     python training.py                                # as often as you like: each run gets a device, or waits for one
 
-The device is taken before anything that uses CUDA is imported, since CUDA reads CUDA_VISIBLE_DEVICES once. Checkpoints are written only while
-the device is held, with the token in their name: an older run that was stopped and goes on cannot be taken for the newer one.
+The device is taken before anything that uses CUDA is imported, since CUDA reads CUDA_VISIBLE_DEVICES once. Checkpoints are written only
+while the device is held, with the token in their name: an older run that was stopped and goes on cannot be taken for the newer one.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def test_a_suspect_is_picked_only_when_there_is_no_other(world: World) -> None:
     found = b.registry.discover("planner")
     assert found.pick() is not None
     world._owners[0].engine.tick = lambda: None  # type: ignore[method-assign]
-    world._owners[0].engine.next_time = lambda: None  # type: ignore[method-assign]
+    world._owners[0].engine.next_time = lambda connecting=False: None  # type: ignore[method-assign]
     world.advance(15)
     assert [each.status for each in found.list()] == ["suspect"]
     picked = found.pick()

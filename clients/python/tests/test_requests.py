@@ -188,7 +188,10 @@ def test_strange_pushes_are_ignored(push: list[object]) -> None:
     engine.received(b">%d\r\n" % len(push) + b"".join(encode(item) for item in push))
 
 
-@pytest.mark.parametrize("answer", [None, "OK", [], [1, 2], {"lease": "x"}, {}])
+@pytest.mark.parametrize(
+    "answer",
+    [None, "OK", [], [1, 2], {"lease": "x"}, {}, {"lease": 1}, {"lease": 1, "ttl": "x"}, {"lease": 1, "ttl": 9, "tokens": {"k": None}}],
+)
 def test_an_acquire_that_is_answered_with_something_else_fails(world: World, answer: object) -> None:
     world.server._acquire = lambda connection, words: answer  # type: ignore[method-assign]
     with pytest.raises(LeaseError) as caught:

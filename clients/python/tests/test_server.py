@@ -69,10 +69,10 @@ def grants(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not know LEASE.GRANT yet is asked for a resource that nobody else names."""
 
     def stand_in(words: Iterable[str | int | bytes]) -> bytes:
-        words = list(words)
-        if words[0] == "LEASE.GRANT":
-            words[:1] = ["LEASE.ACQUIRE", f"leasehold/python/{words[-1]}"]
-        return command(words)
+        given = list(words)
+        if given[0] == "LEASE.GRANT":
+            given[:1] = ["LEASE.ACQUIRE", f"leasehold/python/{given[-1]!s}"]
+        return command(given)
 
     monkeypatch.setattr(_channel, "command", stand_in)
 

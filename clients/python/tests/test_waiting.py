@@ -204,3 +204,27 @@ def test_the_first_lease_decides_the_incarnation_of_all_that_follow(world: World
     world.advance(0)
     numbers = [words[words.index("INCARNATION") + 1] if "INCARNATION" in words else None for words in asked(world, "LEASE.ACQUIRE")]
     assert numbers == [None, *[str(pending[0].result(0).id)] * 4]
+
+
+def test_waits_that_ended_during_an_outage_are_not_asked_afterwards(world: World) -> None:
+    leases = world.connect()
+    leases.acquire("other").release()
+    world.unreachable()
+    for _ in range(5):
+        with pytest.raises(LeaseError):
+            leases.acquire("k", wait=2)
+    del world.server.commands[:]
+    world.reach()
+    world.advance(5)
+    assert asked(world, "LEASE.ACQUIRE") == []
+
+
+def test_a_first_request_that_was_given_up_does_not_hold_up_the_next(world: World) -> None:
+    world.unreachable()
+    leases = world.connect()
+    with pytest.raises(LeaseError):
+        leases.acquire("k", wait=2)
+    waiting = begin(leases, "k", wait=60)
+    world.reach()
+    world.advance(5)
+    assert waiting.result(0).held

@@ -89,6 +89,7 @@ class Acquiring:
         self._repeated = False
         self._began = engine.clock.read().monotonic
         self._timer: Timer | None = None
+        self._request: Request | None = None
         self._poll: Timer | None = None
         self._position = -1
         if asked.wait is not None and asked.wait != FOREVER:
@@ -103,7 +104,7 @@ class Acquiring:
             return self._fail(LeaseError("GONE", f"its parent, {parent.name}, has ended", parent.facts))
         words = asked.words(engine.options.holder, engine.incarnation, engine.operation())
         timeout = FOREVER if asked.wait is not None else max(ANSWER_TIMEOUT, asked.ttl)
-        request = engine.channel.send(words, self._answered, timeout=timeout)
+        request = self._request = engine.channel.send(words, self._answered, timeout=timeout)
         request.again = asked.wait is not None
         request.patient = asked.wait is not None and asked.wait != FOREVER
         request.late = lambda value, request: self._unwanted(value)
@@ -123,9 +124,9 @@ class Acquiring:
             self._take(value, request)
             return
         self.queued = True
-        self._engine.queued[self.lease] = self
+        self._engine.queued[value["lease"]] = self
         if self._asked.on_wait is not None:
-            self._tell_position(int(value["position"]))
+            self._tell_position(value["position"])
             self._poll_later()
 
     def _unwanted(self, value: Any) -> None:
@@ -151,8 +152,9 @@ class Acquiring:
 
         def done(value: Any, error: LeaseError | None, request: Request) -> None:
             wants = value.get("wants", []) if isinstance(value, dict) else []
-            if self.queued and not self.over and wants:
-                self._tell_position(max(int(want.get("position", 0)) for want in wants))
+            places = [want.get("position") for want in wants if isinstance(want, dict)]
+            if self.queued and not self.over and places:
+                self._tell_position(max(place if isinstance(place, int) else 0 for place in places))
             if self.queued and not self.over:
                 self._poll_later()
 
@@ -182,7 +184,8 @@ class Acquiring:
             if self.over:
                 return
             if isinstance(value, dict) and value.get("status") == "live":
-                tokens = {grant["resource"]: grant["token"] for grant in value.get("grants", [])}
+                grants = [grant for grant in value.get("grants", []) if isinstance(grant, dict)]
+                tokens = {grant.get("resource"): grant.get("token") for grant in grants}
                 self._confirm({"lease": self.lease, "token": next(iter(tokens.values()), 0), "tokens": tokens})
             else:
                 self._again()
@@ -228,9 +231,13 @@ class Acquiring:
 
     def _take(self, value: dict[str, Any], request: Request, confirmed: bool = False) -> None:
         engine, asked = self._engine, self._asked
-        lease = int(value["lease"])
-        term = int(value.get("ttl", 0)) / 1000
+        lease: int = value["lease"]
         tokens = value.get("tokens") or dict.fromkeys(asked.names[:1], value.get("token", 0))
+        numbers = [value.get("ttl"), *(tokens.values() if isinstance(tokens, dict) else [None])]
+        if not all(isinstance(number, int) for number in numbers):
+            engine.give_back(lease, asked.ttl)
+            return self._fail(LeaseError("UNKNOWN", "the server answered something else than a lease"))
+        term = numbers[0] / 1000
         held = Held(
             engine.clock,
             engine.watch,
@@ -293,6 +300,8 @@ class Acquiring:
         lease = self.lease
         self._leave_queue()
         self._end()
+        if self._request is not None and self._engine.channel.withdraw(self._request):
+            self._engine.introduced(self, None)
         if lease is not None:
             self._engine.give_back(lease, self._asked.ttl)
         if error is None:

@@ -134,6 +134,16 @@ class Channel:
             self._queue.append(request)
         return request
 
+    def withdraw(self, request: Request) -> bool:
+        """Its caller has gone. False: it was sent, and its answer must be waited for."""
+        if request.sent is not None or request.finished:
+            return False
+        request.finished = True
+        if request.timer is not None:
+            request.timer.cancel()
+        self._queue.remove(request)
+        return True
+
     def take(self) -> bytes:
         """What is to be sent now."""
         if not self._out:
@@ -249,7 +259,7 @@ class Channel:
             self._transmit(waiting)
 
     def refresh_witness(self) -> None:
-        """Asks how far the server's log has come, so that a log that was put back later is noticed. One question for all news of a moment."""
+        """Asks how far the server's log has come, so that a log that is put back later is noticed. Once for all news of a moment."""
         if self._witness_timer is None and not self.closed:
             self._witness_timer = self._timers.at(self._clock.read().monotonic + WITNESS_DELAY, self._ask_witness)
 

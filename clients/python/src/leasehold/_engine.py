@@ -93,9 +93,9 @@ class Engine:
         """Set when the owner must close the connection; the reason is passed to ``disconnected``."""
         return self.channel.drop
 
-    def next_time(self) -> float | None:
-        """The monotonic moment at which ``tick`` has something to do."""
-        times = [time for time in (self.timers.next(), self.channel.next_time()) if time is not None]
+    def next_time(self, connecting: bool = False) -> float | None:
+        """The monotonic moment at which ``tick`` has something to do. ``connecting``: an attempt to connect is under way."""
+        times = [time for time in (self.timers.next(), None if connecting else self.channel.next_time()) if time is not None]
         if self.renewals.held:
             times.append(self.clock.read().monotonic + PULSE)
         return min(times, default=None)

@@ -178,11 +178,8 @@ class Runner:
             self._flush()
             self._watch_writes()
             self._call(self._engine.take_calls())
-            moment = self._engine.next_time()
+            moment = self._engine.next_time(self._connecting)
         timeout = 60.0 if moment is None else moment - self._clock.read().monotonic
-        if self._connecting:
-            # Wait for the attempt under way, not for the moment of the next one.
-            timeout = max(timeout, 0.02)
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
         self._selector.select(0 if pending or self._jobs else max(0.0, min(timeout, 60.0)))
         with contextlib.suppress(BlockingIOError):

@@ -41,11 +41,16 @@ class Lease(LeaseHandle):
 
     def __init__(self, core: Core, held: Held) -> None:
         super().__init__(core, held)
-        #: Set when the lease is over, for whatever reason; ``reason`` tells which.
-        self.lost = threading.Event()
-        held.on_end = self.lost.set
+        self._lost = threading.Event()
+        held.on_end = self._lost.set
         if held.reason is not None:
-            self.lost.set()
+            self._lost.set()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lease is over, for whatever reason; ``reason`` tells which. A block that looks at it was told of a loss."""
+        self._held.reported = True
+        return self._lost
 
     def put(self, key: str, value: str) -> None:
         """Sets an entry that others can read, and that is gone with the lease."""
@@ -130,7 +135,7 @@ class Leases:
         """
         with self.acquire(names, **options) as lease:
             yield lease
-            lost = None if lease.lost.is_set() and lease._held.reported else self._core.unreported_loss(lease._held)
+            lost = self._core.unreported_loss(lease._held)
             if lost is not None:
                 raise lost
 

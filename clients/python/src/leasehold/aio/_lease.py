@@ -19,11 +19,16 @@ class Lease(LeaseHandle):
 
     def __init__(self, core: Core, held: Held) -> None:
         super().__init__(core, held)
-        #: Set when the lease is over, for whatever reason; ``reason`` tells which.
-        self.lost = asyncio.Event()
-        held.on_end = LoopCall(self.lost.set)
+        self._lost = asyncio.Event()
+        held.on_end = LoopCall(self._lost.set)
         if held.reason is not None:
-            self.lost.set()
+            self._lost.set()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is over, for whatever reason; ``reason`` tells which. A block that looks at it was told of a loss."""
+        self._held.reported = True
+        return self._lost
 
     def on_lost(self, callback: Callable[[LeaseError], None]) -> None:
         """Calls ``callback`` in this event loop with the reason once the lease is lost. At once if it is lost already."""
