@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -116,10 +117,12 @@ def test_a_peer_that_speaks_http_is_told_as_such() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        peer, _ = listener.accept()
-        peer.recv(1000)
-        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        peer.close()
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                peer.recv(1000)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                peer.close()
 
     threading.Thread(target=serve, daemon=True).start()
     with leasehold.connect(f"leasehold://127.0.0.1:{listener.getsockname()[1]}") as leases, pytest.raises(LeaseError) as caught:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ._errors import LeaseError
+
+if TYPE_CHECKING:
+    import ssl
 
 PORT = 7420
 
@@ -57,10 +59,21 @@ def parse(url: str | None, tls: ssl.SSLContext | None) -> tuple[list[Address], s
 
 
 def _context(shown: str, ca: str | None) -> ssl.SSLContext:
+    import ssl  # only where it is used: it is a large part of the time that importing this client takes
+
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as error:
         raise LeaseError("INVALID", f"{shown} names {ca}, which cannot be read: {error}") from error
+
+
+def try_again_errors(addresses: list[Address]) -> tuple[type[OSError], ...]:
+    """What a socket raises when it has nothing to read, or no room to write."""
+    if all(address.tls is None for address in addresses):
+        return (BlockingIOError,)
+    import ssl
+
+    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def _address(text: str, tls: ssl.SSLContext | None) -> Address:

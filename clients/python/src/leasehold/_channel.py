@@ -6,7 +6,6 @@ for changes that carry an operation id: the server answers a repeated operation 
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from ._clock import Clock, Reading
 from ._duration import in_words
 from ._errors import LeaseError, closed_error
+from ._random import fraction
 from ._resp import Decoder, ProtocolError, Push, command
 from ._timers import Timer, Timers
 
@@ -285,7 +285,7 @@ class Channel:
         self._attempt += 1
         rounds, within = divmod(self._attempt, self._addresses)
         pause = 0.0 if within else RETRY_FIRST * 2 ** min(rounds - 1, 10)
-        self.connect_at = self._clock.read().monotonic + min(RETRY_LAST, pause) * (0.5 + secrets.randbelow(1000) / 2000)
+        self.connect_at = self._clock.read().monotonic + min(RETRY_LAST, pause) * (0.5 + fraction() / 2)
         lost, self._in_flight = self._in_flight, deque()
         for request in reversed(lost):
             if request.finished or request.kind in ("hello", "ping"):

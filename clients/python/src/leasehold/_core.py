@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -21,6 +20,8 @@ from ._renewal import INTERVALS
 from ._runner import Owner, Runner
 
 if TYPE_CHECKING:
+    import ssl
+
     from ._handle import LeaseHandle
 
 T = TypeVar("T")

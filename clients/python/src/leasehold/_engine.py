@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import secrets
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -28,6 +27,7 @@ from ._clock import Clock
 from ._duration import in_words
 from ._errors import LeaseError, closed_error
 from ._held import CLOCK_ERROR, ClockWatch, Held
+from ._random import unique_name
 from ._renewal import Renewals
 from ._timers import Timers
 from ._watch import Watches
@@ -60,7 +60,7 @@ class Engine:
         self.watches = Watches(self.channel)
         self.queued: dict[int, Acquiring] = {}
         self._acquiring: dict[Future[Held], Acquiring] = {}
-        self._session = secrets.token_hex(8)
+        self._session = unique_name()
         self._operations = itertools.count(1)
         self._calls: list[Callable[[], None]] = []
         self._after_calls: list[Callable[[], Any]] = []

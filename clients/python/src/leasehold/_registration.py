@@ -7,7 +7,6 @@ lease has lapsed meanwhile, the instance registers again, after a random pause, 
 from __future__ import annotations
 
 import functools
-import secrets
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -16,6 +15,7 @@ from ._channel import Request
 from ._engine import Engine
 from ._entry import Instance, InstanceState, state_value
 from ._errors import LeaseError
+from ._random import fraction
 from ._timers import Timer
 
 #: Renewals in one command, and pauses between tries.
@@ -133,7 +133,7 @@ class Registered:
 
     def renewed(self, sent: float, term: float) -> None:
         self._failures = 0
-        self.next_renewal = sent + term / 2 * (0.9 + secrets.randbelow(100) / 1000)
+        self.next_renewal = sent + term / 2 * (0.9 + fraction() / 10)
         if self._unreachable:
             self._tell("reached")
         self._unreachable = False
@@ -143,7 +143,7 @@ class Registered:
             self._tell("unreachable")
         self._unreachable = True
         longest = min(LAST_RETRY, self.ttl / 4)
-        pause = min(longest, FIRST_RETRY * 2 ** min(self._failures, 10)) * (0.5 + secrets.randbelow(1000) / 2000)
+        pause = min(longest, FIRST_RETRY * 2 ** min(self._failures, 10)) * (0.5 + fraction() / 2)
         self._failures += 1
         self.next_renewal = self._engine.clock.read().monotonic + pause
 
@@ -154,7 +154,7 @@ class Registered:
         self.lease = 0
         self._unreachable = False
         self._failures = 0
-        spread = min(SPREAD, self.ttl / 3) * secrets.randbelow(1000) / 1000
+        spread = min(SPREAD, self.ttl / 3) * fraction()
         self.next_renewal = self._engine.clock.read().monotonic + spread
 
     def _tell(self, event: str, reason: LeaseError | None = None) -> None:

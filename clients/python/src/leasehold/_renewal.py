@@ -7,7 +7,6 @@ term. Each lease has one timer for its deadline, which is set again only when it
 from __future__ import annotations
 
 import functools
-import secrets
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from ._channel import Channel, Request
 from ._clock import Clock, Reading
 from ._errors import LeaseError
 from ._held import ClockWatch, Held
+from ._random import fraction
 from ._timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Renewals:
         group.members[held] = None
         held.group = group
         # Up to a tenth earlier, so that processes that were started together do not renew together for ever.
-        self._plan(group, held.renewed.monotonic + group.interval * (1 - secrets.randbelow(1000) / 10_000))
+        self._plan(group, held.renewed.monotonic + group.interval * (1 - fraction() / 10))
 
     def _leave(self, held: Held) -> None:
         group: Group | None = held.group
@@ -198,7 +198,7 @@ class Renewals:
                 self.gone(held)
             elif self.believe(held, request, term / 1000) and held.group is not None:
                 groups.add(held.group)
-        jitter = 1 - secrets.randbelow(1000) / 10_000
+        jitter = 1 - fraction() / 10
         for group in groups:
             group.failures = 0
             if group.timer is not None:

@@ -11,7 +11,6 @@ import os
 import queue
 import selectors
 import socket
-import ssl
 import threading
 import warnings
 import weakref
@@ -21,7 +20,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from typing import Any, Protocol, TypeVar
 
-from ._address import Address
+from ._address import Address, try_again_errors
 from ._clock import Clock
 from ._engine import Engine
 from ._errors import LeaseError, closed_error
@@ -66,6 +65,7 @@ class Runner:
         self._engine = engine
         self._addresses = addresses
         self._next = 0
+        self._try_again = try_again_errors(addresses)
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -180,8 +180,8 @@ class Runner:
             self._call(self._engine.take_calls())
             moment = self._engine.next_time(self._connecting)
         timeout = 60.0 if moment is None else moment - self._clock.read().monotonic
-        pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
-        self._selector.select(0 if pending or self._jobs else max(0.0, min(timeout, 60.0)))
+        pending: Callable[[], int] | None = getattr(self._socket, "pending", None)  # TLS may have decrypted more than was read
+        self._selector.select(0 if self._jobs or (pending is not None and pending() > 0) else max(0.0, min(timeout, 60.0)))
         with contextlib.suppress(BlockingIOError):
             self._wake_read.recv(4096)
         with self._lock:
@@ -238,7 +238,7 @@ class Runner:
             while self._unsent:
                 sent = self._socket.send(self._unsent)
                 self._unsent = self._unsent[sent:]
-        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+        except self._try_again:
             pass
         except OSError:
             self._unsent = b""  # the client's thread finds out when it reads
@@ -252,7 +252,7 @@ class Runner:
         while self._socket is not None:
             try:
                 data = self._socket.recv(_CHUNK)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            except self._try_again:
                 return
             except OSError as error:
                 return self._drop(LeaseError("UNAVAILABLE", f"the connection to {self._address} broke: {error}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from ._held import CLOCK_ERROR, Held
 from ._watching import Watching, watch_flow
 
 if TYPE_CHECKING:
+    import ssl
+
     from typing_extensions import Unpack
 
     from .election import Election

@@ -11,7 +11,7 @@ Renewals run on the client's own thread: an event loop that is blocked does not 
 
 from __future__ import annotations
 
-import ssl
+from typing import TYPE_CHECKING
 
 from .._core import open_core
 from .._duration import Duration
@@ -22,6 +22,9 @@ from ._leases import Leases
 from ._pool import Pool, PoolLease
 from ._registry import Discovery, Registration, Registry
 from ._session import Session
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = [
     "Discovery",
