@@ -231,6 +231,16 @@ def test_members_of_a_pool_are_taken_together(world: World, monkeypatch: pytest.
     assert [member.member for member in b.pool("gpu").members()] == ["gpu-1", "gpu-2"]
 
 
+def test_a_taker_knows_which_member_it_has(world: World) -> None:
+    a, b = world.connect("a"), world.connect("b")
+    offers = [a.pool("gpu").offer(f"gpu-{i}") for i in range(3)]
+    first = a.pool("gpu").take(variable=None)
+    second = b.pool("gpu").take(variable=None)
+    assert (first.devices, second.devices) == (("0",), ("1",))
+    assert world.server.holder_of("gpu/gpu-1") == "b" and second.resources == ("gpu/gpu-1",)
+    assert offers[0].held
+
+
 def test_a_taker_waits_for_members_that_are_offered_later(world: World) -> None:
     owner, a = world.connect("owner"), world.connect("a")
     held: list[Any] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -212,3 +213,32 @@ def test_many_threads_share_one_client(server: SocketServer) -> None:
         for thread in threads:
             thread.join(60)
         assert total == [60]
+
+
+STOPPED = """
+import leasehold, sys, time
+with leasehold.connect(sys.argv[1]) as leases:
+    lease = leases.acquire("k", ttl=1)
+    print("held", flush=True)
+    sys.stdin.readline()
+    print(lease.held, flush=True)
+    try:
+        lease.assert_held()
+    except leasehold.LeaseLost as error:
+        print(error.cause, error.duration > 1, lease.lost.wait(5), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="there are no such signals here")
+def test_a_process_that_was_stopped_learns_of_its_loss_when_it_goes_on(server: SocketServer) -> None:
+    process = subprocess.Popen([sys.executable, "-c", STOPPED, server.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2.5)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.send_signal(signal.SIGCONT)
+    out, _ = process.communicate(timeout=20)
+    looked, told = out.splitlines()
+    assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]

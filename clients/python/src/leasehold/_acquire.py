@@ -232,6 +232,8 @@ class Acquiring:
     def _take(self, value: dict[str, Any], request: Request, confirmed: bool = False) -> None:
         engine, asked = self._engine, self._asked
         lease: int = value["lease"]
+        if asked.any is not None and not value.get("tokens"):
+            return self._which(value, request, confirmed)
         tokens = value.get("tokens") or dict.fromkeys(asked.names[:1], value.get("token", 0))
         numbers = [value.get("ttl"), *(tokens.values() if isinstance(tokens, dict) else [None])]
         if not all(isinstance(number, int) for number in numbers):
@@ -273,6 +275,23 @@ class Acquiring:
             self.future.set_result(held)
         else:
             engine.release(held)
+
+    def _which(self, value: dict[str, Any], request: Request, confirmed: bool) -> None:
+        """The answer to one of several names has its token, and not which it is."""
+
+        def done(info: Any, error: LeaseError | None, question: Request) -> None:
+            if self.over:
+                return
+            grants = info.get("grants", []) if isinstance(info, dict) else []
+            tokens = {grant.get("resource"): grant.get("token") for grant in grants if isinstance(grant, dict)}
+            if tokens:
+                self._take({**value, "tokens": tokens}, request, confirmed)
+            elif self._asked.wait is None:
+                self._too_late(value["lease"])
+            else:
+                self._again()
+
+        self._engine.channel.send(("LEASE.INFO", value["lease"]), done, kind="read", timeout=max(1.0, self._asked.ttl))
 
     def _too_late(self, lease: int) -> None:
         names, asked = self._asked.names, self._asked

@@ -103,6 +103,10 @@ class Engine:
     def take_sends(self) -> bytes:
         return self.channel.take()
 
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
     def take_calls(self) -> list[Callable[[], None]]:
         """Callbacks of the user, to be called outside of the engine; then call ``calls_done``."""
         calls, self._calls = self._calls, []

@@ -33,6 +33,8 @@ CONNECT_TIMEOUT = 3.0
 #: How long closing waits for the server to confirm what was given back.
 GOODBYE = 1.0
 _CHUNK = 262_144
+#: The longest sleep of the client's thread, while calls are made and while none are.
+IN_USE, IDLE = 0.25, 60.0
 
 
 class Owner(Protocol):
@@ -81,6 +83,8 @@ class Runner:
         self._unsent = b""
         self._writing = False
         self._stopping = False
+        #: When the client's thread wakes by itself; the past while it runs.
+        self._sleeps_until = float("-inf")
         self._callbacks: queue.SimpleQueue[list[Callable[[], None]] | None] | None = None
         self._thread = threading.Thread(target=self._run, name="leasehold", daemon=True)
         _RUNNERS.add(self)
@@ -101,8 +105,18 @@ class Runner:
             result = work(self._engine)
             # From this thread: waking the other one first would cost two switches.
             self._flush()
-        self._wake()
+            wake = self._must_wake()
+        if wake:
+            self._wake()
         return result
+
+    def _must_wake(self) -> bool:
+        """Whether the client's thread has something to do before it would wake by itself."""
+        engine = self._engine
+        if self._unsent or engine.has_calls or engine.drop is not None:
+            return True
+        moment = engine.next_time(self._connecting)
+        return moment is not None and moment < self._sleeps_until
 
     def post(self, work: Callable[[Engine], Any]) -> None:
         if not self.foreign and not self._stopping:
@@ -179,9 +193,14 @@ class Runner:
             self._watch_writes()
             self._call(self._engine.take_calls())
             moment = self._engine.next_time(self._connecting)
-        timeout = 60.0 if moment is None else moment - self._clock.read().monotonic
+            now = self._clock.read().monotonic
+            # A client in use wakes now and then by itself, so that a call need not wake it for a timer that is far away.
+            longest = IN_USE if self._engine.channel.heard > now - 2 * IN_USE else IDLE
+            timeout = longest if moment is None else max(0.0, min(moment - now, longest))
+            self._sleeps_until = now + timeout
         pending: Callable[[], int] | None = getattr(self._socket, "pending", None)  # TLS may have decrypted more than was read
-        self._selector.select(0 if self._jobs or (pending is not None and pending() > 0) else max(0.0, min(timeout, 60.0)))
+        self._selector.select(0 if self._jobs or (pending is not None and pending() > 0) else timeout)
+        self._sleeps_until = float("-inf")
         with contextlib.suppress(BlockingIOError):
             self._wake_read.recv(4096)
         with self._lock:

@@ -305,7 +305,7 @@ class MemoryServer:
     def _granted(self, lease: _Lease) -> dict[str, Any]:
         tokens = list(lease.grants.values())
         answer = {"lease": lease.id, "token": tokens[0] if tokens else 0, "ttl": round(lease.term * 1000), "revision": self._revision}
-        return {**answer, "tokens": dict(lease.grants)} if len(tokens) > 1 or "ANY" in lease.options else answer
+        return {**answer, "tokens": dict(lease.grants)} if len(tokens) > 1 else answer
 
     def _end(self, lease: _Lease, cause: str, by: str = "", settle: bool = True) -> None:
         if self._leases.pop(lease.id, None) is None:
