@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 import threading
 from typing import Any
 
@@ -16,7 +17,8 @@ from leasehold.testing._connection import Connection
 class SocketServer:
     """Serves on a port of this machine until it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         clock: Any = SystemClock()
         self.memory = MemoryServer(clock)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -31,16 +33,15 @@ class SocketServer:
 
     @property
     def url(self) -> str:
-        return f"leasehold://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme, host = ("leasehold", "127.0.0.1") if self._tls is None else ("leaseholds", "localhost")
+        return f"{scheme}://{host}:{self._listener.getsockname()[1]}"
 
     def _run(self) -> None:
         while not self._over:
             for key, _ in self._selector.select(0.01):
                 if key.fileobj is self._listener:
-                    peer, _ = self._listener.accept()
-                    peer.setblocking(False)
-                    self._peers[peer] = self.memory.connect()
-                    self._selector.register(peer, selectors.EVENT_READ)
+                    with contextlib.suppress(OSError):
+                        self._accept()
                 elif not self.silent:
                     self._read(key.fileobj)
             self.memory.tick()
@@ -50,15 +51,26 @@ class SocketServer:
                         sent = peer.send(bytes(connection.out))
                         del connection.out[:sent]
 
+    def _accept(self) -> None:
+        peer, _ = self._listener.accept()
+        if self._tls is not None:
+            peer.settimeout(5)
+            peer = self._tls.wrap_socket(peer, server_side=True)
+        peer.setblocking(False)
+        self._peers[peer] = self.memory.connect()
+        self._selector.register(peer, selectors.EVENT_READ)
+
     def _read(self, peer: Any) -> None:
-        try:
-            data = peer.recv(65_536)
-        except OSError:
-            data = b""
-        if data:
+        while True:
+            try:
+                data = peer.recv(65_536)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            except OSError:
+                data = b""
+            if not data:
+                return self._drop(peer)
             self._peers[peer].received(data)
-        else:
-            self._drop(peer)
 
     def _drop(self, peer: socket.socket) -> None:
         self._selector.unregister(peer)

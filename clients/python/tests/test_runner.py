@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -242,3 +245,29 @@ def test_a_process_that_was_stopped_learns_of_its_loss_when_it_goes_on(server: S
     out, _ = process.communicate(timeout=20)
     looked, told = out.splitlines()
     assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
+def test_tls_with_an_authority_of_its_own(tmp_path: pathlib.Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True, timeout=30)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = SocketServer(context)
+    try:
+        with leasehold.connect(f"{server.url}?ca={certificate}") as leases:
+            held = [leases.acquire(f"k/{i}", ttl=2) for i in range(50)]
+            time.sleep(2.5)
+            assert all(lease.held for lease in held)
+            for lease in held:
+                lease.release()
+        with leasehold.connect(server.url) as leases, pytest.raises(LeaseError) as caught:
+            leases.acquire("k")
+        assert caught.value.code == "UNAVAILABLE" and "certificate" in caught.value.message.lower()
+        with leasehold.connect(server.url.replace("leaseholds", "leasehold")) as leases, pytest.raises(LeaseError) as caught:
+            leases.acquire("k", wait=2)
+        assert caught.value.code == "UNAVAILABLE"
+    finally:
+        server.close()
