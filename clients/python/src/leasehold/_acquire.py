@@ -101,7 +101,8 @@ class Acquiring:
         engine, asked = self._engine, self._asked
         parent = asked.parent
         if isinstance(parent, Held) and parent.reason is not None:
-            return self._fail(LeaseError("GONE", f"its parent, {parent.name}, has ended", parent.facts))
+            self._fail(LeaseError("GONE", f"its parent, {parent.name}, has ended", parent.facts))
+            return engine.introduced(self, None)
         words = asked.words(engine.options.holder, engine.incarnation, engine.operation())
         timeout = FOREVER if asked.wait is not None else max(ANSWER_TIMEOUT, asked.ttl)
         request = self._request = engine.channel.send(words, self._answered, timeout=timeout)

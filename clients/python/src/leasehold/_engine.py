@@ -147,7 +147,7 @@ class Engine:
         now = self.clock.read()
         if self.watch.jumped(now):
             self.watch.accept(now, self.channel.last_number)
-            self.renewals.renew_all()
+            self.renewals.renew_all(inactive=True)
         else:
             self.watch.follow(now)
         slept, self._slept = self._sleep() - self._slept, self._sleep()

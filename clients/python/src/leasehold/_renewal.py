@@ -7,7 +7,7 @@ term. Each lease has one timer for its deadline, which is set again only when it
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._channel import Channel, Request
@@ -165,13 +165,10 @@ class Renewals:
             for held in due:
                 held.touched = True
 
-    def renew_all(self) -> None:
-        """After a reconnect or a jump of the clock: everything, at once."""
+    def renew_all(self, inactive: bool = False) -> None:
+        """After a reconnect or a jump of the clock: everything, at once. ``inactive``: also what only activity renews."""
         if self._channel.ready:
-            self._send([held for held in self.held.values() if held.strategy != "on-activity" or held.touched])
-
-    def renew(self, leases: Iterable[Held]) -> None:
-        self._send([held for held in leases if held.reason is None and not held.ending])
+            self._send([held for held in self.held.values() if inactive or held.strategy != "on-activity" or held.touched])
 
     def _send(self, leases: list[Held]) -> None:
         for start in range(0, len(leases), MAX_RENEWALS):

@@ -11,7 +11,7 @@ from typing import Any
 from ._channel import Channel, Request
 from ._errors import LeaseError, closed_error
 
-#: Told once in a while what was missed cannot be delivered: read anew.
+#: Events were missed and cannot be delivered any more: read anew.
 RESYNC: list[dict[str, Any]] = [{"type": "resync"}]
 
 Listener = Callable[["list[dict[str, Any]]"], None]
@@ -157,12 +157,15 @@ class Watches:
 
     def connection_made(self, continues: bool) -> None:
         for watch in list(self._watches.values()):
-            if not continues and watch.revision is not None:
-                watch.revision = None
-                watch.deliver(RESYNC)
             # One that has no revision yet is asked again by the channel itself.
-            if not watch.active or watch.revision is not None or not continues:
+            fresh = watch.revision is None
+            if not continues:
+                watch.revision = None
+            if not watch.active or not fresh:
                 watch.subscribe()
+            # Its reader reads after the watch has begun: nothing between the two is missed.
+            if not continues and not fresh:
+                watch.deliver(RESYNC)
 
     def connection_lost(self) -> None:
         for watch in self._watches.values():

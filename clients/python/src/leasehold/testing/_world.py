@@ -41,6 +41,7 @@ class VirtualOwner:
     def post(self, work: Callable[[Engine], Any]) -> None:
         if not self.engine.closed:
             work(self.engine)
+            self._world.settle()
 
     def wait(self, future: Future[T]) -> T:
         self._world.run_until(future.done)
