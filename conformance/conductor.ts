@@ -17,6 +17,7 @@ const WALL = 1_700_000_000_000
 interface Connection {
   readonly client: Client
   readonly number: number
+  readonly address: number
   far: ByteLinkEnd | undefined
   open: boolean
   /** It was cut: what is under way does not arrive. */
@@ -38,6 +39,8 @@ interface Client {
   /** Stands still until then: no timer fires and nothing is read. */
   stalledUntil: number
   refused: boolean
+  /** Addresses where nobody answers. */
+  readonly down: Set<number>
   holdRequests: boolean
   holdAnswers: boolean
   drip: boolean
@@ -113,7 +116,7 @@ export class Conductor {
         const names = step.args?.names
         this.#names.set(number, { as: step.as, client: client.name, resources: names === undefined ? [] : [names].flat() as string[] })
       }
-      if (step.call === 'release') {
+      if (step.call === 'release' || step.call === 'transfer') {
         const record = this.#leases.get(String(step.args?.lease))
         if (record !== undefined) record.released = true
       }
@@ -121,7 +124,7 @@ export class Conductor {
       await this.#say(client, 'call', { call: number, method: step.call, args: { ...args, ...(step.as && { as: step.as }) } })
       return this.#settle()
     }
-    if ('wire' in step) return this.#wire(client, step.wire)
+    if ('wire' in step) return this.#wire(client, step.wire, step.address)
     if ('stall' in step) {
       client.stalledUntil = this.#now + step.stall
       await this.#advance(step.stall - 1)
@@ -148,16 +151,21 @@ export class Conductor {
     await this.#settle()
   }
 
-  async #wire(client: Client, what: string): Promise<void> {
+  async #wire(client: Client, what: string, address?: number): Promise<void> {
     if (what === 'holdRequests') client.holdRequests = true
     else if (what === 'holdAnswers') client.holdAnswers = true
     else if (what === 'drip') client.drip = true
     else if (what === 'silence') for (const connection of client.connections.values()) connection.silent = true
     else if (what === 'refuse') client.refused = true
+    else if (what === 'down') {
+      client.down.add(address!)
+      for (const connection of [...client.connections.values()]) if (connection.address === address) this.#cut(connection)
+    }
     else if (what === 'cut') {
       for (const connection of [...client.connections.values()]) this.#cut(connection)
     } else if (what === 'heal') {
       client.refused = client.holdRequests = client.holdAnswers = client.drip = false
+      client.down.clear()
       for (const connection of client.connections.values()) this.#flush(connection)
     } else throw new Error(`there is no fault ${what}`)
     await this.#settle()
@@ -207,7 +215,7 @@ export class Conductor {
   async #begin(name: string, options: ClientOptions): Promise<void> {
     const client: Client = {
       ...{ name, options, connections: new Map(), slept: 0, wallStep: 0, next: undefined, stalledUntil: 0 },
-      ...{ refused: false, holdRequests: false, holdAnswers: false, drip: false },
+      ...{ refused: false, down: new Set<number>(), holdRequests: false, holdAnswers: false, drip: false },
     }
     this.#clients.set(name, client)
     await this.#say(client, 'client', { options: { holder: name, addresses: 1, ...options } })
@@ -280,12 +288,12 @@ export class Conductor {
 
   // The wire
 
-  #open(client: Client, number: number, _address: number): void {
-    const connection: Connection = { client, number, far: undefined, open: true, broken: false, silent: false, there: [], back: [] }
+  #open(client: Client, number: number, address: number): void {
+    const connection: Connection = { client, number, address, far: undefined, open: true, broken: false, silent: false, there: [], back: [] }
     client.connections.set(number, connection)
     this.#later(DELAY, async () => {
       if (!connection.open) return
-      if (client.refused || !this.#server.running) return this.#refuse(connection)
+      if (client.refused || client.down.has(address) || !this.#server.running) return this.#refuse(connection)
       this.#server.open(
         client.name,
         end => {

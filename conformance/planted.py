@@ -86,6 +86,13 @@ MISTAKES = [
         "24",
     ),
     (
+        "a giver goes on holding",
+        "_core.py",
+        'self.owner.do(lambda engine: engine.renewals.end(held, f"transferred to {to}"))',
+        "pass",
+        "34",
+    ),
+    (
         "children outlive their parent",
         "_renewal.py",
         "        for child in list(held.children or ()):\n            self.lose_with_parent(child)\n        self._end(",

@@ -28,13 +28,15 @@ export type Step =
   | { readonly server: 'kill' | 'start' | 'replaceLog' | 'revoke'; readonly lease?: string; readonly by?: string }
   | {
       readonly client: string
-      readonly call: 'acquire' | 'tryAcquire' | 'release' | 'cancel' | 'close'
+      readonly call: 'acquire' | 'tryAcquire' | 'release' | 'transfer' | 'cancel' | 'close'
       readonly as?: string
       readonly args?: Readonly<Record<string, unknown>>
     }
   | {
       readonly client: string
-      readonly wire: 'holdRequests' | 'holdAnswers' | 'silence' | 'cut' | 'refuse' | 'drip' | 'heal'
+      readonly wire: 'holdRequests' | 'holdAnswers' | 'silence' | 'cut' | 'refuse' | 'down' | 'drip' | 'heal'
+      /** For `down`. */
+      readonly address?: number
     }
   | {
       readonly client: string

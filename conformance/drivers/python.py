@@ -82,6 +82,9 @@ class Client:
         elif method == "release":
             future = self.engine.release(self._leases[args["lease"]]._held)
             future.add_done_callback(lambda done: self._settled(number, done))
+        elif method == "transfer":
+            flow = self.core.transfer(self._leases[args["lease"]]._held, args["to"])
+            next(flow).add_done_callback(lambda done: self._settled(number, done))
         elif method == "cancel":
             self.engine.cancel(self._calls[args["call"]])
             self._event("answer", call=number, value={})
@@ -162,7 +165,8 @@ class Client:
             self._connections += 1
             self._connection = self._connections
             self._connecting = True
-            self._out["open"].append({"client": self.name, "connection": self._connection, "address": 0})
+            address = (self._connections - 1) % self.engine.options.addresses
+            self._out["open"].append({"client": self.name, "connection": self._connection, "address": address})
         data = engine.take_sends()
         if data and self._connection is not None:
             self._out["send"].append({"client": self.name, "connection": self._connection, "data": base64.b64encode(data).decode()})

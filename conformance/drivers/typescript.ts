@@ -76,6 +76,9 @@ class Client {
       case 'release':
         await this.#leases.get(args.lease as string)!.release()
         return this.#event({ event: 'answer', call: number, value: {} })
+      case 'transfer':
+        await this.#leases.get(args.lease as string)!.transfer(args.to as string)
+        return this.#event({ event: 'answer', call: number, value: {} })
       case 'cancel':
         this.#calls.get(args.call as number)!.abort(new LeaseError('TIMEOUT', 'cancelled'))
         return this.#event({ event: 'answer', call: number, value: {} })
