@@ -114,7 +114,7 @@ export class Conductor {
       if (step.as !== undefined) {
         this.#calls.set(step.as, number)
         const names = step.args?.names
-        this.#names.set(number, { as: step.as, client: client.name, resources: names === undefined ? [] : [names].flat() as string[] })
+        this.#names.set(number, { as: step.as, client: client.name, resources: names === undefined ? [] : ([names].flat() as string[]) })
       }
       if (step.call === 'release' || step.call === 'transfer') {
         const record = this.#leases.get(String(step.args?.lease))
@@ -160,8 +160,7 @@ export class Conductor {
     else if (what === 'down') {
       client.down.add(address!)
       for (const connection of [...client.connections.values()]) if (connection.address === address) this.#cut(connection)
-    }
-    else if (what === 'cut') {
+    } else if (what === 'cut') {
       for (const connection of [...client.connections.values()]) this.#cut(connection)
     } else if (what === 'heal') {
       client.refused = client.holdRequests = client.holdAnswers = client.drip = false
@@ -185,7 +184,8 @@ export class Conductor {
     for (const as of expected.none ?? []) if (this.#answer(as)?.value !== null) throw new Error(`${as} is not none: ${this.#why(as)}`)
     for (const [as, causes] of Object.entries(expected.lost ?? {})) {
       const cause = this.#leases.get(as)?.lost?.error?.facts.cause
-      if (cause === undefined || ![causes].flat().includes(String(cause))) throw new Error(`${as} is not lost by ${causes}: ${this.#why(as)}`)
+      if (cause === undefined || ![causes].flat().includes(String(cause)))
+        throw new Error(`${as} is not lost by ${causes}: ${this.#why(as)}`)
     }
     for (const as of expected.notLost ?? []) if (this.#leases.get(as)?.lost !== undefined) throw new Error(`${as} is lost`)
     for (const [as, [least, most]] of Object.entries(expected.remaining ?? {})) {
@@ -289,7 +289,17 @@ export class Conductor {
   // The wire
 
   #open(client: Client, number: number, address: number): void {
-    const connection: Connection = { client, number, address, far: undefined, open: true, broken: false, silent: false, there: [], back: [] }
+    const connection: Connection = {
+      client,
+      number,
+      address,
+      far: undefined,
+      open: true,
+      broken: false,
+      silent: false,
+      there: [],
+      back: [],
+    }
     client.connections.set(number, connection)
     this.#later(DELAY, async () => {
       if (!connection.open) return

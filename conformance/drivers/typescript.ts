@@ -29,7 +29,10 @@ class Client {
 
   constructor(name: string, at: Moment, options: { readonly holder: string; readonly addresses: number }) {
     this.#name = name
-    this.clock = new VirtualClock(at, [...name].reduce((seed, letter) => seed * 31 + letter.charCodeAt(0), 7))
+    this.clock = new VirtualClock(
+      at,
+      [...name].reduce((seed, letter) => seed * 31 + letter.charCodeAt(0), 7),
+    )
     const dials = Array.from({ length: options.addresses }, (_, address) => this.#dial(address))
     this.#opening = RemoteLessor.open({ dials, clock: this.clock }).then(
       lessor => new Leases(lessor, { holder: options.holder, clock: this.clock }),
@@ -96,7 +99,12 @@ class Client {
     this.#calls.set(number, stop)
     const onWait = (place: number | { readonly position: number }) =>
       this.#event({ event: 'position', position: typeof place === 'number' ? place : place.position })
-    const options = { ...rest, ...(parent !== undefined && { parent: this.#leases.get(parent)! }), signal: stop.signal, ...(tells && { onWait }) }
+    const options = {
+      ...rest,
+      ...(parent !== undefined && { parent: this.#leases.get(parent)! }),
+      signal: stop.signal,
+      ...(tells && { onWait }),
+    }
     const lease = method === 'acquire' ? await leases.acquire(names, options as object) : await leases.tryAcquire(names, rest as object)
     if (lease === undefined) return this.#event({ event: 'answer', call: number, value: null })
     this.#leases.set(as, lease)
@@ -143,9 +151,19 @@ function told({ code, message, facts = {} }: LeaseError): NonNullable<DriverEven
   return { code: code ?? 'CANCELLED', message, facts }
 }
 
+/** A message with all fields that any of them may have. */
+interface AnyMessage extends DriverMessage {
+  readonly options: { readonly holder: string; readonly addresses: number }
+  readonly call: number
+  readonly method: string
+  readonly args: Record<string, unknown>
+  readonly connection: number
+  readonly data: string
+}
+
 const clients = new Map<string, Client>()
 for await (const line of createInterface({ input: process.stdin })) {
-  const message = JSON.parse(line) as DriverMessage & Record<string, never>
+  const message = JSON.parse(line) as AnyMessage
   let held: Record<string, number> | undefined
   if (message.do === 'client') clients.set(message.client, new Client(message.client, message.at, message.options))
   const client = clients.get(message.client)!
