@@ -12,29 +12,7 @@ from typing import Any
 from .._errors import LeaseError
 from ._clock import ManualClock
 from ._connection import Connection
-
-FIRST_TERM = 30.0
-_FLAGS = {"QUEUE", "SHARED", "RECALL", "STEAL", "FORCE", "STOPPED"}
-_PAIRS = {"LABEL", "ENTRY"}
-
-
-class _Lease:
-    def __init__(self, number: int, holder: str, ttl: float, options: dict[str, Any], names: list[str]) -> None:
-        self.id = number
-        self.holder = holder
-        self.ttl = ttl
-        self.term = min(ttl, FIRST_TERM)
-        self.names = names
-        self.options = options
-        self.status = "waiting"
-        self.grants: dict[str, int] = {}
-        self.entries: dict[str, str] = {}
-        self.ends = 0.0
-        self.connection: Connection | None = None
-
-    @property
-    def units(self) -> int:
-        return int(self.options.get("UNITS", 1))
+from ._lease import Lease, covers, options_of
 
 
 class MemoryServer:
@@ -42,11 +20,11 @@ class MemoryServer:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self._leases: dict[int, _Lease] = {}
-        self._holders: dict[str, dict[int, _Lease]] = {}
-        self._queue: dict[int, _Lease] = {}
-        self._children: dict[str, list[_Lease]] = {}
-        self._owners: dict[str, _Lease] = {}
+        self._leases: dict[int, Lease] = {}
+        self._holders: dict[str, dict[int, Lease]] = {}
+        self._queue: dict[int, Lease] = {}
+        self._children: dict[str, list[Lease]] = {}
+        self._owners: dict[str, Lease] = {}
         self._connections: list[Connection] = []
         self._operations: dict[str, Any] = {}
         self._past: dict[str, list[dict[str, Any]]] = {}
@@ -76,7 +54,9 @@ class MemoryServer:
         now = self.now()
         for lease in [lease for lease in self._leases.values() if lease.ends <= now and lease.connection is None]:
             grace = float(lease.options.get("GRACE", 0)) / 1000
-            if grace and lease.status == "live":
+            if lease.status == "frozen":
+                self._free_units(lease)
+            elif grace and lease.status == "live":
                 lease.status = "suspect"
                 lease.ends += grace
                 self._tell([{"type": "suspected", "lease": lease.id, "key": key} for key in lease.entries])
@@ -92,7 +72,7 @@ class MemoryServer:
     # What tests do
 
     def revoke(self, lease: int, by: str = "operator") -> None:
-        """Ends a lease as an operator does."""
+        """Ends a lease as an operator does. Its resources are free when its holder has stopped, or its term is over."""
         self._end(self._leases[lease], "revoked", by)
 
     def rewind(self) -> None:
@@ -143,12 +123,12 @@ class MemoryServer:
 
     def _acquire(self, connection: Connection, words: list[str]) -> Any:
         at = words.index("TTL")
-        names, options, entries = words[1:at], *_options(words[at + 2 :])
+        names, options, entries = words[1:at], *options_of(words[at + 2 :])
         self._number += 1
-        lease = _Lease(self._number, options.get("HOLDER", "anonymous"), int(words[at + 1]) / 1000, options, names)
+        lease = Lease(self._number, options.get("HOLDER", "anonymous"), int(words[at + 1]) / 1000, options, names)
         parent = int(options.get("PARENT", 0))
-        if parent and parent not in self._leases:
-            raise LeaseError("GONE", f"lease {parent} has ended", {"lease": parent})
+        if parent:
+            self._live(parent)
         self._check_entries(lease, entries)
         lease.entries = {}
         self._leases[lease.id] = lease
@@ -171,7 +151,7 @@ class MemoryServer:
         terms = []
         for number in map(int, words[1:]):
             lease = self._leases.get(number)
-            if lease is None:
+            if lease is None or lease.status == "frozen":
                 terms.append(-1)
                 continue
             if lease.status == "suspect":
@@ -186,7 +166,10 @@ class MemoryServer:
         lease = self._leases.get(int(words[1]))
         if lease is None:
             raise LeaseError("GONE", f"lease {words[1]} has ended", {"lease": int(words[1])})
-        self._end(lease, "released")
+        if lease.status == "frozen":
+            self._free_units(lease)
+        else:
+            self._end(lease, "released")
         return "OK"
 
     def _transfer(self, connection: Connection, words: list[str]) -> Any:
@@ -194,7 +177,7 @@ class MemoryServer:
         names, to = list(lease.grants), words[words.index("TO") + 1]
         self._end(lease, "transferred", to, settle=False)
         self._number += 1
-        heir = _Lease(self._number, to, lease.ttl, lease.options, names)
+        heir = Lease(self._number, to, lease.ttl, lease.options, names)
         self._leases[heir.id] = heir
         self._give(heir)
         return heir.id
@@ -246,7 +229,7 @@ class MemoryServer:
             {"key": key, "value": value, "lease": lease.id, "holder": lease.holder, "status": lease.status, "revision": self._revision}
             for lease in self._leases.values()
             for key, value in lease.entries.items()
-            if _covers(prefix, key)
+            if covers(prefix, key)
         ]
 
     def _history(self, connection: Connection, words: list[str]) -> Any:
@@ -266,13 +249,13 @@ class MemoryServer:
 
     # Rules
 
-    def _waiting(self) -> list[_Lease]:
+    def _waiting(self) -> list[Lease]:
         return sorted(self._queue.values(), key=lambda lease: (-int(lease.options.get("PRIORITY", 0)), lease.id))
 
-    def _position(self, lease: _Lease) -> int:
+    def _position(self, lease: Lease) -> int:
         return [each.id for each in self._waiting() if set(each.names) & set(lease.names)].index(lease.id)
 
-    def _free(self, name: str, lease: _Lease) -> bool:
+    def _free(self, name: str, lease: Lease) -> bool:
         holders = self._holders.get(name, {}).values()
         if "SHARED" in lease.options:
             return all("SHARED" in each.options for each in holders)
@@ -280,16 +263,16 @@ class MemoryServer:
             return False
         return sum(each.units for each in holders) + lease.units <= self._capacity.get(name, 1)
 
-    def _choice(self, lease: _Lease) -> list[str]:
+    def _choice(self, lease: Lease) -> list[str]:
         earlier = {name for each in self._waiting() if each.id < lease.id for name in each.names}
         free = [name for name in lease.names if name not in earlier and self._free(name, lease)]
         wanted = int(lease.options.get("ANY", len(lease.names)))
         return free[:wanted] if len(free) >= wanted else []
 
-    def _fits(self, lease: _Lease) -> bool:
+    def _fits(self, lease: Lease) -> bool:
         return not lease.names or bool(self._choice(lease))
 
-    def _give(self, lease: _Lease) -> None:
+    def _give(self, lease: Lease) -> None:
         names = self._choice(lease)
         lease.status = "live"
         lease.connection = None
@@ -302,13 +285,13 @@ class MemoryServer:
         told = [{"type": "granted", "lease": lease.id, "holder": lease.holder, "resource": n, "token": t} for n, t in lease.grants.items()]
         self._tell(told)
 
-    def _granted(self, lease: _Lease) -> dict[str, Any]:
+    def _granted(self, lease: Lease) -> dict[str, Any]:
         tokens = list(lease.grants.values())
         answer = {"lease": lease.id, "token": tokens[0] if tokens else 0, "ttl": round(lease.term * 1000), "revision": self._revision}
         return {**answer, "tokens": dict(lease.grants)} if len(tokens) > 1 else answer
 
-    def _end(self, lease: _Lease, cause: str, by: str = "", settle: bool = True) -> None:
-        if self._leases.pop(lease.id, None) is None:
+    def _end(self, lease: Lease, cause: str, by: str = "", settle: bool = True) -> None:
+        if lease.id not in self._leases or lease.status == "frozen":
             return
         self._queue.pop(lease.id, None)
         for child in self._children.pop(str(lease.id), []):
@@ -316,11 +299,25 @@ class MemoryServer:
         for key in lease.entries:
             self._owners.pop(key, None)
         for name in lease.grants:
-            del self._holders[name][lease.id]
             self._past.setdefault(name, []).append({"lease": lease.id, "holder": lease.holder, "cause": cause, "by": by})
         kind = cause if cause in ("released", "lapsed", "transferred") else "revoked"
         events = [{"type": kind, "lease": lease.id, "holder": lease.holder, "resource": name} for name in lease.grants]
-        self._tell(events + [{"type": "deleted", "lease": lease.id, "key": key} for key in lease.entries])
+        events += [{"type": "deleted", "lease": lease.id, "key": key} for key in lease.entries]
+        lease.entries = {}
+        if kind == "revoked" and lease.grants:
+            # Its holder may not know yet: nobody else gets it before the term is over, or the holder says that it has stopped.
+            lease.status = "frozen"
+            self._tell(events)
+            return
+        self._free_units(lease, settle=False)
+        self._tell(events)
+        if settle:
+            self._settle()
+
+    def _free_units(self, lease: Lease, settle: bool = True) -> None:
+        del self._leases[lease.id]
+        for name in lease.grants:
+            del self._holders[name][lease.id]
         if settle:
             self._settle()
 
@@ -333,21 +330,21 @@ class MemoryServer:
             if connection is not None:
                 connection.push("lease.granted", lease.id, {**self._granted(lease), "tokens": dict(lease.grants), "waited": 1})
 
-    def _check_entries(self, lease: _Lease, entries: dict[str, str]) -> None:
+    def _check_entries(self, lease: Lease, entries: dict[str, str]) -> None:
         for key in entries:
             owner = self._owners.get(key)
             if owner is not None and owner.holder != lease.holder:
                 raise LeaseError("HELD", f"the entry {key} belongs to {owner.holder}", {"key": key, "holder": owner.holder})
 
-    def _attach(self, lease: _Lease, key: str, value: str) -> None:
+    def _attach(self, lease: Lease, key: str, value: str) -> None:
         if key in self._owners:
             del self._owners[key].entries[key]
         lease.entries[key] = value
         self._owners[key] = lease
         self._tell([{"type": "put", "lease": lease.id, "holder": lease.holder, "key": key, "value": value}])
 
-    def _live(self, number: int) -> _Lease:
-        if number not in self._leases:
+    def _live(self, number: int) -> Lease:
+        if number not in self._leases or self._leases[number].status == "frozen":
             raise LeaseError("GONE", f"lease {number} has ended", {"lease": number})
         return self._leases[number]
 
@@ -357,29 +354,6 @@ class MemoryServer:
         self._revision += 1
         for connection in self._connections:
             for prefix in connection.watches:
-                seen = [{**e, "revision": self._revision} for e in events if _covers(prefix, e.get("resource") or e.get("key", ""))]
+                seen = [{**e, "revision": self._revision} for e in events if covers(prefix, e.get("resource") or e.get("key", ""))]
                 if seen:
                     connection.push("lease.events", prefix, self._revision, json.dumps(seen))
-
-
-def _covers(prefix: str, name: str) -> bool:
-    return prefix == "" or name == prefix or name.startswith(prefix + "/")
-
-
-def _options(words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    options: dict[str, Any] = {}
-    entries: dict[str, str] = {}
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word in _FLAGS:
-            options[word] = True
-            at += 1
-        elif word in _PAIRS:
-            if word == "ENTRY":
-                entries[words[at + 1]] = words[at + 2]
-            at += 3
-        else:
-            options[word] = words[at + 1]
-            at += 2
-    return options, entries
