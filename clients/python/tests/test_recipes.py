@@ -131,7 +131,10 @@ def test_a_registration_survives_an_outage_and_returns_after_a_lapse(world: Worl
     world.advance(120)
     world.answer()
     world.advance(30)
-    assert me.lease not in (0, first) and events[-2:] == ["lapsed", "registered"]
+    second = me.lease
+    assert second not in (0, first) and events[-2:] == ["lapsed", "registered"]
+    world.advance(300)
+    assert me.lease == second and len(a.registry.discover("planner").list()) == 1  # and it is renewed from then on
 
 
 def test_a_name_belongs_to_its_holder(world: World) -> None:

@@ -44,6 +44,8 @@ class Registered:
         self.on_end: Callable[[], None] | None = None
         self.next_renewal = 0.0
         self.busy = False
+        #: Tells the registrar that ``next_renewal`` has changed.
+        self.replan: Callable[[float], None] = lambda moment: None
         self._unreachable = False
         self._failures = 0
         self._written: dict[str, str] = {}
@@ -134,6 +136,7 @@ class Registered:
     def renewed(self, sent: float, term: float) -> None:
         self._failures = 0
         self.next_renewal = sent + term / 2 * (0.9 + fraction() / 10)
+        self.replan(self.next_renewal)
         if self._unreachable:
             self._tell("reached")
         self._unreachable = False
@@ -146,6 +149,7 @@ class Registered:
         pause = min(longest, FIRST_RETRY * 2 ** min(self._failures, 10)) * (0.5 + fraction() / 2)
         self._failures += 1
         self.next_renewal = self._engine.clock.read().monotonic + pause
+        self.replan(self.next_renewal)
 
     def lapsed(self) -> None:
         if self.lease == 0 or self.over:
@@ -156,6 +160,7 @@ class Registered:
         self._failures = 0
         spread = min(SPREAD, self.ttl / 3) * fraction()
         self.next_renewal = self._engine.clock.read().monotonic + spread
+        self.replan(self.next_renewal)
 
     def _tell(self, event: str, reason: LeaseError | None = None) -> None:
         if self.on_event is not None:
@@ -239,9 +244,13 @@ class Registrar:
 
     def register(self, registered: Registered, wait: float) -> Future[None]:
         self._registered[registered] = None
+        registered.replan = self._arm
         registered.register(wait)
-        registered.made.add_done_callback(lambda future: self._plan())
+        registered.made.add_done_callback(lambda made: self._forget(registered) if registered.over else None)
         return registered.made
+
+    def _forget(self, registered: Registered) -> None:
+        self._registered.pop(registered, None)
 
     def all(self) -> list[Registered]:
         return list(self._registered)
@@ -255,6 +264,13 @@ class Registrar:
             self._timer = None
         if due is not None:
             self._timer = self._engine.timers.at(due, self._renew_due)
+
+    def _arm(self, moment: float) -> None:
+        if self._timer is not None:
+            if self._timer.moment <= moment:
+                return
+            self._timer.cancel()
+        self._timer = self._engine.timers.at(moment, self._renew_due)
 
     def _renew_due(self) -> None:
         self._timer = None
@@ -283,15 +299,16 @@ class Registrar:
             terms = value if error is None and isinstance(value, list) and len(value) == len(group) else [None] * len(group)
             for each, lease, term in zip(group, leases, terms, strict=True):
                 each.busy = False
-                if each.over or each.lease != lease:
+                if each.over:
                     continue
-                if term is None:
+                if each.lease != lease:  # it lapsed meanwhile, and returns as planned then
+                    each.replan(each.next_renewal)
+                elif not isinstance(term, int):
                     each.missed()
                 elif term > 0:
                     each.renewed(request.sent_at.monotonic, term / 1000)
                 else:
                     each.lapsed()
-            self._plan()
 
         # Short enough for several tries within the ttl: one lost message must not end a registration.
         timeout = min(LAST_RETRY, min(each.ttl for each in group) / 6)
