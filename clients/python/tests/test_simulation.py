@@ -29,11 +29,13 @@ class Program:
     def act(self) -> None:
         """Something that a program may do next."""
         if self.lease is not None:
+            held = self.lease._held
             if not self.lease.held:
-                self._was_over.append(self.lease)
-                self.lease = None
+                # After a jump of the wall clock it is not held until it is renewed. That is no end.
+                if held.over or held.ending or held.reason is not None:
+                    self._was_over.append(self.lease)
+                    self.lease = None
             elif self._dice.random() < 0.3:
-                held = self.lease._held
                 self._leases._core.owner.post(lambda engine: engine.release(held))
                 assert not self.lease.held
                 self.lease = None
