@@ -58,13 +58,18 @@ class Program:
 
 def hurt(world: World, dice: random.Random) -> None:
     """Something that a network, a machine or an operator may do next."""
-    what = dice.randrange(12)
+    what = dice.randrange(16)
+    one = dice.choice(world._owners)
     if what == 0:
         world.stop_answering()
     elif what == 1:
         world.lose_answers()
+    elif what in (8, 9):
+        one.silent = True
+    elif what in (10, 11):
+        one.losing = True
     elif what == 2:
-        dice.choice(world._owners).cut()
+        one.cut()
         world.settle()
     elif what == 3:
         world.unreachable()

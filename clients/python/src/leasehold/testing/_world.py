@@ -32,6 +32,9 @@ class VirtualOwner:
         self.engine = engine
         self.connection: Connection | None = None
         self.unread = bytearray()
+        #: As ``stop_answering`` and ``lose_answers`` of the world, for this client alone.
+        self.silent = False
+        self.losing = False
 
     def do(self, work: Callable[[Engine], T]) -> T:
         result = work(self.engine)
@@ -74,14 +77,15 @@ class VirtualOwner:
                 engine.disconnected(LeaseError("UNAVAILABLE", "the test's server cannot be reached"))
             return True
         moved = False
+        silent, losing = world.silent or self.silent, world.losing or self.losing
         if self.connection is not None:
             self.unread += engine.take_sends()
-            if self.unread and not world.silent:
+            if self.unread and not silent:
                 data = bytes(self.unread)
                 self.unread.clear()
                 self.connection.received(data)
                 moved = True
-            if self.connection.out and not world.silent and not world.losing:
+            if self.connection.out and not silent and not losing:
                 data = bytes(self.connection.out)
                 self.connection.out.clear()
                 engine.received(data)
@@ -138,6 +142,8 @@ class World:
     def answer(self) -> None:
         """The server answers again, also what was asked meanwhile on connections that are still there."""
         self.silent = self.losing = False
+        for owner in self._owners:
+            owner.silent = owner.losing = False
         self.settle()
 
     def cut(self) -> None:
