@@ -4,8 +4,9 @@
  * What must never happen is checked at every moment, whatever the scenario says: two clients that hold one resource at the same time, and a
  * lease that is held again after it was lost.
  */
-import type { ByteLinkEnd } from '../src/wire/resp/link.ts'
+import type { Client, Connection, Delivery, LeaseRecord } from './conductor-state.ts'
 import { Driver, type DriverEvent, type DriverMessage, type DriverReply } from './driver.ts'
+import { checkExpectation } from './expectation.ts'
 import type { ClientOptions, Expectation, Scenario, Step } from './scenario.ts'
 import { VirtualServer } from './server.ts'
 import { type Moment, VirtualClock } from './virtual-clock.ts'
@@ -13,52 +14,6 @@ import { type Moment, VirtualClock } from './virtual-clock.ts'
 /** One way, unless the scenario says otherwise. */
 const DELAY = 1
 const WALL = 1_700_000_000_000
-
-interface Connection {
-  readonly client: Client
-  readonly number: number
-  readonly address: number
-  far: ByteLinkEnd | undefined
-  open: boolean
-  /** It was cut: what is under way does not arrive. */
-  broken: boolean
-  /** Nothing arrives on it any more, and neither end is told. */
-  silent: boolean
-  readonly there: Uint8Array[]
-  readonly back: Uint8Array[]
-}
-
-interface Client {
-  readonly name: string
-  readonly options: ClientOptions
-  readonly connections: Map<number, Connection>
-  /** Differences between its clocks and true time, in ms. */
-  slept: number
-  wallStep: number
-  next: number | undefined
-  /** Stands still until then: no timer fires and nothing is read. */
-  stalledUntil: number
-  refused: boolean
-  /** Addresses where nobody answers. */
-  readonly down: Set<number>
-  holdRequests: boolean
-  holdAnswers: boolean
-  drip: boolean
-}
-
-interface Delivery {
-  readonly at: number
-  readonly order: number
-  readonly then: () => void | Promise<void>
-}
-
-interface LeaseRecord {
-  readonly client: string
-  readonly resources: readonly string[]
-  readonly lease: number
-  lost: DriverEvent | undefined
-  released: boolean
-}
 
 export class Conductor {
   readonly #driver: Driver
@@ -172,42 +127,13 @@ export class Conductor {
 
   async #expect(expected: Expectation): Promise<void> {
     const looks = expected.held ?? expected.notHeld ?? expected.remaining
-    const held = looks === undefined ? new Map<string, number>() : await this.#look()
-    for (const as of expected.held ?? []) if (!held.has(as)) throw new Error(`${as} is not held: ${this.#why(as)}`)
-    for (const as of expected.notHeld ?? []) if (held.has(as)) throw new Error(`${as} is held`)
-    for (const as of expected.pending ?? []) if (this.#answer(as) !== undefined) throw new Error(`${as} is answered: ${this.#why(as)}`)
-    for (const as of expected.granted ?? []) if (!this.#leases.has(as)) throw new Error(`${as} is not granted: ${this.#why(as)}`)
-    for (const [as, codes] of Object.entries(expected.error ?? {})) {
-      const code = this.#answer(as)?.error?.code
-      if (code === undefined || ![codes].flat().includes(code)) throw new Error(`${as} has no error ${codes}: ${this.#why(as)}`)
-    }
-    for (const as of expected.none ?? []) if (this.#answer(as)?.value !== null) throw new Error(`${as} is not none: ${this.#why(as)}`)
-    for (const [as, causes] of Object.entries(expected.lost ?? {})) {
-      const cause = this.#leases.get(as)?.lost?.error?.facts.cause
-      if (cause === undefined || ![causes].flat().includes(String(cause)))
-        throw new Error(`${as} is not lost by ${causes}: ${this.#why(as)}`)
-    }
-    for (const as of expected.notLost ?? []) if (this.#leases.get(as)?.lost !== undefined) throw new Error(`${as} is lost`)
-    for (const [as, [least, most]] of Object.entries(expected.remaining ?? {})) {
-      const remaining = held.get(as) ?? 0
-      if (remaining < least || remaining > most) throw new Error(`${as} has ${remaining} ms left, not ${least} to ${most}`)
-    }
-    if (expected.positions !== undefined && JSON.stringify(this.#positions) !== JSON.stringify(expected.positions))
-      throw new Error(`the positions are ${JSON.stringify(this.#positions)}`)
-    const [smaller, greater] = expected.tokensGrow ?? []
-    if (smaller !== undefined && !(this.#token(smaller) < this.#token(greater!))) throw new Error('tokens do not grow')
-  }
-
-  #token(as: string): number {
-    return Number((this.#answer(as)?.value as { token?: number } | null)?.token ?? Number.NaN)
-  }
-
-  #answer(as: string): DriverEvent | undefined {
-    return this.#answers.get(this.#calls.get(as) ?? 0)
-  }
-
-  #why(as: string): string {
-    return JSON.stringify({ answer: this.#answer(as), lost: this.#leases.get(as)?.lost?.error })
+    checkExpectation(expected, {
+      held: looks === undefined ? new Map() : await this.#look(),
+      answer: as => this.#answers.get(this.#calls.get(as) ?? 0),
+      granted: as => this.#leases.has(as),
+      lost: as => this.#leases.get(as)?.lost,
+      positions: this.#positions,
+    })
   }
 
   // Clients
